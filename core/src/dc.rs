@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! SoftDc: a dynamically connected transport in software, without its I/O.
+//!
+//! An *initiator* keeps one [`Initiator`] per peer that it talks to, a *target*
+//! one [`Context`] per initiator that talks to it. There is no handshake: the
+//! first request opens the context at the target (krcore §3, DCT). From then on
+//! the stream of requests is executed exactly once and in order, over a bearer
+//! that may lose, repeat and reorder packets.
+//!
+//! - An operation is cut into chunks of at most [`MAX_CHUNK_BYTES`], one request
+//!   packet and one response packet each (1RMA §6.1). At most [`WINDOW`] chunks
+//!   are outstanding.
+//! - Requests carry packet sequence numbers (PSN). The target executes only the
+//!   next one; it answers a repeated one again and a premature one with the PSN
+//!   that it waits for. A repeated READ is executed again, as in RC.
+//! - Many queue pairs share a stream. An operation that fails ends with its own
+//!   status and closes its *flow* (one virtual queue pair) at the target;
+//!   the other flows go on.
+//! - A stream that hears nothing retransmits with doubling timeouts and gives up
+//!   after [`MAX_TRIES`]; the caller gets a status, never silence.
+
+mod initiator;
+mod target;
+pub mod wire;
+
+#[cfg(test)]
+mod tests;
+
+pub use initiator::{Completion, Full, Incoming, Initiator, Op, OpKind, Outgoing};
+pub use target::{Context, Verdict};
+
+/// Largest chunk, in bytes.
+pub const MAX_CHUNK_BYTES: u32 = 4096;
+/// Chunks outstanding on one stream.
+pub const WINDOW: usize = 64;
+/// Atomic operations among them.
+pub const MAX_ATOMICS: usize = 16;
+/// Operations queued or outstanding on one stream.
+pub const MAX_OPS: usize = 128;
+/// Sends of one chunk before the peer counts as unreachable.
+pub const MAX_TRIES: u32 = 8;
+/// First retransmission timeout; it doubles with each try, up to [`RTO_MAX_NS`].
+pub const RTO_MIN_NS: u64 = 8_000_000;
+/// Longest retransmission timeout.
+pub const RTO_MAX_NS: u64 = 128_000_000;
+/// A context that was not used for so long may be reclaimed by the target. It
+/// exceeds the time in which an initiator gives up, so that a context with
+/// requests on their way is never reclaimed.
+pub const CONTEXT_IDLE_NS: u64 = 10_000_000_000;
+/// A stream that was idle for so long starts anew instead of trusting that the
+/// target still has its context.
+pub const STREAM_IDLE_NS: u64 = 5_000_000_000;
+
+/// `a` comes before `b` in the circle of PSNs.
+const fn before(a: u32, b: u32) -> bool {
+    a.wrapping_sub(b) > u32::MAX / 2
+}

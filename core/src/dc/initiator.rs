@@ -1,0 +1,676 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! The initiator's side of one stream: operations in, requests out, responses
+//! in, completions out.
+
+use super::wire::{Destination, Kind, Operands, Request, Response, Status};
+use super::{
+    before, MAX_ATOMICS, MAX_CHUNK_BYTES, MAX_OPS, MAX_TRIES, RTO_MAX_NS, RTO_MIN_NS, WINDOW,
+};
+use crate::uapi::WcStatus;
+
+/// The direction of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpKind {
+    /// Bytes come from the target.
+    Read,
+    /// Bytes go to the target.
+    Write,
+    /// A word of the target is compared, and swapped if it is equal.
+    CompareSwap,
+    /// A word of the target is added to.
+    FetchAdd,
+}
+
+impl OpKind {
+    /// The requests that it takes.
+    const fn request(self) -> Kind {
+        match self {
+            Self::Read => Kind::Read,
+            Self::Write => Kind::Write,
+            Self::CompareSwap => Kind::CompareSwap,
+            Self::FetchAdd => Kind::FetchAdd,
+        }
+    }
+}
+
+/// A one-sided operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Op {
+    /// The caller's name for it; comes back in the [`Completion`].
+    pub cookie: u64,
+    /// The virtual queue pair that it belongs to; not 0.
+    pub flow: u32,
+    /// Whose local memory it uses.
+    pub owner: u32,
+    /// What it does.
+    pub kind: OpKind,
+    /// Key of the local memory.
+    pub lkey: u32,
+    /// First byte of the local memory.
+    pub local_addr: u64,
+    /// Key of the target's memory.
+    pub rkey: u32,
+    /// Bytes.
+    pub len: u32,
+    /// First byte of the target's memory.
+    pub remote_addr: u64,
+    /// Of an atomic operation, which has 8 bytes.
+    pub operands: Operands,
+}
+
+impl Op {
+    /// Does nothing; to fill arrays with.
+    pub const EMPTY: Self = Self {
+        cookie: 0,
+        flow: 0,
+        owner: 0,
+        kind: OpKind::Read,
+        lkey: 0,
+        local_addr: 0,
+        rkey: 0,
+        len: 0,
+        remote_addr: 0,
+        operands: Operands::NONE,
+    };
+}
+
+/// A request to send: header, then for a WRITE `len` bytes of local memory, for
+/// an atomic operation its operands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outgoing {
+    /// The header.
+    pub request: Request,
+    /// Key of the local memory.
+    pub lkey: u32,
+    /// Where the chunk lies in local memory.
+    pub local_addr: u64,
+    /// Whose local memory that is.
+    pub owner: u32,
+    /// Of an atomic operation.
+    pub operands: Operands,
+}
+
+/// What a response means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Incoming {
+    /// Nothing to do but to look for completions and requests.
+    Handled,
+    /// Copy the payload there, then say how it went with [`Initiator::landed`].
+    Data {
+        /// The chunk.
+        psn: u32,
+        /// Key of the local memory.
+        lkey: u32,
+        /// Whose local memory it is.
+        owner: u32,
+        /// Where it goes.
+        local_addr: u64,
+        /// Bytes.
+        len: u32,
+    },
+    /// The peer was restarted: all operations have failed; forget its record.
+    Stale,
+}
+
+/// An operation's end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// From [`Op::cookie`].
+    pub cookie: u64,
+    /// How it ended.
+    pub status: WcStatus,
+    /// What it was.
+    pub kind: OpKind,
+    /// Its length in bytes.
+    pub len: u32,
+}
+
+/// The stream has [`MAX_OPS`] operations already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full;
+
+#[derive(Clone, Copy)]
+struct OpSlot {
+    op: Op,
+    /// Bytes for which chunks exist. An operation of no bytes has one chunk.
+    cut: u32,
+    cut_all: bool,
+    /// Chunks that exist and are not done.
+    open: u32,
+    status: WcStatus,
+}
+
+#[derive(Clone, Copy)]
+struct Chunk {
+    op: u32,
+    offset: u32,
+    len: u32,
+    done: bool,
+}
+
+const NO_OP: OpSlot = OpSlot {
+    op: Op::EMPTY,
+    cut: 0,
+    cut_all: true,
+    open: 0,
+    status: WcStatus::Success,
+};
+const NO_CHUNK: Chunk = Chunk {
+    op: 0,
+    offset: 0,
+    len: 0,
+    done: true,
+};
+
+/// One stream to one target. Plain data of some kilobytes: copy [`EMPTY`](Self::EMPTY)
+/// to where it shall live, then [`open`](Self::open) it.
+///
+/// # Invariants
+///
+/// - Operations are numbered; those in `first_op..next_op` are in the slots
+///   `number % MAX_OPS`, and there are at most [`MAX_OPS`]. Those before `cut_op`
+///   are cut into chunks to their end.
+/// - Chunks `base..next` are in the slots `psn % WINDOW`; there are at most
+///   [`WINDOW`], and `base` is not done unless it is `next`.
+/// - `base <= resend <= next`: chunks before `resend` have been sent since the
+///   last decision to retransmit.
+#[derive(Clone, Copy)]
+pub struct Initiator {
+    stream: u32,
+    token: u64,
+    destination: Destination,
+    chunk_bytes: u32,
+    ops: [OpSlot; MAX_OPS],
+    first_op: u32,
+    cut_op: u32,
+    next_op: u32,
+    chunks: [Chunk; WINDOW],
+    base: u32,
+    resend: u32,
+    next: u32,
+    tries: u32,
+    /// The `base` for which a premature answer already made us retransmit.
+    hurried: Option<u32>,
+    /// Since when `base` has been waiting.
+    waiting_since_ns: u64,
+    last_used_ns: u64,
+    /// All operations were failed at once: the target's context may not be
+    /// trusted any more.
+    broken: bool,
+    /// Operations that have failed and were not reaped yet.
+    failed_ops: u32,
+}
+
+impl Initiator {
+    /// A stream to nowhere, to be opened.
+    pub const EMPTY: Self = {
+        let destination = Destination {
+            dct_number: 0,
+            dct_key: 0,
+            incarnation: 0,
+        };
+        Self {
+            stream: 0,
+            token: 0,
+            destination,
+            chunk_bytes: MAX_CHUNK_BYTES,
+            ops: [NO_OP; MAX_OPS],
+            first_op: 0,
+            cut_op: 0,
+            next_op: 0,
+            chunks: [NO_CHUNK; WINDOW],
+            base: 0,
+            resend: 0,
+            next: 0,
+            tries: 0,
+            hurried: None,
+            waiting_since_ns: 0,
+            last_used_ns: 0,
+            broken: false,
+            failed_ops: 0,
+        }
+    };
+
+    /// Makes this a stream to `destination`. `token` has to be random;
+    /// `chunk_bytes` is cut to what the protocol allows. Only an idle stream can
+    /// be opened.
+    pub fn open(&mut self, stream: u32, token: u64, destination: Destination, chunk_bytes: u32) {
+        self.restart(token);
+        self.stream = stream;
+        self.destination = destination;
+        self.chunk_bytes = if chunk_bytes == 0 {
+            MAX_CHUNK_BYTES
+        } else {
+            chunk_bytes.min(MAX_CHUNK_BYTES)
+        };
+    }
+
+    /// The stream's secret: a response without it is not for this stream.
+    #[must_use]
+    pub const fn token(&self) -> u64 {
+        self.token
+    }
+
+    /// Whether every operation has been completed and reaped.
+    #[must_use]
+    pub const fn is_idle(&self) -> bool {
+        self.first_op == self.next_op
+    }
+
+    /// Operations that fit now.
+    #[must_use]
+    pub const fn room(&self) -> usize {
+        MAX_OPS - self.next_op.wrapping_sub(self.first_op) as usize
+    }
+
+    /// Whether this idle stream has to [start over](Self::restart) before its
+    /// next operation: it broke down, or the target may have dropped its context.
+    #[must_use]
+    pub const fn needs_restart(&self, now_ns: u64) -> bool {
+        let forgotten =
+            self.next != 0 && now_ns.saturating_sub(self.last_used_ns) > super::STREAM_IDLE_NS;
+        self.is_idle() && (self.broken || forgotten)
+    }
+
+    /// Whether all operations were failed at once since the last start.
+    #[must_use]
+    pub const fn has_broken(&self) -> bool {
+        self.broken
+    }
+
+    /// Starts over with a new token; only an idle stream can.
+    pub fn restart(&mut self, token: u64) {
+        if !self.is_idle() {
+            return;
+        }
+        self.token = token;
+        self.base = 0;
+        self.resend = 0;
+        self.next = 0;
+        self.tries = 0;
+        self.hurried = None;
+        self.broken = false;
+    }
+
+    /// Queues an operation. Behind a failed one of its flow it is flushed.
+    ///
+    /// # Errors
+    ///
+    /// [`Full`]: try again after a completion.
+    pub fn push(&mut self, op: Op) -> Result<(), Full> {
+        if self.failed_ops != 0 && self.has_failed(op.flow) {
+            return self.push_failed(op, WcStatus::WrFlushErr);
+        }
+        self.push_slot(OpSlot {
+            op,
+            cut: 0,
+            cut_all: false,
+            open: 0,
+            status: WcStatus::Success,
+        })
+    }
+
+    /// Queues an operation that has failed already, so that its completion comes
+    /// in its turn. Nothing of it is sent.
+    ///
+    /// # Errors
+    ///
+    /// [`Full`]: try again after a completion.
+    pub fn push_failed(&mut self, op: Op, status: WcStatus) -> Result<(), Full> {
+        self.push_slot(OpSlot {
+            op,
+            cut: 0,
+            cut_all: true,
+            open: 0,
+            status,
+        })?;
+        self.failed_ops += 1;
+        Ok(())
+    }
+
+    /// Whether an operation of the flow that was not reaped yet has failed.
+    fn has_failed(&mut self, flow: u32) -> bool {
+        let mut number = self.first_op;
+        while number != self.next_op {
+            let slot = self.op_mut(number);
+            if slot.op.flow == flow && slot.status != WcStatus::Success {
+                return true;
+            }
+            number = number.wrapping_add(1);
+        }
+        false
+    }
+
+    fn push_slot(&mut self, slot: OpSlot) -> Result<(), Full> {
+        if self.room() == 0 {
+            return Err(Full);
+        }
+        *self.op_mut(self.next_op) = slot;
+        // INVARIANT: there was room.
+        self.next_op = self.next_op.wrapping_add(1);
+        Ok(())
+    }
+
+    /// The next request to send now, if there is one.
+    pub fn poll_request(&mut self, now_ns: u64) -> Option<Outgoing> {
+        while self.resend != self.next {
+            let psn = self.resend;
+            self.resend = self.resend.wrapping_add(1);
+            if !self.chunk(psn).done {
+                return Some(self.request_for(psn, now_ns));
+            }
+        }
+        self.cut_chunk().map(|psn| {
+            self.resend = self.next;
+            self.request_for(psn, now_ns)
+        })
+    }
+
+    /// The local memory of a chunk that [`Self::poll_request`] gave may not be
+    /// used: its operation fails.
+    ///
+    /// The chunk has used its PSN, so it still has to be sent; it goes out
+    /// without effect, as a READ of no bytes.
+    pub fn unusable(&mut self, outgoing: &Outgoing, status: WcStatus) -> Request {
+        let psn = outgoing.request.psn;
+        let chunk = self.chunk(psn);
+        self.fail_op(chunk.op, status);
+        if let Some(slot) = self.chunks.get_mut(psn as usize % WINDOW) {
+            slot.len = 0;
+        }
+        Request {
+            kind: Kind::Read,
+            len: 0,
+            rkey: 0,
+            remote_addr: 0,
+            ..outgoing.request
+        }
+    }
+
+    /// Takes a response whose token was right. `payload` is what followed the
+    /// header, in bytes.
+    pub fn on_response(&mut self, response: &Response, payload: usize, now_ns: u64) -> Incoming {
+        match response.status {
+            Status::Stale => {
+                self.fail_all(WcStatus::RemAbortErr);
+                return Incoming::Stale;
+            }
+            Status::Sequence => {
+                self.hurry(response.psn);
+                return Incoming::Handled;
+            }
+            Status::NoContext => {
+                // A request that overtook the stream's first one gets this answer
+                // too, and the answer may be late; after two timeouts it is not.
+                if response.psn == self.base && self.tries >= 2 {
+                    self.fail_all(WcStatus::RetryExcErr);
+                }
+                return Incoming::Handled;
+            }
+            // The retransmission timer tries again.
+            Status::Busy => return Incoming::Handled,
+            Status::Ok | Status::Flushed | Status::Invalid | Status::Access => {}
+        }
+        let psn = response.psn;
+        if before(psn, self.base) || !before(psn, self.next) || self.chunk(psn).done {
+            return Incoming::Handled;
+        }
+        self.last_used_ns = now_ns;
+        let chunk = self.chunk(psn);
+        let slot = *self.op_mut(chunk.op);
+        if response.status == Status::Ok
+            && slot.op.kind != OpKind::Write
+            && slot.status == WcStatus::Success
+        {
+            if payload != chunk.len as usize || response.len != chunk.len {
+                self.fail_op(chunk.op, WcStatus::RemOpErr);
+            } else if chunk.len != 0 {
+                return Incoming::Data {
+                    psn,
+                    lkey: slot.op.lkey,
+                    owner: slot.op.owner,
+                    local_addr: slot.op.local_addr.wrapping_add(u64::from(chunk.offset)),
+                    len: chunk.len,
+                };
+            }
+        }
+        match response.status {
+            Status::Flushed => self.fail_op(chunk.op, WcStatus::WrFlushErr),
+            Status::Invalid => self.fail_op(chunk.op, WcStatus::RemInvReqErr),
+            Status::Access => self.fail_op(chunk.op, WcStatus::RemAccessErr),
+            _ => {}
+        }
+        self.done(psn, now_ns);
+        Incoming::Handled
+    }
+
+    /// The payload of [`Incoming::Data`] was copied, or could not be.
+    pub fn landed(&mut self, psn: u32, result: Result<(), WcStatus>, now_ns: u64) {
+        if let Err(status) = result {
+            let op = self.chunk(psn).op;
+            self.fail_op(op, status);
+        }
+        self.done(psn, now_ns);
+    }
+
+    /// The next operation that has ended, in the order in which they were pushed.
+    pub fn poll_completion(&mut self) -> Option<Completion> {
+        if self.is_idle() {
+            return None;
+        }
+        let number = self.first_op;
+        let slot = *self.op_mut(number);
+        if slot.open != 0 || !slot.cut_all {
+            return None;
+        }
+        if slot.status != WcStatus::Success {
+            self.failed_ops = self.failed_ops.saturating_sub(1);
+        }
+        // INVARIANT: it is cut to its end, so `cut_op` is past it already.
+        self.first_op = number.wrapping_add(1);
+        if before(self.cut_op, self.first_op) {
+            self.cut_op = self.first_op;
+        }
+        Some(Completion {
+            cookie: slot.op.cookie,
+            status: slot.status,
+            kind: slot.op.kind,
+            len: slot.op.len,
+        })
+    }
+
+    /// Looks at the clock: retransmits, or gives up, if the oldest chunk has
+    /// waited too long. Returns whether anything is still outstanding.
+    pub fn on_tick(&mut self, now_ns: u64) -> bool {
+        if self.base == self.next {
+            return !self.is_idle();
+        }
+        let rto = (RTO_MIN_NS << self.tries.min(16)).min(RTO_MAX_NS);
+        if now_ns.saturating_sub(self.waiting_since_ns) >= rto {
+            self.tries += 1;
+            if self.tries >= MAX_TRIES {
+                self.fail_all(WcStatus::RetryExcErr);
+                return !self.is_idle();
+            }
+            self.resend = self.base;
+            self.waiting_since_ns = now_ns;
+        }
+        true
+    }
+
+    /// Ends every operation with `status`. The stream is unusable afterwards
+    /// until it has been reaped and [restarted](Self::restart).
+    pub fn fail_all(&mut self, status: WcStatus) {
+        let mut number = self.first_op;
+        while number != self.next_op {
+            let slot = self.op_mut(number);
+            slot.cut_all = true;
+            slot.open = 0;
+            if slot.status == WcStatus::Success {
+                slot.status = status;
+                self.failed_ops += 1;
+            }
+            number = number.wrapping_add(1);
+        }
+        self.cut_op = self.next_op;
+        self.base = self.next;
+        self.resend = self.next;
+        self.tries = 0;
+        self.broken = true;
+    }
+
+    /// A farewell, so that the target can reclaim the context at once.
+    #[must_use]
+    pub fn close_request(&self) -> Request {
+        Request {
+            kind: Kind::Close,
+            stream: self.stream,
+            token: self.token,
+            psn: self.next,
+            destination: self.destination,
+            flow: 0,
+            remote_addr: 0,
+            rkey: 0,
+            len: 0,
+        }
+    }
+
+    /// Whether a context may exist at the target.
+    #[must_use]
+    pub const fn was_used(&self) -> bool {
+        self.next != 0
+    }
+
+    fn op_mut(&mut self, number: u32) -> &mut OpSlot {
+        // The remainder is always within the array.
+        &mut self.ops[number as usize % MAX_OPS]
+    }
+
+    const fn chunk(&self, psn: u32) -> Chunk {
+        self.chunks[psn as usize % WINDOW]
+    }
+
+    /// Cuts the next chunk off the next operation, if the window has room.
+    fn cut_chunk(&mut self) -> Option<u32> {
+        if self.next.wrapping_sub(self.base) as usize >= WINDOW {
+            return None;
+        }
+        while self.cut_op != self.next_op {
+            let number = self.cut_op;
+            let chunk_bytes = self.chunk_bytes;
+            let slot = self.op_mut(number);
+            if slot.cut_all {
+                self.cut_op = number.wrapping_add(1);
+                continue;
+            }
+            if slot.op.kind.request().is_atomic() && self.atomics_in_window() >= MAX_ATOMICS {
+                return None;
+            }
+            let slot = self.op_mut(number);
+            let offset = slot.cut;
+            let len = (slot.op.len - offset).min(chunk_bytes);
+            slot.cut += len;
+            slot.cut_all = slot.cut == slot.op.len;
+            slot.open += 1;
+            let psn = self.next;
+            self.chunks[psn as usize % WINDOW] = Chunk {
+                op: number,
+                offset,
+                len,
+                done: false,
+            };
+            // INVARIANT: the window had room; the new chunk is not done.
+            self.next = psn.wrapping_add(1);
+            return Some(psn);
+        }
+        None
+    }
+
+    /// Atomic operations that may still be repeated, and those behind them.
+    fn atomics_in_window(&mut self) -> usize {
+        let (mut psn, mut count) = (self.base, 0);
+        while psn != self.next {
+            let op = self.chunk(psn).op;
+            count += usize::from(self.op_mut(op).op.kind.request().is_atomic());
+            psn = psn.wrapping_add(1);
+        }
+        count
+    }
+
+    fn request_for(&mut self, psn: u32, now_ns: u64) -> Outgoing {
+        if psn == self.base {
+            self.waiting_since_ns = now_ns;
+        }
+        self.last_used_ns = now_ns;
+        let chunk = self.chunk(psn);
+        let op = self.op_mut(chunk.op).op;
+        let offset = u64::from(chunk.offset);
+        Outgoing {
+            request: Request {
+                kind: op.kind.request(),
+                stream: self.stream,
+                token: self.token,
+                psn,
+                destination: self.destination,
+                flow: op.flow,
+                remote_addr: op.remote_addr.wrapping_add(offset),
+                rkey: op.rkey,
+                len: chunk.len,
+            },
+            lkey: op.lkey,
+            local_addr: op.local_addr.wrapping_add(offset),
+            owner: op.owner,
+            operands: op.operands,
+        }
+    }
+
+    /// Fails an operation, and with it the later ones of its flow: what was not
+    /// yet cut of them is not sent, what is on its way the target refuses. The
+    /// first failure of an operation is its status.
+    fn fail_op(&mut self, failed: u32, status: WcStatus) {
+        let flow = self.op_mut(failed).op.flow;
+        let (mut number, mut status) = (failed, status);
+        while number != self.next_op {
+            let slot = self.op_mut(number);
+            if slot.op.flow == flow {
+                slot.cut_all = true;
+                if slot.status == WcStatus::Success {
+                    slot.status = status;
+                    self.failed_ops += 1;
+                }
+                status = WcStatus::WrFlushErr;
+            }
+            number = number.wrapping_add(1);
+        }
+    }
+
+    fn done(&mut self, psn: u32, now_ns: u64) {
+        let slot = &mut self.chunks[psn as usize % WINDOW];
+        if slot.done || before(psn, self.base) || !before(psn, self.next) {
+            return;
+        }
+        slot.done = true;
+        let op = slot.op;
+        let open = &mut self.op_mut(op).open;
+        *open = open.saturating_sub(1);
+        self.tries = 0;
+        // INVARIANT: `base` moves to the first chunk that is not done.
+        while self.base != self.next && self.chunk(self.base).done {
+            self.base = self.base.wrapping_add(1);
+            self.waiting_since_ns = now_ns;
+        }
+        if before(self.resend, self.base) {
+            self.resend = self.base;
+        }
+    }
+
+    /// The target saw a gap before a later packet. Go back once per gap: the
+    /// packets behind the gap each report it.
+    fn hurry(&mut self, awaited: u32) {
+        if awaited == self.base && self.base != self.next && self.hurried != Some(awaited) {
+            self.hurried = Some(awaited);
+            self.resend = self.base;
+        }
+    }
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! The target's side of one stream: what has been executed, what comes next.
+
+use super::wire::{Kind, Request, Status};
+use super::{before, MAX_ATOMICS, WINDOW};
+
+/// Failed flows that a context remembers; the oldest is forgotten first. More
+/// than this many queue pairs of one peer failing within a round trip is rare,
+/// and a forgotten one only loses the guarantee that nothing of it is executed
+/// after the failure.
+const CLOSED_FLOWS: usize = 16;
+
+/// What to do with a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Carry it out, then [`Context::record`] its status and answer.
+    Execute,
+    /// It was carried out before: answer with this status. A READ that
+    /// succeeded has to fetch its bytes again.
+    Repeat(Status),
+    /// Do not carry it out; answer [`Status::Sequence`] with this PSN.
+    Premature(u32),
+    /// Too old to be answered.
+    Drop,
+}
+
+/// One initiator's stream, as the target keeps it.
+///
+/// # Invariants
+///
+/// - `statuses[psn % WINDOW]` is the status of `psn` for the last [`WINDOW`] PSNs
+///   before `expected`, as far as there have been that many.
+/// - `results` has the PSNs and results of the last [`MAX_ATOMICS`] atomic
+///   operations that succeeded. An initiator has no more in its window, so that
+///   the result of one that it may repeat is there.
+pub struct Context {
+    expected: u32,
+    statuses: [Status; WINDOW],
+    closed_flows: [u32; CLOSED_FLOWS],
+    closed_next: usize,
+    results: [(u32, u64); MAX_ATOMICS],
+    results_next: usize,
+    last_used_ns: u64,
+}
+
+impl Context {
+    /// A context for a stream whose first request is `request`; `None` if that
+    /// is not a stream's first request.
+    #[must_use]
+    pub fn open(request: &Request, now_ns: u64) -> Option<Self> {
+        (request.psn == 0).then_some(Self {
+            expected: 0,
+            statuses: [Status::Ok; WINDOW],
+            closed_flows: [0; CLOSED_FLOWS],
+            closed_next: 0,
+            results: [(0, 0); MAX_ATOMICS],
+            results_next: 0,
+            last_used_ns: now_ns,
+        })
+    }
+
+    /// When the context was last used.
+    #[must_use]
+    pub const fn last_used_ns(&self) -> u64 {
+        self.last_used_ns
+    }
+
+    /// Judges a request of this stream.
+    pub fn admit(&mut self, request: &Request, now_ns: u64) -> Verdict {
+        self.last_used_ns = now_ns;
+        if request.psn == self.expected {
+            return Verdict::Execute;
+        }
+        if before(self.expected, request.psn) {
+            return Verdict::Premature(self.expected);
+        }
+        if self.expected.wrapping_sub(request.psn) as usize > WINDOW {
+            return Verdict::Drop;
+        }
+        Verdict::Repeat(self.statuses[request.psn as usize % WINDOW])
+    }
+
+    /// Whether an earlier request of this flow failed.
+    #[must_use]
+    pub fn is_closed(&self, flow: u32) -> bool {
+        flow != 0 && self.closed_flows.contains(&flow)
+    }
+
+    /// Notes how the request that [`Verdict::Execute`] asked for has ended.
+    /// Any other request changes nothing.
+    pub fn record(&mut self, request: &Request, status: Status) {
+        if request.psn != self.expected {
+            return;
+        }
+        // INVARIANT: this is the PSN just before the new `expected`.
+        self.statuses[request.psn as usize % WINDOW] = status;
+        self.expected = self.expected.wrapping_add(1);
+        if !matches!(status, Status::Ok | Status::Flushed) {
+            self.closed_flows[self.closed_next] = request.flow;
+            self.closed_next = (self.closed_next + 1) % CLOSED_FLOWS;
+        }
+    }
+
+    /// Notes the former value of the word that an atomic operation has changed.
+    pub fn record_result(&mut self, psn: u32, value: u64) {
+        self.results[self.results_next] = (psn, value);
+        self.results_next = (self.results_next + 1) % MAX_ATOMICS;
+    }
+
+    /// What [`Self::record_result`] has noted for a PSN, the newest first.
+    #[must_use]
+    pub fn result(&self, psn: u32) -> Option<u64> {
+        let older =
+            (1..=MAX_ATOMICS).map(|age| (self.results_next + MAX_ATOMICS - age) % MAX_ATOMICS);
+        let mut noted = older.map(|at| self.results[at]);
+        noted.find(|(of, _)| *of == psn).map(|(_, value)| value)
+    }
+
+    /// Whether answering `request` with `status` takes bytes of memory.
+    #[must_use]
+    pub fn fetches(request: &Request, status: Status) -> bool {
+        request.kind == Kind::Read && status == Status::Ok
+    }
+}

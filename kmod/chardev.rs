@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `/dev/weft`: open, ioctl, release.
+//!
+//! `kernel::miscdevice` leaves `file_operations.owner` empty, so that the module
+//! could be unloaded under an open descriptor. Hence our own table, with the
+//! owner set: `rmmod` then says that the module is in use.
+
+use core::cell::UnsafeCell;
+
+use kernel::bindings as c;
+use kernel::error::{from_result, to_result};
+use kernel::prelude::*;
+use kernel::sync::Arc;
+use weft_core::uapi;
+
+use crate::session::Session;
+use crate::sync::Once;
+use crate::user::{read, write};
+use crate::{bindings, errno, meta, node};
+
+const MISC_DYNAMIC_MINOR: i32 = 255;
+/// Anybody may open it: sessions protect themselves from one another.
+const MODE: u16 = 0o666;
+
+/// One open file.
+struct File {
+    session: Once<Arc<Session>>,
+}
+
+/// A table that C reads and nobody writes.
+struct Fops(c::file_operations);
+
+// SAFETY: never written.
+unsafe impl Sync for Fops {}
+
+static FOPS: Fops = {
+    // SAFETY: all its fields may be NULL or zero.
+    let zero: c::file_operations = unsafe { core::mem::MaybeUninit::zeroed().assume_init() };
+    Fops(c::file_operations {
+        owner: crate::THIS_MODULE.as_ptr(),
+        open: Some(open),
+        release: Some(release),
+        unlocked_ioctl: Some(ioctl),
+        ..zero
+    })
+};
+
+/// The device's record, which the misc core links into its list.
+struct Misc(UnsafeCell<c::miscdevice>);
+
+// SAFETY: written by `Chardev::register` before the misc core knows of it, and by
+// the misc core, under its lock, afterwards.
+unsafe impl Sync for Misc {}
+
+static MISC: Misc = {
+    // SAFETY: all its fields may be NULL or zero.
+    Misc(UnsafeCell::new(unsafe {
+        core::mem::MaybeUninit::zeroed().assume_init()
+    }))
+};
+
+/// The registered device.
+pub(crate) struct Chardev(());
+
+impl Chardev {
+    /// Makes `/dev/weft` appear. Only the module's initialisation does it, once.
+    pub(crate) fn register() -> Result<Self> {
+        let misc = MISC.0.get();
+        // SAFETY: the misc core does not know of it yet, and nobody else writes it.
+        unsafe {
+            (*misc).minor = MISC_DYNAMIC_MINOR;
+            (*misc).name = c"weft".as_char_ptr();
+            (*misc).fops = &raw const FOPS.0;
+            (*misc).mode = MODE;
+        }
+        // SAFETY: statics live as long as the module, and `drop` comes before the
+        // module goes.
+        to_result(unsafe { c::misc_register(misc) })?;
+        Ok(Self(()))
+    }
+}
+
+impl Drop for Chardev {
+    fn drop(&mut self) {
+        // SAFETY: registered by `register`. No file is open: they hold the module.
+        unsafe { c::misc_deregister(MISC.0.get()) };
+    }
+}
+
+/// # Safety
+///
+/// Called by C, for a file that is being opened.
+unsafe extern "C" fn open(_inode: *mut c::inode, file: *mut c::file) -> i32 {
+    from_result(|| {
+        let ours = KBox::new(
+            File {
+                session: Once::new(),
+            },
+            GFP_KERNEL,
+        )?;
+        // SAFETY: C gives us a valid file that nobody else has yet.
+        unsafe { (*file).private_data = KBox::into_raw(ours).cast() };
+        Ok(0)
+    })
+}
+
+/// # Safety
+///
+/// Called by C, for a file that [`open`] has opened.
+unsafe extern "C" fn release(_inode: *mut c::inode, file: *mut c::file) -> i32 {
+    // SAFETY: `open` put it there, and C calls this once, when the last user of
+    // the file is gone.
+    drop(unsafe { KBox::<File>::from_raw((*file).private_data.cast()) });
+    0
+}
+
+/// # Safety
+///
+/// Called by C, for a file that [`open`] has opened.
+unsafe extern "C" fn ioctl(file: *mut c::file, request: u32, arg: usize) -> isize {
+    if request == uapi::IOC_NOP {
+        return 0;
+    }
+    // SAFETY: `open` put it there, and C holds the file during the call.
+    let file = unsafe { &*(*file).private_data.cast::<File>() };
+    match dispatch(file, request, arg as u64) {
+        Ok(()) => 0,
+        Err(error) => error.to_errno() as isize,
+    }
+}
+
+fn dispatch(file: &File, request: u32, arg: u64) -> Result {
+    // Before the rest: what the two fast paths cost is what counts here.
+    let Some(session) = file.session.get() else {
+        return first(file, request, arg);
+    };
+    match request {
+        uapi::IOC_QCONNECT => session.connect(&read(arg)?),
+        uapi::IOC_ENTER => enter(session, arg),
+        uapi::IOC_HELLO => Err(errno::already()),
+        uapi::IOC_VQP_CREATE => {
+            let mut request: uapi::VqpCreate = read(arg)?;
+            request.vqp = session.create_vqp(&request)?;
+            write(arg, &request).or_else(|error| session.destroy_vqp(request.vqp).and(Err(error)))
+        }
+        uapi::IOC_VQP_DESTROY => {
+            let request: uapi::VqpHandle = read(arg)?;
+            zeroes(request.reserved == 0)?;
+            session.destroy_vqp(request.vqp)
+        }
+        uapi::IOC_MR_REG => {
+            let mut request: uapi::MrReg = read(arg)?;
+            request.lkey = session.register(&request)?;
+            request.rkey = request.lkey;
+            write(arg, &request).or_else(|error| session.deregister(request.lkey).and(Err(error)))
+        }
+        uapi::IOC_MR_DEREG => {
+            let request: uapi::MrDereg = read(arg)?;
+            zeroes(request.reserved == 0)?;
+            session.deregister(request.lkey)
+        }
+        _ => administer(session, request, arg),
+    }
+}
+
+/// Requests off the paths that count.
+fn administer(session: &Session, request: u32, arg: u64) -> Result {
+    match request {
+        uapi::IOC_NODE => {
+            let index = read::<uapi::NodeInfo>(arg)?.index;
+            write(arg, &node::get(index)?.info(index))
+        }
+        uapi::IOC_META => {
+            let index = read::<uapi::MetaInfo>(arg)?.index;
+            write(arg, &session.node().directory().info(index)?)
+        }
+        uapi::IOC_LOOKUP => {
+            let mut request: uapi::Lookup = read(arg)?;
+            zeroes(request.reserved == [0; 4])?;
+            session.node().look_up(&mut request)?;
+            write(arg, &request)
+        }
+        uapi::IOC_META_ADD => {
+            let server = read(arg)?;
+            privileged().and_then(|()| meta::add(server))
+        }
+        uapi::IOC_META_REMOVE => {
+            let server: uapi::MetaServer = read(arg)?;
+            zeroes(server.reserved == [0; 3])?;
+            privileged().and_then(|()| meta::remove(server))
+        }
+        uapi::IOC_DCCACHE_FLUSH => privileged().map(|()| session.node().dccache().flush()),
+        _ => Err(ENOTTY),
+    }
+}
+
+/// A request before the session has begun.
+fn first(file: &File, request: u32, arg: u64) -> Result {
+    match request {
+        uapi::IOC_HELLO => hello(file, arg),
+        known if is_known(known) => Err(errno::proto()),
+        _ => Err(ENOTTY),
+    }
+}
+
+/// Whether it is a request that needs a session.
+fn is_known(request: u32) -> bool {
+    matches!(
+        request,
+        uapi::IOC_QCONNECT
+            | uapi::IOC_ENTER
+            | uapi::IOC_VQP_CREATE
+            | uapi::IOC_VQP_DESTROY
+            | uapi::IOC_MR_REG
+            | uapi::IOC_MR_DEREG
+            | uapi::IOC_NODE
+            | uapi::IOC_META
+            | uapi::IOC_LOOKUP
+            | uapi::IOC_META_ADD
+            | uapi::IOC_META_REMOVE
+            | uapi::IOC_DCCACHE_FLUSH
+    )
+}
+
+/// Fields that must be zero are not: a later version may mean something by them.
+fn zeroes(all: bool) -> Result {
+    if all {
+        Ok(())
+    } else {
+        Err(EINVAL)
+    }
+}
+
+fn privileged() -> Result {
+    // SAFETY: called from a system call, so that there is a current task.
+    if unsafe { bindings::weft_net_admin() } {
+        Ok(())
+    } else {
+        Err(EPERM)
+    }
+}
+
+fn hello(file: &File, arg: u64) -> Result {
+    let mut request: uapi::Hello = read(arg)?;
+    if request.abi_version != uapi::ABI_VERSION {
+        return Err(errno::proto_no_support());
+    }
+    if request.reserved != 0 {
+        return Err(EINVAL);
+    }
+    let (index, node) = match request.node {
+        uapi::NODE_ANY => node::of_caller()?,
+        index => (index, node::get(index)?),
+    };
+    request.node = index;
+    request.node_count = node::count() as u32;
+    // Written first: a session that the caller does not hear of must not be.
+    write(arg, &request)?;
+    if file.session.set(Session::new(node)?) {
+        Ok(())
+    } else {
+        Err(errno::already())
+    }
+}
+
+fn enter(session: &Session, arg: u64) -> Result {
+    let mut request: uapi::Enter = read(arg)?;
+    if request.reserved != [0; 2] {
+        return Err(EINVAL);
+    }
+    let entered = session.vqp(request.vqp)?.enter(&request)?;
+    request.submitted = entered.submitted;
+    request.completed = entered.completed;
+    write(arg, &request)
+}

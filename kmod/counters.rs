@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What exists and what has happened, readable in debugfs as `weft/counters`,
+//! one `name value` a line. The gauges at the top return to their base when
+//! their users are gone; the tests hold the module to that.
+
+use core::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+use kernel::debugfs::{Dir, File};
+use kernel::fmt;
+use kernel::prelude::*;
+
+macro_rules! counters {
+    (gauges { $($(#[$gmeta:meta])* $gauge:ident,)* } totals { $($(#[$tmeta:meta])* $total:ident,)* }) => {
+        /// All of them.
+        pub(crate) struct Counters {
+            $($(#[$gmeta])* pub(crate) $gauge: Gauge,)*
+            $($(#[$tmeta])* pub(crate) $total: Total,)*
+        }
+
+        /// The module's counters.
+        pub(crate) static COUNTERS: Counters = Counters {
+            $($gauge: Gauge(AtomicI64::new(0)),)*
+            $($total: Total(AtomicU64::new(0)),)*
+        };
+
+        fn show(f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            $(writeln!(f, concat!(stringify!($gauge), " {}"), COUNTERS.$gauge.0.load(Ordering::Relaxed))?;)*
+            $(writeln!(f, concat!(stringify!($total), " {}"), COUNTERS.$total.0.load(Ordering::Relaxed))?;)*
+            Ok(())
+        }
+    };
+}
+
+counters! {
+    gauges {
+    /// RDMA ports that Weft runs on.
+    nodes,
+    /// Nodes whose record a meta server holds.
+    nodes_published,
+    /// Connections to meta servers.
+    meta_links,
+    /// Open files that have said hello.
+    sessions,
+    /// VQPs, those of dead sessions included while requests are on their way.
+    vqps,
+    /// Memory regions.
+    mrs,
+    /// Pages pinned for them.
+    pinned_pages,
+    /// Peers known, in a DCCache or connected to.
+    peers,
+    /// Streams of DC initiators.
+    streams,
+    /// Streams of peers that DC targets keep.
+    contexts,
+    }
+    totals {
+    /// Successful `qconnect`s answered from a DCCache.
+    connects_cached,
+    /// Successful `qconnect`s that asked a meta server.
+    connects_uncached,
+    /// READs posted to meta servers.
+    meta_reads,
+    /// Requests sent by initiators, repeats included.
+    requests_sent,
+    /// Requests that targets carried out.
+    requests_executed,
+    /// Requests that targets had carried out before.
+    requests_repeated,
+    /// Packets that were no requests or responses of ours, or came too late.
+    packets_dropped,
+    /// Requests refused because of their key, range or access.
+    access_errors,
+    /// Streams given up for want of an answer.
+    streams_lost,
+    }
+}
+
+/// Goes up and down.
+pub(crate) struct Gauge(AtomicI64);
+
+impl Gauge {
+    pub(crate) fn add(&self, n: i64) {
+        self.0.fetch_add(n, Ordering::Relaxed);
+    }
+}
+
+/// Only goes up.
+pub(crate) struct Total(AtomicU64);
+
+impl Total {
+    pub(crate) fn bump(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// One of the things that a gauge counts, as long as it lives.
+pub(crate) struct Counted(&'static Gauge, i64);
+
+impl Counted {
+    /// Counts one.
+    pub(crate) fn one(gauge: &'static Gauge) -> Self {
+        Self::many(gauge, 1)
+    }
+
+    /// Counts `n`.
+    pub(crate) fn many(gauge: &'static Gauge, n: i64) -> Self {
+        gauge.add(n);
+        Self(gauge, n)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.add(-self.1);
+    }
+}
+
+/// The debugfs file; it goes when this is dropped.
+pub(crate) struct Debugfs {
+    _counters: Pin<KBox<File<()>>>,
+}
+
+impl Debugfs {
+    /// Makes `weft/counters`.
+    pub(crate) fn new() -> Result<Self> {
+        let dir = Dir::new(c"weft");
+        let counters = KBox::pin_init(
+            dir.read_callback_file(c"counters", (), &show_counters),
+            GFP_KERNEL,
+        )?;
+        Ok(Self {
+            _counters: counters,
+        })
+    }
+}
+
+fn show_counters(_: &(), f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    show(f)
+}

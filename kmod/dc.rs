@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! SoftDc: `weft_core::dc` driven by a bearer.
+//!
+//! As initiator a node keeps one [`Stream`] per peer and DC initiator; as target
+//! one context per stream of its peers. Everything from a packet's arrival to
+//! the answer happens in the receive softirq.
+//!
+//! Lock order, outermost first: a stream (or a set of contexts), a requester's
+//! own lock, a set of memory regions. All of them keep softirqs out.
+
+mod contexts;
+mod stream;
+mod table;
+
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use kernel::prelude::*;
+use kernel::sync::Arc;
+use weft_core::dc::wire::{self, Destination, Packet, Request};
+use weft_core::dc::Completion;
+
+use crate::clock::now_ns;
+use crate::counters::COUNTERS;
+use crate::mem::MrTable;
+use crate::net::{Bearer, Endpoint, Handler, Skb};
+use crate::sync::{Periodic, Routine};
+
+use contexts::{Arrived, Contexts};
+pub(crate) use stream::{Entry, Stream, Suspicion, Target};
+use table::StreamTable;
+
+/// How often streams look at the clock while requests are on their way.
+const TICK_MS: u32 = 4;
+
+/// Gets the completions of what it has posted.
+pub(crate) trait Requester: Send + Sync + 'static {
+    /// Whether one has failed: what is posted after that is flushed.
+    fn has_failed(&self) -> bool;
+
+    /// One has ended. The stream's lock is held.
+    fn completed(&self, completion: &Completion, signaled: bool);
+}
+
+/// A node's DC initiators and its DC target, over bearer `B`, for requesters `R`.
+#[pin_data]
+pub(crate) struct SoftDc<B: Bearer, R: Requester> {
+    bearer: B,
+    identity: Destination,
+    mrs: MrTable,
+    streams: StreamTable<B, R>,
+    contexts: Contexts<B::Path>,
+    #[pin]
+    tick: Periodic<Self>,
+    /// The tick is scheduled.
+    ticking: AtomicBool,
+}
+
+impl<B: Bearer, R: Requester> SoftDc<B, R> {
+    /// A provider that is the target `identity`.
+    pub(crate) fn new(bearer: B, identity: Destination) -> Result<Arc<Self>> {
+        let mrs = MrTable::new()?;
+        let streams = StreamTable::new()?;
+        let contexts = Contexts::new()?;
+        Arc::pin_init(
+            pin_init!(Self {
+                bearer,
+                identity,
+                mrs,
+                streams,
+                contexts,
+                tick <- Periodic::new(),
+                ticking: AtomicBool::new(false),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// What carries the packets.
+    pub(crate) fn bearer(&self) -> &B {
+        &self.bearer
+    }
+
+    /// The memory that requests may touch.
+    pub(crate) fn mrs(&self) -> &MrTable {
+        &self.mrs
+    }
+
+    /// A new stream to a peer's target.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`; `ENOSPC` (the node has no more streams).
+    pub(crate) fn connect(self: &Arc<Self>, to: &Target) -> Result<Arc<Stream<B, R>>> {
+        self.streams
+            .insert(|index| Stream::new(self.clone(), index, to))
+    }
+
+    /// Forgets a stream that nobody uses any more.
+    pub(crate) fn close(&self, stream: &Stream<B, R>) {
+        self.streams.remove(stream.index());
+        stream.farewell();
+    }
+
+    /// Makes sure that the streams look at the clock. Any context.
+    fn ensure_tick(&self) {
+        if !self.ticking.load(Ordering::Relaxed) && !self.ticking.swap(true, Ordering::AcqRel) {
+            self.tick.schedule(TICK_MS);
+        }
+    }
+
+    /// Frees what idle peers have left behind.
+    pub(crate) fn reap_idle(&self) {
+        self.contexts.reap(now_ns());
+    }
+
+    /// Ends everything: requests complete with errors, later ones too. The bearer
+    /// has to be stopped already. May sleep.
+    pub(crate) fn stop(&self) {
+        self.tick.stop();
+        self.streams.drain(|stream| stream.kill());
+        self.contexts.clear();
+    }
+
+    fn serve(&self, request: &Request, arrived: &Arrived<'_>) {
+        self.contexts
+            .serve(&self.bearer, &self.mrs, self.identity, request, arrived);
+    }
+}
+
+impl<B: Bearer, R: Requester> Handler for SoftDc<B, R> {
+    fn receive(&self, mut packet: Skb, from: Endpoint) {
+        const START_BYTES: usize = wire::REQUEST_BYTES + wire::OPERAND_BYTES;
+        let Some(start) = packet.start(START_BYTES as u32) else {
+            return COUNTERS.packets_dropped.bump();
+        };
+        let operands = start
+            .get(wire::REQUEST_BYTES..)
+            .and_then(wire::Operands::decode);
+        match wire::decode(start) {
+            Some(Packet::Request(request)) => {
+                let packet = &packet;
+                self.serve(
+                    &request,
+                    &Arrived {
+                        packet,
+                        from,
+                        operands,
+                    },
+                );
+            }
+            Some(Packet::Response(response)) => match self.streams.find(response.stream) {
+                Some(stream) => stream.on_response(&response, &packet),
+                None => COUNTERS.packets_dropped.bump(),
+            },
+            None => COUNTERS.packets_dropped.bump(),
+        }
+    }
+}
+
+// SAFETY: the offset is the field's own; `stop` stops the tick, and `Drop` below
+// makes sure that it has been called.
+unsafe impl<B: Bearer, R: Requester> Routine for SoftDc<B, R> {
+    const OFFSET: usize = core::mem::offset_of!(Self, tick);
+
+    fn run(&self) {
+        // Cleared first: whoever posts after the walk below has passed its
+        // stream finds it clear and schedules the tick again.
+        self.ticking.store(false, Ordering::Release);
+        let mut busy = false;
+        self.streams.for_each(|stream| busy |= stream.on_tick());
+        if busy {
+            self.ensure_tick();
+        }
+    }
+}

@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The initiator: one stream to one peer, shared by the VQPs of a CPU.
+
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use kernel::prelude::*;
+use kernel::sync::Arc;
+use weft_core::dc::wire::{Destination, Kind, Response, OPERAND_BYTES, RESPONSE_BYTES};
+use weft_core::dc::{Incoming, Initiator, Op, MAX_OPS};
+use weft_core::uapi::WcStatus;
+
+use crate::clock::now_ns;
+use crate::counters::{Counted, COUNTERS};
+use crate::dc::{Requester, SoftDc};
+use crate::mem::{Access, MrTable};
+use crate::net::{Bearer, Endpoint, Skb};
+use crate::random::random_u64;
+use crate::sync::{new_lock, BhDisabled, BhGuard, BhLock, EventCount};
+
+/// Completions handed over per hold of the lock.
+const DRAIN_BATCH: usize = 32;
+
+/// The far end of a stream.
+pub(crate) struct Target {
+    /// Where its packets go.
+    pub(crate) endpoint: Endpoint,
+    /// What its requests have to name.
+    pub(crate) destination: Destination,
+    /// Raised when it turns out to be another, or gone.
+    pub(crate) suspicion: Arc<Suspicion>,
+}
+
+/// One request to post.
+pub(crate) struct Entry {
+    /// The operation; its cookie is the user's.
+    pub(crate) op: Op,
+    /// It makes a completion even if it succeeds.
+    pub(crate) signaled: bool,
+    /// How it has failed already, if it has.
+    pub(crate) failed: Option<WcStatus>,
+}
+
+impl Entry {
+    /// A place for a request.
+    pub(crate) const EMPTY: Self = Self {
+        op: Op::EMPTY,
+        signaled: false,
+        failed: None,
+    };
+}
+
+/// Who posted an operation.
+struct Owner<R> {
+    requester: Arc<R>,
+    signaled: bool,
+}
+
+/// # Invariants
+///
+/// `owners` has a value for exactly the operations that `initiator` has, in the
+/// order in which they were posted, in the slots from `first` on, in a circle.
+struct Inner<B: Bearer, R> {
+    initiator: KBox<Initiator>,
+    path: B::Path,
+    owners: KVec<Option<Owner<R>>>,
+    first: usize,
+    count: usize,
+    dead: bool,
+}
+
+/// Set when a peer did not know us, or did not answer: its record may be
+/// outdated. Shared by the streams to it.
+pub(crate) struct Suspicion(AtomicBool);
+
+impl Suspicion {
+    /// None yet.
+    pub(crate) fn new() -> Result<Arc<Self>> {
+        Ok(Arc::new(Self(AtomicBool::new(false)), GFP_KERNEL)?)
+    }
+
+    /// Whether there is any.
+    pub(crate) fn is_raised(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn raise(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A stream to a peer's target.
+#[pin_data]
+pub(crate) struct Stream<B: Bearer, R: Requester> {
+    dc: Arc<SoftDc<B, R>>,
+    index: u32,
+    suspicion: Arc<Suspicion>,
+    #[pin]
+    inner: BhLock<Inner<B, R>>,
+    /// Counts the times that room was made.
+    #[pin]
+    room: EventCount,
+    _count: Counted,
+}
+
+/// The requesters of drained operations, to be dropped without the lock: the
+/// last reference may take a whole session's objects with it.
+type Drained<R> = [Option<Arc<R>>; DRAIN_BATCH];
+
+fn new_initiator() -> Result<KBox<Initiator>> {
+    static EMPTY: Initiator = Initiator::EMPTY;
+    let mut place = KBox::<Initiator>::new_uninit(GFP_KERNEL)?;
+    // Copied from memory to memory: it is too large for the stack.
+    // SAFETY: both are valid for one `Initiator`, which is plain data.
+    unsafe { core::ptr::copy_nonoverlapping(&raw const EMPTY, place.as_mut_ptr(), 1) };
+    // SAFETY: initialised just above.
+    Ok(unsafe { place.assume_init() })
+}
+
+impl<B: Bearer, R: Requester> Stream<B, R> {
+    /// A stream; it is in no table yet.
+    pub(crate) fn new(dc: Arc<SoftDc<B, R>>, index: u32, to: &Target) -> Result<Arc<Self>> {
+        let mut initiator = new_initiator()?;
+        initiator.open(
+            index,
+            random_u64(),
+            to.destination,
+            dc.bearer().payload_max(),
+        );
+        let mut owners = KVec::with_capacity(MAX_OPS, GFP_KERNEL)?;
+        for _ in 0..MAX_OPS {
+            owners.push(None, GFP_KERNEL)?;
+        }
+        let path = dc.bearer().path(to.endpoint);
+        // INVARIANT: neither has any operation.
+        let inner = Inner {
+            initiator,
+            path,
+            owners,
+            first: 0,
+            count: 0,
+            dead: false,
+        };
+        Arc::pin_init(
+            pin_init!(Self {
+                dc,
+                index,
+                suspicion: to.suspicion.clone(),
+                inner <- new_lock!(inner, "weft_stream"),
+                room <- EventCount::new(),
+                _count: Counted::one(&COUNTERS.streams),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// The stream's number.
+    pub(crate) fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// To wait for room on.
+    pub(crate) fn room(&self) -> &EventCount {
+        &self.room
+    }
+
+    /// Posts as many of the entries as there is room for, and sends what may be
+    /// sent; answers how many it took.
+    pub(crate) fn post(&self, requester: &Arc<R>, entries: &[Entry]) -> usize {
+        let mut inner = self.inner.lock();
+        let now_ns = now_ns();
+        if inner.initiator.needs_restart(now_ns) {
+            inner.initiator.restart(random_u64());
+        }
+        let taken = entries
+            .iter()
+            .take_while(|entry| inner.push(requester, entry))
+            .count();
+        self.run(inner, now_ns);
+        self.dc.ensure_tick();
+        taken
+    }
+
+    /// A response to this stream, perhaps.
+    pub(crate) fn on_response(&self, response: &Response, packet: &Skb) {
+        let mut inner = self.inner.lock();
+        let payload = packet.len().saturating_sub(RESPONSE_BYTES as u32);
+        if response.token != inner.initiator.token() {
+            return COUNTERS.packets_dropped.bump();
+        }
+        let now_ns = now_ns();
+        match inner
+            .initiator
+            .on_response(response, payload as usize, now_ns)
+        {
+            Incoming::Handled => {}
+            Incoming::Data {
+                psn,
+                lkey,
+                owner,
+                local_addr,
+                len,
+            } => {
+                let landed = land(self.dc.mrs(), lkey, owner, local_addr, len, packet);
+                inner.initiator.landed(psn, landed, now_ns);
+            }
+            Incoming::Stale => self.suspicion.raise(),
+        }
+        self.run(inner, now_ns);
+    }
+
+    /// Looks at the clock; answers whether requests are on their way.
+    pub(crate) fn on_tick(&self) -> bool {
+        let mut inner = self.inner.lock();
+        let now_ns = now_ns();
+        let was_idle = inner.initiator.is_idle();
+        let busy = inner.initiator.on_tick(now_ns);
+        if inner.initiator.has_broken() && !was_idle {
+            self.suspicion.raise();
+            COUNTERS.streams_lost.bump();
+        }
+        self.run(inner, now_ns);
+        busy
+    }
+
+    /// Fails everything, now and later: the node goes away.
+    pub(crate) fn kill(&self) {
+        let mut inner = self.inner.lock();
+        inner.dead = true;
+        inner.initiator.fail_all(WcStatus::FatalErr);
+        self.run(inner, now_ns());
+    }
+
+    /// Tells the target that the stream ends; it may not hear it.
+    pub(crate) fn farewell(&self) {
+        let mut inner = self.inner.lock();
+        if inner.initiator.was_used() && !inner.dead {
+            let inner = &mut *inner;
+            let header = inner.initiator.close_request().encode();
+            let _: Result<(), ()> = self
+                .dc
+                .bearer()
+                .send(&mut inner.path, &header, 0, |_| Ok(()));
+        }
+    }
+
+    /// Sends what may be sent and hands out what has ended, then lets go.
+    fn run<'a>(&'a self, mut inner: BhGuard<'a, Inner<B, R>>, now_ns: u64) {
+        loop {
+            inner.transmit(self.dc.bearer(), self.dc.mrs(), now_ns);
+            let mut drained: Drained<R> = [const { None }; DRAIN_BATCH];
+            let count = inner.drain(&mut drained);
+            drop(inner);
+            if count != 0 {
+                self.room.notify();
+            }
+            drop(drained);
+            if count < DRAIN_BATCH {
+                return;
+            }
+            inner = self.inner.lock();
+        }
+    }
+}
+
+/// Puts a READ's bytes where they belong.
+fn land(
+    mrs: &MrTable,
+    lkey: u32,
+    owner: u32,
+    addr: u64,
+    len: u32,
+    packet: &Skb,
+) -> Result<(), WcStatus> {
+    let bh = BhDisabled::new();
+    mrs.find(&bh, lkey, owner, addr, len, Access::LocalWrite)
+        .filter(|piece| piece.write(packet, RESPONSE_BYTES as u32, len))
+        .map(drop)
+        .ok_or(WcStatus::LocProtErr)
+}
+
+impl<B: Bearer, R: Requester> Inner<B, R> {
+    /// Queues one entry; `false` if there is no room.
+    fn push(&mut self, requester: &Arc<R>, entry: &Entry) -> bool {
+        let failed = if self.dead {
+            Some(WcStatus::FatalErr)
+        } else if requester.has_failed() {
+            Some(WcStatus::WrFlushErr)
+        } else {
+            entry.failed
+        };
+        let pushed = match failed {
+            Some(status) => self.initiator.push_failed(entry.op, status),
+            None => self.initiator.push(entry.op),
+        };
+        let last = (self.first + self.count) % MAX_OPS;
+        let (Ok(()), Some(slot)) = (pushed, self.owners.get_mut(last)) else {
+            return false;
+        };
+        // INVARIANT: both have one more.
+        *slot = Some(Owner {
+            requester: requester.clone(),
+            signaled: entry.signaled,
+        });
+        self.count += 1;
+        true
+    }
+
+    fn transmit(&mut self, bearer: &B, mrs: &MrTable, now_ns: u64) {
+        let bh = BhDisabled::new();
+        while let Some(outgoing) = self.initiator.poll_request(now_ns) {
+            let request = outgoing.request;
+            let access = match request.kind {
+                Kind::Write => Access::LocalRead,
+                _ => Access::LocalWrite,
+            };
+            let (lkey, owner) = (outgoing.lkey, outgoing.owner);
+            let piece = mrs.find(&bh, lkey, owner, outgoing.local_addr, request.len, access);
+            let header = request.encode();
+            let path = &mut self.path;
+            let sent = match piece {
+                _ if request.len == 0 => bearer.send(path, &header, 0, |_| Ok(())),
+                None => Err(()),
+                Some(piece) if request.kind == Kind::Write => {
+                    bearer.send(path, &header, request.len, |to| {
+                        piece.read(to).then_some(()).ok_or(())
+                    })
+                }
+                Some(_) if request.kind.is_atomic() => {
+                    let operands = outgoing.operands.encode();
+                    bearer.send(path, &header, OPERAND_BYTES as u32, |to| {
+                        to.copy_from_slice(&operands);
+                        Ok(())
+                    })
+                }
+                Some(_) => bearer.send(path, &header, 0, |_| Ok(())),
+            };
+            COUNTERS.requests_sent.bump();
+            if sent.is_err() {
+                let header = self
+                    .initiator
+                    .unusable(&outgoing, WcStatus::LocProtErr)
+                    .encode();
+                let _: Result<(), ()> = bearer.send(&mut self.path, &header, 0, |_| Ok(()));
+            }
+        }
+    }
+
+    /// Hands out completions, as many as fit into `drained`.
+    fn drain(&mut self, drained: &mut Drained<R>) -> usize {
+        let mut count = 0;
+        for place in drained.iter_mut() {
+            let Some(completion) = self.initiator.poll_completion() else {
+                break;
+            };
+            let owner = self.owners.get_mut(self.first).and_then(Option::take);
+            // INVARIANT: both have one less.
+            self.first = (self.first + 1) % MAX_OPS;
+            self.count -= 1;
+            if let Some(owner) = owner {
+                owner.requester.completed(&completion, owner.signaled);
+                *place = Some(owner.requester);
+            }
+            count += 1;
+        }
+        count
+    }
+}

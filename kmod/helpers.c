@@ -1,0 +1,403 @@
+// SPDX-License-Identifier: GPL-2.0
+/* See helpers.h. */
+#include <linux/bottom_half.h>
+#include <linux/capability.h>
+#include <linux/highmem.h>
+#include <linux/module.h>
+#include <linux/netdevice.h>
+#include <linux/sched/mm.h>
+#include <linux/sched/signal.h>
+#include <linux/uaccess.h>
+#include <linux/udp.h>
+#include <net/ip.h>
+#include <net/net_namespace.h>
+#include <net/route.h>
+#include <net/sock.h>
+
+#include "helpers.h"
+
+/* ---- locks, CPUs, credentials ---- */
+
+void weft_local_bh_disable(void)
+{
+	local_bh_disable();
+}
+
+void weft_local_bh_enable(void)
+{
+	local_bh_enable();
+}
+
+u32 weft_cpu(void)
+{
+	return raw_smp_processor_id();
+}
+
+void weft_cpu_relax(void)
+{
+	cpu_relax();
+}
+
+void weft_yield(void)
+{
+	yield();
+}
+
+bool weft_signal_pending(void)
+{
+	return signal_pending(current);
+}
+
+bool weft_net_admin(void)
+{
+	return capable(CAP_NET_ADMIN);
+}
+
+/* ---- waiting ---- */
+
+void weft_wait_init(struct wait_queue_head *wq)
+{
+	init_waitqueue_head(wq);
+}
+
+void weft_wait_wake(struct wait_queue_head *wq)
+{
+	if (wq_has_sleeper(wq))
+		wake_up_all(wq);
+}
+
+/*
+ * 0: the word is no longer what was seen; -ETIME; -ERESTARTSYS. Long waits use
+ * the timer wheel: programming the processor's timer costs more than a wake-up.
+ */
+int weft_wait(struct wait_queue_head *wq, const u32 *word, u32 seen, u64 timeout_ns, bool interruptible)
+{
+	long left;
+
+	if (timeout_ns < 20 * NSEC_PER_MSEC) {
+		if (interruptible)
+			return wait_event_interruptible_hrtimeout(*wq, READ_ONCE(*word) != seen,
+								  ns_to_ktime(timeout_ns));
+		return wait_event_hrtimeout(*wq, READ_ONCE(*word) != seen, ns_to_ktime(timeout_ns));
+	}
+	if (interruptible)
+		left = wait_event_interruptible_timeout(*wq, READ_ONCE(*word) != seen,
+							nsecs_to_jiffies(timeout_ns));
+	else
+		left = wait_event_timeout(*wq, READ_ONCE(*word) != seen, nsecs_to_jiffies(timeout_ns));
+	if (left < 0)
+		return left;
+	return left ? 0 : -ETIME;
+}
+
+/* ---- delayed work ---- */
+
+void weft_work_init(struct delayed_work *work, work_func_t function)
+{
+	INIT_DELAYED_WORK(work, function);
+}
+
+void weft_work_schedule(struct delayed_work *work, u32 delay_ms)
+{
+	queue_delayed_work(system_dfl_wq, work, msecs_to_jiffies(delay_ms));
+}
+
+/* ---- memory ---- */
+
+bool weft_user_read(u64 *to, u64 from, size_t words)
+{
+	const u64 __user *user = u64_to_user_ptr(from);
+	size_t i;
+
+	if (!user_read_access_begin(user, words * sizeof(u64)))
+		return false;
+	for (i = 0; i < words; i++)
+		unsafe_get_user(to[i], user + i, fault);
+	user_read_access_end();
+	return true;
+fault:
+	user_read_access_end();
+	return false;
+}
+
+bool weft_user_write(u64 to, const u64 *from, size_t words)
+{
+	u64 __user *user = u64_to_user_ptr(to);
+	size_t i;
+
+	if (!user_write_access_begin(user, words * sizeof(u64)))
+		return false;
+	for (i = 0; i < words; i++)
+		unsafe_put_user(from[i], user + i, fault);
+	user_write_access_end();
+	return true;
+fault:
+	user_write_access_end();
+	return false;
+}
+
+/*
+ * Charges the caller's address space for pages that are to be pinned, by the
+ * rule that ib_core itself uses (drivers/infiniband/core/umem.c). NULL: over
+ * RLIMIT_MEMLOCK.
+ */
+struct mm_struct *weft_mm_charge(unsigned long pages)
+{
+	struct mm_struct *mm = current->mm;
+	unsigned long limit = rlimit(RLIMIT_MEMLOCK) >> PAGE_SHIFT;
+
+	if (!mm)
+		return NULL;
+	if (atomic64_add_return(pages, &mm->pinned_vm) > limit && !capable(CAP_IPC_LOCK)) {
+		atomic64_sub(pages, &mm->pinned_vm);
+		return NULL;
+	}
+	mmgrab(mm);
+	return mm;
+}
+
+void weft_mm_uncharge(struct mm_struct *mm, unsigned long pages)
+{
+	atomic64_sub(pages, &mm->pinned_vm);
+	mmdrop(mm);
+}
+
+/*
+ * Eight aligned bytes are moved at once: neither side of an RDMA operation may
+ * see half of a word. The compiler is not trusted with that, hence the macros.
+ */
+static bool weft_is_word(size_t offset, size_t len)
+{
+	return len == sizeof(u64) && !(offset % sizeof(u64));
+}
+
+void weft_page_read(struct page *page, size_t offset, void *to, size_t len)
+{
+	char *from = kmap_local_page(page);
+
+	if (weft_is_word(offset, len)) {
+		u64 word = READ_ONCE(*(u64 *)(from + offset));
+
+		memcpy(to, &word, sizeof(word));
+	} else {
+		memcpy(to, from + offset, len);
+	}
+	kunmap_local(from);
+}
+
+int weft_page_write_skb(struct page *page, size_t offset, const struct sk_buff *skb, int from, size_t len)
+{
+	char *to = kmap_local_page(page);
+	u64 word;
+	int err;
+
+	if (weft_is_word(offset, len)) {
+		err = skb_copy_bits(skb, from, &word, sizeof(word));
+		if (!err)
+			WRITE_ONCE(*(u64 *)(to + offset), word);
+	} else {
+		err = skb_copy_bits(skb, from, to + offset, len);
+	}
+	kunmap_local(to);
+	return err;
+}
+
+u64 weft_page_compare_swap(struct page *page, size_t offset, u64 compare, u64 swap)
+{
+	char *base = kmap_local_page(page);
+	u64 old = cmpxchg((u64 *)(base + offset), compare, swap);
+
+	kunmap_local(base);
+	return old;
+}
+
+u64 weft_page_fetch_add(struct page *page, size_t offset, u64 add)
+{
+	char *base = kmap_local_page(page);
+	u64 old = atomic64_fetch_add(add, (atomic64_t *)(base + offset));
+
+	kunmap_local(base);
+	return old;
+}
+
+/* ---- network ---- */
+
+struct net *weft_netdev_net(const struct net_device *dev)
+{
+	return dev_net(dev);
+}
+
+u32 weft_netdev_mtu(const struct net_device *dev)
+{
+	return READ_ONCE(dev->mtu);
+}
+
+void weft_netdev_put(struct net_device *dev)
+{
+	dev_put(dev);
+}
+
+u64 weft_net_inum(const struct net *net)
+{
+	return net->ns.inum;
+}
+
+u64 weft_current_net_inum(void)
+{
+	return current->nsproxy->net_ns->ns.inum;
+}
+
+/* Room in front for the UDP, IP and link headers. */
+#define WEFT_HEADROOM (LL_MAX_HEADER + sizeof(struct iphdr) + sizeof(struct udphdr))
+
+struct sk_buff *weft_skb_alloc(u32 len)
+{
+	struct sk_buff *skb = alloc_skb(WEFT_HEADROOM + len, GFP_ATOMIC);
+
+	if (skb)
+		skb_reserve(skb, WEFT_HEADROOM);
+	return skb;
+}
+
+void *weft_skb_put(struct sk_buff *skb, u32 len)
+{
+	return skb_put(skb, len);
+}
+
+bool weft_skb_has(struct sk_buff *skb, u32 len)
+{
+	return pskb_may_pull(skb, len);
+}
+
+bool weft_skb_pull_header(struct sk_buff *skb, u32 len)
+{
+	return pskb_may_pull(skb, len) && skb_pull(skb, len);
+}
+
+const u8 *weft_skb_data(const struct sk_buff *skb)
+{
+	return skb->data;
+}
+
+u32 weft_skb_len(const struct sk_buff *skb)
+{
+	return skb->len;
+}
+
+__be32 weft_skb_source_addr(const struct sk_buff *skb)
+{
+	return ip_hdr(skb)->saddr;
+}
+
+__be16 weft_skb_source_port(const struct sk_buff *skb)
+{
+	return udp_hdr(skb)->source;
+}
+
+void *weft_sock_user_data(struct sock *sk)
+{
+	return rcu_dereference_sk_user_data(sk);
+}
+
+void weft_sock_hold(struct sock *sk)
+{
+	sock_hold(sk);
+}
+
+void weft_sock_put(struct sock *sk)
+{
+	sock_put(sk);
+}
+
+struct rtable *weft_route(struct net *net, __be32 source, __be32 dest)
+{
+	struct flowi4 flow = {
+		.saddr = source,
+		.daddr = dest,
+		.flowi4_proto = IPPROTO_UDP,
+	};
+	struct rtable *route = ip_route_output_key(net, &flow);
+
+	return IS_ERR(route) ? NULL : route;
+}
+
+bool weft_route_is_current(struct rtable *route)
+{
+	return dst_check(&route->dst, 0);
+}
+
+void weft_route_hold(struct rtable *route)
+{
+	dst_hold(&route->dst);
+}
+
+void weft_route_put(struct rtable *route)
+{
+	dst_release(&route->dst);
+}
+
+/* ---- ib_core ---- */
+
+const char *weft_ib_name(const struct ib_device *dev)
+{
+	return dev_name(&dev->dev);
+}
+
+u32 weft_ib_ports(const struct ib_device *dev)
+{
+	return dev->phys_port_cnt;
+}
+
+u32 weft_ib_local_dma_lkey(const struct ib_pd *pd)
+{
+	return pd->local_dma_lkey;
+}
+
+int weft_ib_post_send(struct ib_qp *qp, const struct ib_send_wr *wr)
+{
+	return ib_post_send(qp, wr, NULL);
+}
+
+int weft_ib_arm_cq(struct ib_cq *cq)
+{
+	return ib_req_notify_cq(cq, IB_CQ_NEXT_COMP | IB_CQ_REPORT_MISSED_EVENTS);
+}
+
+int weft_ib_poll_cq(struct ib_cq *cq, struct ib_wc *wc)
+{
+	return ib_poll_cq(cq, 1, wc);
+}
+
+u64 weft_ib_dma_map(struct ib_device *dev, void *addr, size_t len)
+{
+	return ib_dma_map_single(dev, addr, len, DMA_BIDIRECTIONAL);
+}
+
+bool weft_ib_dma_failed(struct ib_device *dev, u64 addr)
+{
+	return ib_dma_mapping_error(dev, addr);
+}
+
+void weft_ib_dma_unmap(struct ib_device *dev, u64 addr, size_t len)
+{
+	ib_dma_unmap_single(dev, addr, len, DMA_BIDIRECTIONAL);
+}
+
+void weft_ib_dma_sync(struct ib_device *dev, u64 addr, size_t len, bool for_cpu)
+{
+	if (for_cpu)
+		ib_dma_sync_single_for_cpu(dev, addr, len, DMA_BIDIRECTIONAL);
+	else
+		ib_dma_sync_single_for_device(dev, addr, len, DMA_BIDIRECTIONAL);
+}
+
+/* ---- module parameters ---- */
+
+static char weft_meta[256];
+module_param_string(meta, weft_meta, sizeof(weft_meta), 0444);
+MODULE_PARM_DESC(meta, "Meta servers: ADDR:PORT[,ADDR:PORT...], at most 4");
+
+const char *weft_param_meta(void)
+{
+	return weft_meta;
+}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Functions for what Rust cannot call: header inlines and macros of the kernel.
+ * Each does one such thing; what to do with it is decided in Rust.
+ */
+#ifndef WEFT_HELPERS_H
+#define WEFT_HELPERS_H
+
+#include <linux/skbuff.h>
+#include <linux/wait.h>
+#include <linux/workqueue.h>
+#include <rdma/ib_verbs.h>
+#include <rdma/rdma_cm.h>
+
+struct rtable;
+struct mm_struct;
+
+/* locks, CPUs, credentials */
+void weft_local_bh_disable(void);
+void weft_local_bh_enable(void);
+u32 weft_cpu(void);
+void weft_cpu_relax(void);
+void weft_yield(void);
+bool weft_signal_pending(void);
+bool weft_net_admin(void);
+
+/* waiting */
+void weft_wait_init(struct wait_queue_head *wq);
+void weft_wait_wake(struct wait_queue_head *wq);
+int weft_wait(struct wait_queue_head *wq, const u32 *word, u32 seen, u64 timeout_ns, bool interruptible);
+
+/* delayed work */
+void weft_work_init(struct delayed_work *work, work_func_t function);
+void weft_work_schedule(struct delayed_work *work, u32 delay_ms);
+
+/* memory */
+bool weft_user_read(u64 *to, u64 from, size_t words);
+bool weft_user_write(u64 to, const u64 *from, size_t words);
+struct mm_struct *weft_mm_charge(unsigned long pages);
+void weft_mm_uncharge(struct mm_struct *mm, unsigned long pages);
+void weft_page_read(struct page *page, size_t offset, void *to, size_t len);
+u64 weft_page_compare_swap(struct page *page, size_t offset, u64 compare, u64 swap);
+u64 weft_page_fetch_add(struct page *page, size_t offset, u64 add);
+int weft_page_write_skb(struct page *page, size_t offset, const struct sk_buff *skb, int from, size_t len);
+
+/* network */
+struct net *weft_netdev_net(const struct net_device *dev);
+u32 weft_netdev_mtu(const struct net_device *dev);
+void weft_netdev_put(struct net_device *dev);
+u64 weft_net_inum(const struct net *net);
+u64 weft_current_net_inum(void);
+struct sk_buff *weft_skb_alloc(u32 len);
+void *weft_skb_put(struct sk_buff *skb, u32 len);
+bool weft_skb_pull_header(struct sk_buff *skb, u32 len);
+bool weft_skb_has(struct sk_buff *skb, u32 len);
+const u8 *weft_skb_data(const struct sk_buff *skb);
+u32 weft_skb_len(const struct sk_buff *skb);
+__be32 weft_skb_source_addr(const struct sk_buff *skb);
+__be16 weft_skb_source_port(const struct sk_buff *skb);
+void *weft_sock_user_data(struct sock *sk);
+void weft_sock_hold(struct sock *sk);
+void weft_sock_put(struct sock *sk);
+struct rtable *weft_route(struct net *net, __be32 source, __be32 dest);
+bool weft_route_is_current(struct rtable *route);
+void weft_route_hold(struct rtable *route);
+void weft_route_put(struct rtable *route);
+
+/* ib_core */
+const char *weft_ib_name(const struct ib_device *dev);
+u32 weft_ib_ports(const struct ib_device *dev);
+u32 weft_ib_local_dma_lkey(const struct ib_pd *pd);
+int weft_ib_post_send(struct ib_qp *qp, const struct ib_send_wr *wr);
+int weft_ib_arm_cq(struct ib_cq *cq);
+int weft_ib_poll_cq(struct ib_cq *cq, struct ib_wc *wc);
+u64 weft_ib_dma_map(struct ib_device *dev, void *addr, size_t len);
+bool weft_ib_dma_failed(struct ib_device *dev, u64 addr);
+void weft_ib_dma_unmap(struct ib_device *dev, u64 addr, size_t len);
+void weft_ib_dma_sync(struct ib_device *dev, u64 addr, size_t len, bool for_cpu);
+
+/* module parameters: the macro is C's, and Rust's knows no strings */
+const char *weft_param_meta(void);
+
+#endif

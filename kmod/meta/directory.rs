@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A node's view of the meta servers: connected to each that is configured, in
+//! the background, and asked in turn.
+//!
+//! Lock order, outermost first: `uplink`, a slot's, a link's own.
+
+use kernel::prelude::*;
+use kernel::sync::{Arc, Mutex, SpinLock};
+use weft_core::gid::Gid;
+use weft_core::meta::{Publication, Record};
+use weft_core::uapi::{MetaInfo, MetaServer, Pod, MAX_META_SERVERS};
+
+use crate::counters::{Counted, COUNTERS};
+use crate::errno;
+use crate::meta::config;
+use crate::meta::link::{Answer, Link};
+use crate::rdma::{Connector, Netdev};
+use crate::sync::cpu;
+use crate::text::Shown;
+
+/// Links to each server at most: CPUs share them, so that the server's queue
+/// pairs do not multiply with cores.
+const MAX_LANES: usize = 4;
+/// Looks at the server's table for our own record before a publication counts as
+/// refused.
+const VERIFY_TRIES: usize = 50;
+
+/// What connecting takes, as long as the device is there.
+pub(crate) struct Uplink {
+    pub(crate) connector: Connector,
+    pub(crate) netdev: Netdev,
+}
+
+/// A connected server.
+struct Server {
+    addr: MetaServer,
+    links: KVec<Arc<Link>>,
+    /// The node's record was seen in its table.
+    published: Option<Counted>,
+}
+
+/// The meta servers of a node.
+#[pin_data]
+pub(crate) struct Directory {
+    gid: Gid,
+    record: Record,
+    #[pin]
+    uplink: Mutex<Option<Uplink>>,
+    #[pin]
+    slots: [SpinLock<Option<Arc<Server>>>; MAX_META_SERVERS],
+}
+
+impl Directory {
+    /// Not connected to anybody yet.
+    pub(crate) fn new(gid: Gid, record: Record, uplink: Uplink) -> impl PinInit<Self, Error> {
+        try_pin_init!(Self {
+            gid,
+            record,
+            uplink <- kernel::new_mutex!(Some(uplink), "weft_uplink"),
+            slots <- pin_init::pin_init_array_from_fn(|_| kernel::new_spinlock!(None, "weft_meta_slot")),
+        })
+    }
+
+    fn slot(&self, index: usize) -> Option<Arc<Server>> {
+        self.slots.get(index).and_then(|slot| slot.lock().clone())
+    }
+
+    fn connected(&self) -> impl Iterator<Item = Arc<Server>> + '_ {
+        (0..MAX_META_SERVERS).filter_map(|index| self.slot(index))
+    }
+
+    /// Looks a node up at the first server that knows it.
+    ///
+    /// # Errors
+    ///
+    /// `EHOSTUNREACH` (a server answered, none knows it), `EAGAIN` (none is
+    /// connected, or the record was being written), `ETIMEDOUT`, `EIO`.
+    pub(crate) fn look_up(&self, gid: &Gid) -> Result<(Record, u32)> {
+        let lane = cpu();
+        let (mut outcome, mut reads) = (EAGAIN, 0);
+        for server in self.connected() {
+            let Some(link) = server.links.get(lane % server.links.len().max(1)) else {
+                continue;
+            };
+            match link.look_up(gid) {
+                Ok(Answer {
+                    record: Some(record),
+                    reads: more,
+                }) => return Ok((record, reads + more)),
+                Ok(Answer {
+                    record: None,
+                    reads: more,
+                }) => {
+                    reads += more;
+                    outcome = errno::host_unreach();
+                }
+                Err(error) if outcome != errno::host_unreach() => outcome = error,
+                Err(_) => {}
+            }
+        }
+        Err(outcome)
+    }
+
+    /// Whether every configured server is connected and has our record; connects
+    /// to those that are not. May sleep for seconds.
+    pub(crate) fn maintain(&self) -> bool {
+        let uplink = self.uplink.lock();
+        let Some(uplink) = &*uplink else { return true };
+        let wanted = config::servers();
+        let mut complete = true;
+        for (index, wanted) in wanted.iter().enumerate() {
+            complete &= self.maintain_slot(uplink, index, *wanted);
+        }
+        complete
+    }
+
+    fn maintain_slot(&self, uplink: &Uplink, index: usize, wanted: Option<MetaServer>) -> bool {
+        let Some(slot) = self.slots.get(index) else {
+            return true;
+        };
+        let have = slot.lock().clone();
+        let fits = have
+            .as_ref()
+            .is_some_and(|server| Some(server.addr) == wanted && server.is_complete());
+        if fits || (have.is_none() && wanted.is_none()) {
+            return true;
+        }
+        let stale = slot.lock().take();
+        drop((have, stale));
+        let Some(addr) = wanted else { return true };
+        match self.connect(uplink, addr) {
+            Ok(server) => {
+                let complete = server.is_complete();
+                *slot.lock() = Some(server);
+                complete
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// Connects to a server and makes the node known to it.
+    fn connect(&self, uplink: &Uplink, addr: MetaServer) -> Result<Arc<Server>> {
+        let net = uplink.netdev.net().ok_or(ENODEV)?;
+        let lanes = (kernel::cpu::nr_cpu_ids() as usize).clamp(1, MAX_LANES);
+        let mut links = KVec::with_capacity(lanes, GFP_KERNEL)?;
+        for _ in 0..lanes {
+            // SAFETY: the network device is registered in the namespace until the
+            // RDMA device on it has gone, and `shutdown` comes before that.
+            let connection = unsafe { uplink.connector.connect(net, addr.addr, addr.port) }?;
+            links.push(Link::new(connection)?, GFP_KERNEL)?;
+        }
+        let published = match links.first() {
+            Some(link) if self.publish(link)? => Some(Counted::one(&COUNTERS.nodes_published)),
+            _ => {
+                pr_warn!(
+                    "a meta server did not take the record of {}: is its table full?\n",
+                    Shown(self.gid)
+                );
+                None
+            }
+        };
+        Ok(Arc::new(
+            Server {
+                addr,
+                links,
+                published,
+            },
+            GFP_KERNEL,
+        )?)
+    }
+
+    /// Answers whether the server took our record: it is in its table.
+    fn publish(&self, link: &Link) -> Result<bool> {
+        link.tell(&Publication::Publish(self.gid, self.record))?;
+        for _ in 0..VERIFY_TRIES {
+            if link
+                .look_up(&self.gid)
+                .is_ok_and(|answer| answer.record == Some(self.record))
+            {
+                return Ok(true);
+            }
+            kernel::time::delay::fsleep(kernel::time::Delta::from_millis(2));
+        }
+        Ok(false)
+    }
+
+    /// Takes our record back and disconnects. The RDMA device is not used after
+    /// this. May sleep.
+    pub(crate) fn shutdown(&self) {
+        let mut uplink = self.uplink.lock();
+        for slot in &self.slots {
+            let server = slot.lock().take();
+            let Some(server) = server else { continue };
+            if let Some(link) = server.links.first() {
+                // A server that is gone has no record to take back.
+                let _ = link.tell(&Publication::Withdraw(self.gid, self.record.incarnation));
+            }
+        }
+        *uplink = None;
+    }
+
+    /// Whether some server has our record.
+    pub(crate) fn is_published(&self) -> bool {
+        self.connected().any(|server| server.published.is_some())
+    }
+
+    /// What is known of a configured server.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT`: none has this index.
+    pub(crate) fn info(&self, index: u32) -> Result<MetaInfo> {
+        let servers = config::servers();
+        let server = servers
+            .get(index as usize)
+            .copied()
+            .flatten()
+            .ok_or(ENOENT)?;
+        let mut info = MetaInfo {
+            index,
+            server,
+            ..MetaInfo::zeroed()
+        };
+        if let Some(state) = self
+            .slot(index as usize)
+            .filter(|state| state.addr == server)
+        {
+            info.connected = u32::from(state.links.iter().all(|link| link.is_alive()));
+            info.published = u32::from(state.published.is_some());
+            info.buckets = state.links.first().map_or(0, |link| link.buckets());
+        }
+        Ok(info)
+    }
+}
+
+impl Server {
+    fn is_complete(&self) -> bool {
+        self.published.is_some() && self.links.iter().all(|link| link.is_alive())
+    }
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Socket buffers: packets on their way out and in.
+
+use core::ptr::NonNull;
+
+use crate::bindings;
+use crate::net::Endpoint;
+
+/// A packet that we own.
+///
+/// # Invariants
+///
+/// `raw` is a valid `sk_buff` and this is its only user.
+pub(crate) struct Skb {
+    raw: NonNull<bindings::sk_buff>,
+}
+
+impl Skb {
+    /// An empty packet with room for `len` bytes behind the network headers.
+    pub(crate) fn with_room(len: u32) -> Option<Self> {
+        // SAFETY: no requirement; NULL means no memory.
+        let raw = unsafe { bindings::weft_skb_alloc(len) };
+        // INVARIANT: a new packet.
+        NonNull::new(raw).map(|raw| Self { raw })
+    }
+
+    /// Takes over a received packet.
+    ///
+    /// # Safety
+    ///
+    /// `raw` is a valid packet that the caller owns and gives away.
+    pub(crate) unsafe fn from_raw(raw: NonNull<bindings::sk_buff>) -> Self {
+        // INVARIANT: the caller promises it.
+        Self { raw }
+    }
+
+    /// Gives the packet away.
+    pub(crate) fn into_raw(self) -> *mut bindings::sk_buff {
+        let raw = self.raw.as_ptr();
+        core::mem::forget(self);
+        raw
+    }
+
+    /// The next `len` bytes of the packet, to be written. Until then they are
+    /// whatever the memory held: a packet that was not written to its end must
+    /// not be sent.
+    ///
+    /// `len` summed over all calls must not exceed the room that was asked for:
+    /// the kernel stops at an overrun.
+    pub(crate) fn append(&mut self, len: u32) -> &mut [u8] {
+        // SAFETY: the packet is ours by the invariant; the callers stay within
+        // its room.
+        let start = unsafe { bindings::weft_skb_put(self.raw.as_ptr(), len) }.cast::<u8>();
+        // SAFETY: `len` bytes at `start` are the packet's, which is ours. They
+        // come from C, so that whatever they hold is initialised.
+        unsafe { core::slice::from_raw_parts_mut(start, len as usize) }
+    }
+
+    /// Drops the first `len` bytes; `false` if there are not so many.
+    pub(crate) fn skip(&mut self, len: u32) -> bool {
+        // SAFETY: the packet is ours.
+        unsafe { bindings::weft_skb_pull_header(self.raw.as_ptr(), len) }
+    }
+
+    /// The first `len` bytes, or all if there are fewer; `None` without memory
+    /// to make them contiguous.
+    pub(crate) fn start(&mut self, len: u32) -> Option<&[u8]> {
+        let len = len.min(self.len());
+        // SAFETY: the packet is ours.
+        if !unsafe { bindings::weft_skb_has(self.raw.as_ptr(), len) } {
+            return None;
+        }
+        // SAFETY: the call above made `len` bytes contiguous; they are ours.
+        Some(unsafe {
+            core::slice::from_raw_parts(bindings::weft_skb_data(self.raw.as_ptr()), len as usize)
+        })
+    }
+
+    /// Bytes in the packet.
+    pub(crate) fn len(&self) -> u32 {
+        // SAFETY: the packet is ours.
+        unsafe { bindings::weft_skb_len(self.raw.as_ptr()) }
+    }
+
+    /// Who sent it, of a packet that a UDP socket has received.
+    pub(crate) fn source(&self) -> Endpoint {
+        // SAFETY: the packet is ours and its IP header is where UDP left it.
+        let addr = unsafe { bindings::weft_skb_source_addr(self.raw.as_ptr()) };
+        // SAFETY: as above for the UDP header.
+        let port = unsafe { bindings::weft_skb_source_port(self.raw.as_ptr()) };
+        Endpoint {
+            addr: addr.to_ne_bytes(),
+            port: u16::from_be(port),
+        }
+    }
+
+    /// The packet for C to read.
+    pub(crate) fn as_ptr(&self) -> *const bindings::sk_buff {
+        self.raw.as_ptr()
+    }
+}
+
+impl Drop for Skb {
+    fn drop(&mut self) {
+        // SAFETY: the packet is ours and not used after this.
+        unsafe { bindings::consume_skb(self.raw.as_ptr()) };
+    }
+}

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Peers that a node knows, and the cache of them (krcore §4.2, DCCache).
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use kernel::alloc::KVBox;
+use kernel::prelude::*;
+use kernel::sync::Arc;
+use weft_core::dc::wire::Destination;
+use weft_core::gid::Gid;
+use weft_core::meta::Record;
+
+use crate::counters::{Counted, COUNTERS};
+use crate::dc::{Stream, Suspicion, Target};
+use crate::net::{Endpoint, UdpBearer};
+use crate::node::Dc;
+use crate::sync::{new_lock, BhLock, FastLock};
+use crate::vqp::Vqp;
+
+/// DC initiators of a node; a VQP uses that of the CPU on which it is first
+/// used
+/// (krcore §4.2).
+pub(crate) const INITIATORS: usize = 8;
+
+/// A stream as VQPs use it.
+pub(crate) type VqpStream = Stream<UdpBearer, Vqp>;
+
+/// A peer whose record was looked up, with the streams to it.
+#[pin_data(PinnedDrop)]
+pub(crate) struct Peer {
+    gid: Gid,
+    dc: Arc<Dc>,
+    target: Target,
+    #[pin]
+    streams: BhLock<[Option<Arc<VqpStream>>; INITIATORS]>,
+    _count: Counted,
+}
+
+impl Peer {
+    /// A peer with the record that a meta server holds of it.
+    ///
+    /// # Errors
+    ///
+    /// `EHOSTUNREACH`: its GID maps no IPv4 address, so that the bearer cannot
+    /// reach it. `ENOMEM`.
+    pub(crate) fn new(gid: Gid, record: &Record, dc: Arc<Dc>) -> Result<Arc<Self>> {
+        let addr = gid.to_ipv4().ok_or_else(crate::errno::host_unreach)?;
+        let target = Target {
+            endpoint: Endpoint {
+                addr,
+                port: record.udp_port,
+            },
+            destination: Destination {
+                dct_number: record.dct_number,
+                dct_key: record.dct_key,
+                incarnation: record.incarnation,
+            },
+            suspicion: Suspicion::new()?,
+        };
+        Arc::pin_init(
+            pin_init!(Self {
+                gid,
+                dc,
+                target,
+                streams <- new_lock!([const { None }; INITIATORS], "weft_peer"),
+                _count: Counted::one(&COUNTERS.peers),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Whether the record is doubtful and should be looked up again.
+    pub(crate) fn is_suspect(&self) -> bool {
+        self.target.suspicion.is_raised()
+    }
+
+    /// The stream of a DC initiator to this peer, made if need be.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`; `ENOSPC` (the node has no more streams).
+    pub(crate) fn stream(&self, initiator: usize) -> Result<Arc<VqpStream>> {
+        let slot = initiator % INITIATORS;
+        if let Some(stream) = &self.streams.lock()[slot] {
+            return Ok(stream.clone());
+        }
+        let stream = self.dc.connect(&self.target)?;
+        let winner = self.streams.lock()[slot]
+            .get_or_insert_with(|| stream.clone())
+            .clone();
+        if !Arc::ptr_eq(&winner, &stream) {
+            self.dc.close(&stream);
+        }
+        Ok(winner)
+    }
+}
+
+#[pinned_drop]
+impl PinnedDrop for Peer {
+    fn drop(self: Pin<&mut Self>) {
+        let streams = core::mem::replace(&mut *self.streams.lock(), [const { None }; INITIATORS]);
+        for stream in streams.iter().flatten() {
+            self.dc.close(stream);
+        }
+    }
+}
+
+const SETS: usize = 1024;
+const WAYS: usize = 4;
+
+/// A cached peer. The GID stands beside it, so that a look-up touches only the
+/// peer that it finds.
+type Way = Option<(u128, Arc<Peer>)>;
+
+/// Peers of the same set, and which of them is replaced next.
+struct Set {
+    ways: [Way; WAYS],
+    victim: usize,
+}
+
+/// A GID as one word, to compare and to mix.
+fn word(gid: &Gid) -> u128 {
+    u128::from_ne_bytes(gid.0)
+}
+
+fn mix(bits: u128) -> usize {
+    let mixed = ((bits >> 64) as u64 ^ bits as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> 48) as usize
+}
+
+/// A node's peers by their GID. Of fixed size: the oldest of a set makes room.
+///
+/// Lock order: a set's lock is held alone; peers are dropped without it.
+pub(crate) struct DcCache {
+    sets: Pin<KVBox<[FastLock<Set>; SETS]>>,
+    /// The sets that have had a peer since they were last flushed, one bit each.
+    used: [AtomicU64; SETS / 64],
+}
+
+impl DcCache {
+    /// An empty cache.
+    pub(crate) fn new() -> Result<Self> {
+        let set = |_| {
+            new_lock!(
+                Set {
+                    ways: [const { None }; WAYS],
+                    victim: 0
+                },
+                "weft_dccache_set"
+            )
+        };
+        Ok(Self {
+            sets: KVBox::pin_init(pin_init::pin_init_array_from_fn(set), GFP_KERNEL)?,
+            used: [const { AtomicU64::new(0) }; SETS / 64],
+        })
+    }
+
+    fn set(&self, bits: u128) -> &FastLock<Set> {
+        &self.sets[mix(bits) % SETS]
+    }
+
+    /// One of `count` lanes, always the same for a GID.
+    pub(crate) fn lane(gid: &Gid, count: usize) -> usize {
+        mix(word(gid)) % count
+    }
+
+    /// The peer, if it is here and its record is not doubtful.
+    pub(crate) fn find(&self, gid: &Gid) -> Option<Arc<Peer>> {
+        let wanted = word(gid);
+        let set = self.set(wanted).lock();
+        let (_, peer) = set.ways.iter().flatten().find(|(gid, _)| *gid == wanted)?;
+        (!peer.is_suspect()).then(|| peer.clone())
+    }
+
+    /// Takes a peer in, in place of what was known of it.
+    pub(crate) fn insert(&self, peer: Arc<Peer>) {
+        let gid = word(&peer.gid);
+        let replaced = {
+            let mut set = self.set(gid).lock();
+            let same = |way: &Way| way.as_ref().is_some_and(|(other, _)| *other == gid);
+            let way = match set
+                .ways
+                .iter()
+                .position(same)
+                .or_else(|| set.ways.iter().position(Option::is_none))
+            {
+                Some(way) => way,
+                None => {
+                    set.victim = (set.victim + 1) % WAYS;
+                    set.victim
+                }
+            };
+            // Under the lock: a flush that takes the bit finds the peer.
+            let index = mix(gid) % SETS;
+            self.used[index / 64].fetch_or(1 << (index % 64), Ordering::AcqRel);
+            set.ways
+                .get_mut(way)
+                .and_then(|way| way.replace((gid, peer)))
+        };
+        drop(replaced);
+    }
+
+    /// Forgets all peers. VQPs that are connected to them stay so.
+    pub(crate) fn flush(&self) {
+        for set in self.used_sets(|bits| bits.swap(0, Ordering::AcqRel)) {
+            let ways = core::mem::replace(&mut set.lock().ways, [const { None }; WAYS]);
+            drop(ways);
+        }
+    }
+
+    /// Peers that are here.
+    pub(crate) fn count(&self) -> usize {
+        self.used_sets(|bits| bits.load(Ordering::Acquire))
+            .map(|set| set.lock().ways.iter().flatten().count())
+            .sum()
+    }
+
+    /// The sets whose bits `take` finds in `used`.
+    fn used_sets(&self, take: impl Fn(&AtomicU64) -> u64) -> impl Iterator<Item = &FastLock<Set>> {
+        let bits = self.used.iter().map(take);
+        let chunks = self.sets.chunks(64).zip(bits);
+        chunks.flat_map(|(sets, bits)| {
+            let is_used = move |bit: &usize| bits >> bit & 1 != 0;
+            let sets = sets.iter().enumerate();
+            sets.filter(move |(bit, _)| is_used(bit))
+                .map(|(_, set)| set)
+        })
+    }
+}

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! RC connections by rdma_cm: the active side.
+//!
+//! A [`Connector`] becomes a [`Connection`] when the peer has accepted; there is
+//! nothing in between on which a request could be posted.
+
+use core::ptr::NonNull;
+
+use kernel::error::{from_err_ptr, to_result};
+use kernel::prelude::*;
+use kernel::sync::{Arc, SpinLock};
+use weft_core::gid::Gid;
+
+use crate::bindings;
+use crate::rdma::connection::{Connection, Patience};
+use crate::rdma::{Cq, Device, DmaBuffer, Pd};
+use crate::sync::{EventCount, Woken};
+
+/// How long each step of a connection may take.
+const STEP_MS: u64 = 2_000;
+/// Requests that may be outstanding.
+const SEND_ENTRIES: u32 = 8;
+/// READs outstanding in the network.
+const READ_DEPTH: u8 = 8;
+/// Retries of the transport, and of a receiver without buffers.
+const RETRIES: u8 = 7;
+/// Most private data that an acceptance carries.
+pub(super) const PRIVATE_BYTES: usize = 64;
+
+const AF_INET: u16 = 2;
+/// Size of C's `sockaddr_storage`.
+const STORAGE_BYTES: usize = 128;
+
+/// What rdma_cm has told last.
+#[derive(Clone, Copy)]
+struct Event {
+    kind: bindings::rdma_cm_event_type,
+    private: [u8; PRIVATE_BYTES],
+}
+
+#[pin_data]
+struct Events {
+    #[pin]
+    last: SpinLock<Option<Event>>,
+    #[pin]
+    count: EventCount,
+}
+
+/// An rdma_cm identifier.
+///
+/// # Invariants
+///
+/// `raw` is valid and its context is `events`.
+pub(super) struct CmId {
+    raw: NonNull<bindings::rdma_cm_id>,
+    events: Pin<KBox<Events>>,
+}
+
+// SAFETY: rdma_cm locks its identifiers.
+unsafe impl Send for CmId {}
+// SAFETY: as above.
+unsafe impl Sync for CmId {}
+
+/// A socket address as rdma_cm wants it.
+#[repr(C, align(8))]
+struct SocketAddr([u8; STORAGE_BYTES]);
+
+impl SocketAddr {
+    fn ipv4(addr: [u8; 4], port: u16) -> Self {
+        let mut bytes = [0; STORAGE_BYTES];
+        bytes[..2].copy_from_slice(&AF_INET.to_ne_bytes());
+        bytes[2..4].copy_from_slice(&port.to_be_bytes());
+        bytes[4..8].copy_from_slice(&addr);
+        Self(bytes)
+    }
+}
+
+impl CmId {
+    /// # Safety
+    ///
+    /// `net` is valid during the call; the identifier then holds it.
+    unsafe fn new(net: NonNull<bindings::net>) -> Result<Self> {
+        let events = KBox::pin_init(
+            pin_init!(Events {
+                last <- kernel::new_spinlock!(None, "weft_cm_event"),
+                count <- EventCount::new(),
+            }),
+            GFP_KERNEL,
+        )?;
+        let context = (&raw const *events).cast_mut().cast();
+        // SAFETY: `net` is valid by the caller's promise; `events` lives until
+        // `drop` has destroyed the identifier.
+        let raw = from_err_ptr(unsafe {
+            bindings::__rdma_create_kernel_id(
+                net.as_ptr(),
+                Some(on_event),
+                context,
+                bindings::rdma_ucm_port_space_RDMA_PS_TCP,
+                bindings::ib_qp_type_IB_QPT_RC,
+                c"weft".as_char_ptr(),
+            )
+        })?;
+        // INVARIANT: made with this context.
+        Ok(Self {
+            raw: NonNull::new(raw).ok_or(ENOMEM)?,
+            events,
+        })
+    }
+
+    pub(super) fn as_ptr(&self) -> *mut bindings::rdma_cm_id {
+        self.raw.as_ptr()
+    }
+
+    /// Starts a step, then waits for the event that ends it.
+    fn step(
+        &self,
+        kind: bindings::rdma_cm_event_type,
+        start: impl FnOnce() -> i32,
+    ) -> Result<Event> {
+        *self.events.last.lock() = None;
+        let mut seen = self.events.count.seen();
+        to_result(start())?;
+        loop {
+            if let Some(event) = *self.events.last.lock() {
+                return if event.kind == kind {
+                    Ok(event)
+                } else {
+                    Err(ECONNREFUSED())
+                };
+            }
+            if self.events.count.wait(seen, STEP_MS * 1_000_000, false) == Woken::TimedOut {
+                return Err(ETIMEDOUT);
+            }
+            seen = self.events.count.seen();
+        }
+    }
+
+    /// Whether the last event says that the connection is there.
+    pub(super) fn is_established(&self) -> bool {
+        let last = *self.events.last.lock();
+        last.is_some_and(|event| {
+            event.kind == bindings::rdma_cm_event_type_RDMA_CM_EVENT_ESTABLISHED
+        })
+    }
+}
+
+#[allow(non_snake_case, reason = "named like the kernel crate's constants")]
+fn ECONNREFUSED() -> Error {
+    Error::from_errno(-111)
+}
+
+impl Drop for CmId {
+    fn drop(&mut self) {
+        // Waits for a running callback.
+        // SAFETY: valid by the invariant, and not used after this.
+        unsafe { bindings::rdma_destroy_id(self.as_ptr()) };
+    }
+}
+
+/// Answers 0: the identifier stays ours.
+///
+/// # Safety
+///
+/// Called by rdma_cm, for an identifier that [`CmId::new`] has made.
+unsafe extern "C" fn on_event(
+    id: *mut bindings::rdma_cm_id,
+    event: *mut bindings::rdma_cm_event,
+) -> i32 {
+    // SAFETY: rdma_cm calls this with a valid identifier and event.
+    let (context, event) = unsafe { ((*id).context, &*event) };
+    // SAFETY: the context is the `Events` of a `CmId` that is not yet dropped:
+    // destroying the identifier waits for this call.
+    let events = unsafe { &*context.cast::<Events>() };
+    let mut told = Event {
+        kind: event.event,
+        private: [0; PRIVATE_BYTES],
+    };
+    if event.event == bindings::rdma_cm_event_type_RDMA_CM_EVENT_TIMEWAIT_EXIT {
+        return 0;
+    }
+    if event.event == bindings::rdma_cm_event_type_RDMA_CM_EVENT_ESTABLISHED {
+        // SAFETY: a connection event carries connection parameters.
+        let conn = unsafe { &event.param.conn };
+        if !conn.private_data.is_null() {
+            let len = usize::from(conn.private_data_len).min(PRIVATE_BYTES);
+            // SAFETY: rdma_cm says how long the private data is.
+            let private =
+                unsafe { core::slice::from_raw_parts(conn.private_data.cast::<u8>(), len) };
+            for (to, from) in told.private.iter_mut().zip(private) {
+                *to = *from;
+            }
+        }
+    }
+    *events.last.lock() = Some(told);
+    events.count.notify();
+    0
+}
+
+/// Makes connections from one port.
+pub(crate) struct Connector {
+    pub(crate) device: Device,
+    pub(crate) pd: Arc<Pd>,
+    pub(crate) source: [u8; 4],
+}
+
+impl Connector {
+    /// Connects to an IPv4-mapped address. May sleep for seconds.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` (not an IPv4 address), `ENODEV` (the way there is not through
+    /// this device), `ECONNREFUSED` (nobody listens, or it declined),
+    /// `ETIMEDOUT`, and those of rdma_cm.
+    ///
+    /// # Safety
+    ///
+    /// `net` is valid during the call.
+    pub(crate) unsafe fn connect(
+        &self,
+        net: NonNull<bindings::net>,
+        to: Gid,
+        port: u16,
+    ) -> Result<Connection> {
+        use bindings::*;
+        let mut source = SocketAddr::ipv4(self.source, 0);
+        let dest = SocketAddr::ipv4(to.to_ipv4().ok_or(EINVAL)?, port);
+        // SAFETY: as the caller promises.
+        let id = unsafe { CmId::new(net) }?;
+        id.step(rdma_cm_event_type_RDMA_CM_EVENT_ADDR_RESOLVED, || {
+            // SAFETY: the identifier is valid; the addresses are copied.
+            unsafe {
+                rdma_resolve_addr(
+                    id.as_ptr(),
+                    source.0.as_mut_ptr().cast(),
+                    dest.0.as_ptr().cast(),
+                    STEP_MS as usize,
+                )
+            }
+        })?;
+        // SAFETY: the identifier is valid and bound to a device now.
+        if unsafe { (*id.as_ptr()).device } != self.device.as_ptr() {
+            return Err(ENODEV);
+        }
+        id.step(rdma_cm_event_type_RDMA_CM_EVENT_ROUTE_RESOLVED, || {
+            // SAFETY: the identifier is valid.
+            unsafe { rdma_resolve_route(id.as_ptr(), STEP_MS as usize) }
+        })?;
+        let cq = Cq::new(self.device, SEND_ENTRIES + 1)?;
+        let buffer = DmaBuffer::new(self.device)?;
+        self.create_qp(&id, &cq)?;
+        let mut connection = Connection {
+            id,
+            cq,
+            buffer,
+            pd: self.pd.clone(),
+            private: [0; PRIVATE_BYTES],
+            next_number: 1,
+            patience: Patience::default(),
+        };
+        let mut param = rdma_conn_param {
+            responder_resources: READ_DEPTH,
+            initiator_depth: READ_DEPTH,
+            retry_count: RETRIES,
+            rnr_retry_count: RETRIES,
+            ..Default::default()
+        };
+        let id = &connection.id;
+        let event = id.step(rdma_cm_event_type_RDMA_CM_EVENT_ESTABLISHED, || {
+            // SAFETY: the identifier is valid and has a queue pair.
+            unsafe { rdma_connect(id.as_ptr(), &mut param) }
+        })?;
+        connection.private = event.private;
+        Ok(connection)
+    }
+
+    fn create_qp(&self, id: &CmId, cq: &Cq) -> Result {
+        let mut attr = bindings::ib_qp_init_attr {
+            send_cq: cq.as_ptr(),
+            recv_cq: cq.as_ptr(),
+            sq_sig_type: bindings::ib_sig_type_IB_SIGNAL_ALL_WR,
+            qp_type: bindings::ib_qp_type_IB_QPT_RC,
+            ..Default::default()
+        };
+        attr.cap.max_send_wr = SEND_ENTRIES;
+        attr.cap.max_send_sge = 1;
+        attr.cap.max_recv_wr = 1;
+        attr.cap.max_recv_sge = 1;
+        // SAFETY: identifier, domain and queue are valid and outlive the queue
+        // pair: `Connection` destroys it first.
+        to_result(unsafe { bindings::rdma_create_qp(id.as_ptr(), self.pd.as_ptr(), &mut attr) })
+    }
+}

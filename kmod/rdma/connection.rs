@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A connected RC queue pair and its requests, one at a time.
+
+use kernel::error::to_result;
+use kernel::prelude::*;
+use kernel::sync::Arc;
+
+use crate::bindings;
+use crate::clock::now_ns;
+use crate::rdma::cm::{CmId, PRIVATE_BYTES};
+use crate::rdma::{Cq, DmaBuffer, Pd};
+use crate::sync::Woken;
+
+/// How long a completion is looked for before sleeping: longer than a READ takes
+/// on hardware, and on soft-RoCE if its thread runs on another CPU.
+const SPIN_NS: u64 = 100_000;
+/// Completions in a row that came too late for looking, before it is given up.
+const GIVE_UP_AFTER: u32 = 4;
+/// Then looking is tried again once in so many requests.
+const TRY_AGAIN_EVERY: u32 = 16;
+
+/// Whether looking for a completion has paid.
+#[derive(Default)]
+pub(super) struct Patience {
+    late: u32,
+}
+
+impl Patience {
+    fn spin_ns(&self) -> u64 {
+        if self.late < GIVE_UP_AFTER || self.late % TRY_AGAIN_EVERY == 0 {
+            SPIN_NS
+        } else {
+            0
+        }
+    }
+
+    fn learn(&mut self, slept: bool) {
+        let next = self.late.wrapping_add(1).max(1);
+        self.late = if slept { next } else { 0 };
+    }
+}
+
+/// A connected RC queue pair, with its completion queue and one page of memory
+/// for its requests.
+///
+/// Fields are dropped in order: the queue pair (by `Drop`), then the identifier,
+/// the completion queue, the memory, the domain.
+pub(crate) struct Connection {
+    pub(super) id: CmId,
+    pub(super) cq: Cq,
+    pub(super) buffer: DmaBuffer,
+    pub(super) pd: Arc<Pd>,
+    pub(super) private: [u8; PRIVATE_BYTES],
+    pub(super) next_number: u64,
+    pub(super) patience: Patience,
+}
+
+impl Connection {
+    /// The private data of the peer's acceptance, padded with zeroes.
+    pub(crate) fn private(&self) -> &[u8] {
+        &self.private
+    }
+
+    /// Whether the peer is still connected, as far as rdma_cm knows.
+    pub(crate) fn is_established(&self) -> bool {
+        self.id.is_established()
+    }
+
+    /// READs `len` bytes, at most a page, of the peer's memory.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` (longer than a page), `ETIMEDOUT` (no completion in `timeout_ns`;
+    /// the connection is unusable then), `EIO` (error completion; likewise).
+    pub(crate) fn read(
+        &mut self,
+        addr: u64,
+        rkey: u32,
+        len: u32,
+        timeout_ns: u64,
+    ) -> Result<&[u8]> {
+        self.request(
+            bindings::ib_wr_opcode_IB_WR_RDMA_READ,
+            addr,
+            rkey,
+            len,
+            timeout_ns,
+        )?;
+        Ok(self.buffer.received(len as usize))
+    }
+
+    /// SENDs a message of at most a page. Errors as for [`Connection::read`].
+    pub(crate) fn send(&mut self, message: &[u8], timeout_ns: u64) -> Result {
+        self.buffer.put(message);
+        self.request(
+            bindings::ib_wr_opcode_IB_WR_SEND,
+            0,
+            0,
+            message.len() as u32,
+            timeout_ns,
+        )
+    }
+
+    fn request(
+        &mut self,
+        opcode: bindings::ib_wr_opcode,
+        addr: u64,
+        rkey: u32,
+        len: u32,
+        timeout_ns: u64,
+    ) -> Result {
+        if len as usize > kernel::page::PAGE_SIZE {
+            return Err(EINVAL);
+        }
+        let mut sge = bindings::ib_sge {
+            addr: self.buffer.addr(),
+            length: len,
+            lkey: self.pd.lkey(),
+        };
+        let mut wr = bindings::ib_rdma_wr {
+            remote_addr: addr,
+            rkey,
+            ..Default::default()
+        };
+        let number = self.next_number;
+        self.next_number += 1;
+        wr.wr.__bindgen_anon_1.wr_id = number;
+        wr.wr.sg_list = &mut sge;
+        wr.wr.num_sge = 1;
+        wr.wr.opcode = opcode;
+        wr.wr.send_flags = bindings::ib_send_flags_IB_SEND_SIGNALED;
+        // SAFETY: the identifier has a queue pair until `drop`; the request is
+        // copied; its memory is ours and stays mapped until the queue pair is
+        // gone.
+        to_result(unsafe { bindings::weft_ib_post_send((*self.id.as_ptr()).qp, &wr.wr) })?;
+        self.wait_for(number, timeout_ns)
+    }
+
+    /// Waits for the completion of a request: looks for it for a moment, which
+    /// is all that it should take, then sleeps until the queue calls. Where the
+    /// moment was never enough, as on a busy host with soft-RoCE, whose threads
+    /// may want this very CPU, it is not spent.
+    fn wait_for(&mut self, number: u64, timeout_ns: u64) -> Result {
+        let start_ns = now_ns();
+        let spin_ns = self.patience.spin_ns();
+        let mut slept = false;
+        loop {
+            if let Some(outcome) = self.poll_for(number) {
+                self.patience.learn(slept);
+                return outcome;
+            }
+            let waited_ns = now_ns().saturating_sub(start_ns);
+            if waited_ns < spin_ns {
+                continue;
+            }
+            let seen = self.cq.events().seen();
+            // What came before it was armed is seen at the next look.
+            if self.cq.arm() {
+                let left_ns = timeout_ns.saturating_sub(waited_ns);
+                if let Some(outcome) = self.poll_for(number) {
+                    self.patience.learn(slept);
+                    return outcome;
+                }
+                if left_ns == 0 || self.cq.events().wait(seen, left_ns, false) == Woken::TimedOut {
+                    return Err(ETIMEDOUT);
+                }
+                slept = true;
+            }
+        }
+    }
+
+    /// The outcome of a request, if its completion is there.
+    fn poll_for(&self, number: u64) -> Option<Result> {
+        while let Some((done, status)) = self.cq.poll() {
+            if done == number {
+                let ok = status == bindings::ib_wc_status_IB_WC_SUCCESS;
+                return Some(if ok { Ok(()) } else { Err(EIO) });
+            }
+        }
+        None
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        // SAFETY: the identifier is valid and has a queue pair. After this no
+        // request uses the buffer any more.
+        unsafe {
+            bindings::rdma_disconnect(self.id.as_ptr());
+            bindings::rdma_destroy_qp(self.id.as_ptr());
+        }
+    }
+}

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! RDMA devices, their ports, protection domains and completion queues.
+
+use core::ptr::NonNull;
+
+use kernel::error::{from_err_ptr, to_result};
+use kernel::prelude::*;
+use weft_core::gid::Gid;
+
+use crate::bindings;
+use crate::sync::EventCount;
+
+/// A device that ib_core has told us about.
+///
+/// # Invariants
+///
+/// The device is valid: ib_core waits for our `remove` before it goes, and all
+/// copies of this are dropped by then.
+#[derive(Clone, Copy)]
+pub(crate) struct Device(NonNull<bindings::ib_device>);
+
+// SAFETY: ib_core's objects may be used from any thread.
+unsafe impl Send for Device {}
+// SAFETY: as above.
+unsafe impl Sync for Device {}
+
+impl Device {
+    /// # Safety
+    ///
+    /// The device stays valid until the client's `remove` for it has returned,
+    /// and no copy of the value is used after that.
+    pub(crate) unsafe fn from_raw(raw: NonNull<bindings::ib_device>) -> Self {
+        Self(raw)
+    }
+
+    pub(crate) fn as_ptr(self) -> *mut bindings::ib_device {
+        self.0.as_ptr()
+    }
+
+    /// Its name, such as `rxe0`, in a buffer of the size that users see.
+    pub(crate) fn name(self) -> [u8; 64] {
+        // SAFETY: the device is valid, and so is its name, a C string.
+        let name = unsafe { CStr::from_char_ptr(bindings::weft_ib_name(self.as_ptr())) };
+        let mut out = [0; 64];
+        for (to, from) in out.iter_mut().take(63).zip(name.to_bytes()) {
+            *to = *from;
+        }
+        out
+    }
+
+    /// Its ports.
+    pub(crate) fn ports(self) -> impl Iterator<Item = Port> {
+        // SAFETY: the device is valid.
+        let count = unsafe { bindings::weft_ib_ports(self.as_ptr()) };
+        (1..=count).map(move |number| Port {
+            device: self,
+            number,
+        })
+    }
+}
+
+/// A port of a device.
+#[derive(Clone, Copy)]
+pub(crate) struct Port {
+    pub(crate) device: Device,
+    pub(crate) number: u32,
+}
+
+/// A network device on which we hold a reference.
+pub(crate) struct Netdev(NonNull<bindings::net_device>);
+
+// SAFETY: counted references may be used and dropped by any thread.
+unsafe impl Send for Netdev {}
+// SAFETY: as above.
+unsafe impl Sync for Netdev {}
+
+impl Netdev {
+    /// Its namespace, valid as long as the device is registered in it.
+    pub(crate) fn net(&self) -> Option<NonNull<bindings::net>> {
+        // SAFETY: the reference keeps the device valid.
+        NonNull::new(unsafe { bindings::weft_netdev_net(self.0.as_ptr()) })
+    }
+
+    /// Its MTU in bytes.
+    pub(crate) fn mtu(&self) -> u32 {
+        // SAFETY: the reference keeps the device valid.
+        unsafe { bindings::weft_netdev_mtu(self.0.as_ptr()) }
+    }
+}
+
+impl Drop for Netdev {
+    fn drop(&mut self) {
+        // SAFETY: gives our reference back.
+        unsafe { bindings::weft_netdev_put(self.0.as_ptr()) };
+    }
+}
+
+impl Port {
+    /// The network device behind the port; `None` on InfiniBand.
+    pub(crate) fn netdev(self) -> Option<Netdev> {
+        // SAFETY: the device is valid; the call gives us a reference.
+        let raw = unsafe { bindings::ib_device_get_netdev(self.device.as_ptr(), self.number) };
+        NonNull::new(raw).map(Netdev)
+    }
+
+    /// The port's RoCE v2 GID that maps an IPv4 address. Its index is not fixed,
+    /// and it is there only once the address is.
+    pub(crate) fn ipv4_gid(self) -> Option<Gid> {
+        let mut attr = bindings::ib_port_attr::default();
+        // SAFETY: the device is valid, the attributes are local.
+        to_result(unsafe { bindings::ib_query_port(self.device.as_ptr(), self.number, &mut attr) })
+            .ok()?;
+        let count = u32::try_from(attr.gid_tbl_len).unwrap_or(0);
+        (0..count)
+            .find_map(|index| self.gid(index))
+            .filter(|gid| gid.to_ipv4().is_some())
+    }
+
+    fn gid(self, index: u32) -> Option<Gid> {
+        // SAFETY: the device is valid; the call gives us a reference or an error.
+        let attr = from_err_ptr(unsafe {
+            bindings::rdma_get_gid_attr(self.device.as_ptr(), self.number, index as i32).cast_mut()
+        })
+        .ok()?;
+        // SAFETY: `attr` is valid as long as we hold the reference; all 16 bytes
+        // of a GID are always set.
+        let (kind, gid) = unsafe { ((*attr).gid_type, Gid((*attr).gid.raw)) };
+        // SAFETY: gives the reference back.
+        unsafe { bindings::rdma_put_gid_attr(attr) };
+        (kind == bindings::ib_gid_type_IB_GID_TYPE_ROCE_UDP_ENCAP && gid.to_ipv4().is_some())
+            .then_some(gid)
+    }
+}
+
+/// A protection domain.
+pub(crate) struct Pd(NonNull<bindings::ib_pd>);
+
+// SAFETY: ib_core's objects may be used from any thread.
+unsafe impl Send for Pd {}
+// SAFETY: as above.
+unsafe impl Sync for Pd {}
+
+impl Pd {
+    pub(crate) fn new(device: Device) -> Result<Self> {
+        // SAFETY: the device is valid.
+        let raw = from_err_ptr(unsafe {
+            bindings::__ib_alloc_pd(device.as_ptr(), 0, c"weft".as_char_ptr())
+        })?;
+        NonNull::new(raw).map(Self).ok_or(ENOMEM)
+    }
+
+    pub(crate) fn as_ptr(&self) -> *mut bindings::ib_pd {
+        self.0.as_ptr()
+    }
+
+    /// The key for DMA buffers of the kernel.
+    pub(crate) fn lkey(&self) -> u32 {
+        // SAFETY: the domain is valid.
+        unsafe { bindings::weft_ib_local_dma_lkey(self.as_ptr()) }
+    }
+}
+
+impl Drop for Pd {
+    fn drop(&mut self) {
+        // SAFETY: ours, and its users are gone: they borrow it or own an `Arc`.
+        unsafe { bindings::ib_dealloc_pd_user(self.as_ptr(), core::ptr::null_mut()) };
+    }
+}
+
+/// A completion queue that its owner polls, and that calls when it was armed.
+///
+/// # Invariants
+///
+/// `raw` is valid and its context is `events`.
+pub(crate) struct Cq {
+    raw: NonNull<bindings::ib_cq>,
+    events: Pin<KBox<EventCount>>,
+}
+
+// SAFETY: ib_core's objects may be used from any thread.
+unsafe impl Send for Cq {}
+// SAFETY: as above.
+unsafe impl Sync for Cq {}
+
+impl Cq {
+    /// A queue of `entries` completions.
+    pub(crate) fn new(device: Device, entries: u32) -> Result<Self> {
+        let events = KBox::pin_init(EventCount::new(), GFP_KERNEL)?;
+        let attr = bindings::ib_cq_init_attr {
+            cqe: entries,
+            ..Default::default()
+        };
+        // SAFETY: the device is valid, the attributes are copied, and `events`
+        // lives until `drop` has destroyed the queue.
+        let raw = from_err_ptr(unsafe {
+            bindings::__ib_create_cq(
+                device.as_ptr(),
+                Some(on_completion),
+                None,
+                (&raw const *events).cast_mut().cast(),
+                &attr,
+                c"weft".as_char_ptr(),
+            )
+        })?;
+        // INVARIANT: made with this context.
+        let raw = NonNull::new(raw).ok_or(ENOMEM)?;
+        Ok(Self { raw, events })
+    }
+
+    pub(crate) fn as_ptr(&self) -> *mut bindings::ib_cq {
+        self.raw.as_ptr()
+    }
+
+    /// Counts the calls of the queue.
+    pub(crate) fn events(&self) -> &EventCount {
+        &self.events
+    }
+
+    /// Asks for a call at the next completion. `false`: one may have come before,
+    /// look again.
+    pub(crate) fn arm(&self) -> bool {
+        // SAFETY: the queue is valid.
+        unsafe { bindings::weft_ib_arm_cq(self.as_ptr()) == 0 }
+    }
+
+    /// The next completion: the request's number, and its status.
+    pub(crate) fn poll(&self) -> Option<(u64, bindings::ib_wc_status)> {
+        let mut wc = bindings::ib_wc::default();
+        // SAFETY: the queue is valid, and has room for one completion in `wc`.
+        if unsafe { bindings::weft_ib_poll_cq(self.as_ptr(), &mut wc) } != 1 {
+            return None;
+        }
+        // SAFETY: requests are posted with a number, not with a pointer.
+        Some((unsafe { wc.__bindgen_anon_1.wr_id }, wc.status))
+    }
+}
+
+impl Drop for Cq {
+    fn drop(&mut self) {
+        // SAFETY: ours, and the queue pairs on it are gone: they own it.
+        unsafe { bindings::ib_destroy_cq_user(self.as_ptr(), core::ptr::null_mut()) };
+    }
+}
+
+/// Only counts: soft-RoCE calls it with the queue's lock held.
+///
+/// # Safety
+///
+/// Called by ib_core, for a queue that [`Cq::new`] has made.
+unsafe extern "C" fn on_completion(_cq: *mut bindings::ib_cq, context: *mut kernel::ffi::c_void) {
+    // SAFETY: the context is the `EventCount` of a `Cq` that is not yet dropped.
+    unsafe { &*context.cast::<EventCount>() }.notify();
+}

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A page of kernel memory that a device reads and writes.
+
+use kernel::page::PAGE_SIZE;
+use kernel::prelude::*;
+
+use crate::bindings;
+use crate::rdma::Device;
+
+/// A page, mapped for a device.
+///
+/// # Invariants
+///
+/// `dma` is the device's mapping of `bytes`, as long as the value lives.
+pub(crate) struct DmaBuffer {
+    device: Device,
+    bytes: KBox<[u8; PAGE_SIZE]>,
+    dma: u64,
+}
+
+impl DmaBuffer {
+    pub(crate) fn new(device: Device) -> Result<Self> {
+        let mut bytes = KBox::new([0; PAGE_SIZE], GFP_KERNEL)?;
+        // SAFETY: the device is valid and the bytes are ours until `drop`.
+        let dma = unsafe {
+            bindings::weft_ib_dma_map(device.as_ptr(), bytes.as_mut_ptr().cast(), PAGE_SIZE)
+        };
+        // SAFETY: the device is valid.
+        if unsafe { bindings::weft_ib_dma_failed(device.as_ptr(), dma) } {
+            return Err(ENOMEM);
+        }
+        // INVARIANT: mapped just above.
+        Ok(Self { device, bytes, dma })
+    }
+
+    /// The address that the device knows it by.
+    pub(crate) fn addr(&self) -> u64 {
+        self.dma
+    }
+
+    /// What the device has left in the first `len` bytes. Only between two
+    /// requests that use the buffer: `&mut` says that there is none.
+    pub(crate) fn received(&mut self, len: usize) -> &[u8] {
+        self.sync(true);
+        self.bytes.get(..len).unwrap_or(&[])
+    }
+
+    /// Puts bytes where the device will find them.
+    pub(crate) fn put(&mut self, bytes: &[u8]) {
+        for (to, from) in self.bytes.iter_mut().zip(bytes) {
+            *to = *from;
+        }
+        self.sync(false);
+    }
+
+    fn sync(&mut self, for_cpu: bool) {
+        // SAFETY: device and mapping are valid by the invariant.
+        unsafe { bindings::weft_ib_dma_sync(self.device.as_ptr(), self.dma, PAGE_SIZE, for_cpu) };
+    }
+}
+
+impl Drop for DmaBuffer {
+    fn drop(&mut self) {
+        // SAFETY: device and mapping are valid by the invariant.
+        unsafe { bindings::weft_ib_dma_unmap(self.device.as_ptr(), self.dma, PAGE_SIZE) };
+    }
+}

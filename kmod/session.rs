@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Sessions: one open file that has said hello, on one node. It owns VQPs and
+//! memory regions; when it goes they go, whatever the process was doing.
+//!
+//! Lock order: `mrs` and `vqps` are each held alone, but for `mrs` around a set
+//! of the node's table.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use kernel::prelude::*;
+use kernel::sync::{Arc, Mutex};
+use weft_core::uapi::{
+    self, MrReg, QConnect, VqpCreate, MAX_MRS_PER_SESSION, MAX_VQPS_PER_SESSION,
+};
+
+use crate::counters::{Counted, COUNTERS};
+use crate::mem::UserPages;
+use crate::node::Node;
+use crate::sync::{new_lock, FastLock};
+use crate::vqp::Vqp;
+
+/// Numbers that are given once: sessions and flows. 0 is nobody.
+static NEXT_NUMBER: AtomicU32 = AtomicU32::new(1);
+
+fn next_number() -> u32 {
+    loop {
+        let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
+        if number != 0 {
+            return number;
+        }
+    }
+}
+
+type Vqps = KVec<Option<Arc<Vqp>>>;
+
+/// A session.
+#[pin_data(PinnedDrop)]
+pub(crate) struct Session {
+    id: u32,
+    node: Arc<Node>,
+    /// By handle. Room for all is made at the start.
+    #[pin]
+    vqps: FastLock<Vqps>,
+    /// Keys.
+    #[pin]
+    mrs: Mutex<KVec<u32>>,
+    _count: Counted,
+}
+
+impl Session {
+    /// A session on a node.
+    pub(crate) fn new(node: Arc<Node>) -> Result<Arc<Self>> {
+        let vqps = Vqps::with_capacity(MAX_VQPS_PER_SESSION, GFP_KERNEL)?;
+        Arc::pin_init(
+            pin_init!(Self {
+                id: next_number(),
+                node,
+                vqps <- new_lock!(vqps, "weft_session_vqps"),
+                mrs <- kernel::new_mutex!(KVec::new(), "weft_session_mrs"),
+                _count: Counted::one(&COUNTERS.sessions),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// The node.
+    pub(crate) fn node(&self) -> &Arc<Node> {
+        &self.node
+    }
+
+    fn check_alive(&self) -> Result {
+        if self.node.is_alive() {
+            Ok(())
+        } else {
+            Err(ENODEV)
+        }
+    }
+
+    /// The VQP of a handle.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF`.
+    pub(crate) fn vqp(&self, handle: u32) -> Result<Arc<Vqp>> {
+        self.vqps
+            .lock()
+            .get(handle as usize)
+            .cloned()
+            .flatten()
+            .ok_or(EBADF)
+    }
+
+    /// Makes a VQP and answers its handle.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`VqpCreate`].
+    pub(crate) fn create_vqp(&self, request: &VqpCreate) -> Result<u32> {
+        if !(1..=uapi::MAX_SEND_WR).contains(&request.max_send_wr) || request.reserved != [0; 2] {
+            return Err(EINVAL);
+        }
+        self.check_alive()?;
+        let vqp = Vqp::new(next_number(), self.id, request.max_send_wr)?;
+        let mut vqps = self.vqps.lock();
+        let handle = match vqps.iter().position(Option::is_none) {
+            Some(free) => free,
+            None => {
+                // There is room, until all handles are taken.
+                vqps.push_within_capacity(None).map_err(|_| EMFILE)?;
+                vqps.len() - 1
+            }
+        };
+        let number = handle as u32;
+        vqp.set_handle(number);
+        if let Some(slot) = vqps.get_mut(handle) {
+            *slot = Some(vqp);
+            self.node.vqps().fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(number)
+    }
+
+    /// Destroys a VQP.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF`.
+    pub(crate) fn destroy_vqp(&self, handle: u32) -> Result {
+        let vqp = self
+            .vqps
+            .lock()
+            .get_mut(handle as usize)
+            .and_then(Option::take);
+        drop(vqp.ok_or(EBADF)?);
+        self.node.vqps().fetch_sub(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Connects a VQP.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`QConnect`].
+    pub(crate) fn connect(&self, request: &QConnect) -> Result {
+        if request.gid.is_zero() || request.reserved != 0 {
+            return Err(EINVAL);
+        }
+        self.check_alive()?;
+        match self.connect_cached(request)? {
+            Some(()) => Ok(()),
+            None => self.connect_uncached(request),
+        }
+    }
+
+    /// Connects if the peer is in the DCCache. The path that counts: the VQP is
+    /// used where it is, under the lock.
+    fn connect_cached(&self, request: &QConnect) -> Result<Option<()>> {
+        let vqps = self.vqps.lock();
+        let vqp = vqps
+            .get(request.vqp as usize)
+            .and_then(Option::as_ref)
+            .ok_or(EBADF)?;
+        let Some(peer) = self.node.cached_peer(&request.gid) else {
+            return Ok(None);
+        };
+        vqp.connect(peer).map(Some)
+    }
+
+    fn connect_uncached(&self, request: &QConnect) -> Result {
+        let vqp = self.vqp(request.vqp)?;
+        if vqp.is_connected() {
+            return Err(crate::errno::is_conn());
+        }
+        vqp.connect(self.node.find_peer(&request.gid)?)
+    }
+
+    /// Registers memory and answers its key.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`MrReg`].
+    pub(crate) fn register(&self, request: &MrReg) -> Result<u32> {
+        let access = request.access;
+        let changes = uapi::ACCESS_REMOTE_WRITE | uapi::ACCESS_REMOTE_ATOMIC;
+        let unusable = access & changes != 0 && access & uapi::ACCESS_LOCAL_WRITE == 0;
+        let bad_len = request.len == 0 || request.len > uapi::MAX_MR_BYTES;
+        if access & !uapi::ACCESS_ALL != 0 || unusable || bad_len || request.reserved != 0 {
+            return Err(EINVAL);
+        }
+        self.check_alive()?;
+        let mut mrs = self.mrs.lock();
+        if mrs.len() >= MAX_MRS_PER_SESSION {
+            return Err(EMFILE);
+        }
+        // Room first: nothing can fail once the region is in the table.
+        mrs.reserve(1, GFP_KERNEL)?;
+        let writable = access & uapi::ACCESS_LOCAL_WRITE != 0;
+        let pages = UserPages::pin(request.addr as usize, request.len as usize, writable)?;
+        let key = self
+            .node
+            .dc()
+            .mrs()
+            .insert(self.id, request, pages)
+            .map_err(|_| ENOMEM)?;
+        mrs.push(key, GFP_KERNEL)?;
+        self.node.mrs().fetch_add(1, Ordering::Relaxed);
+        Ok(key)
+    }
+
+    /// Deregisters memory. When this returns nobody touches it any more.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT`.
+    pub(crate) fn deregister(&self, key: u32) -> Result {
+        let mut mrs = self.mrs.lock();
+        self.node.dc().mrs().remove(self.id, key)?;
+        mrs.retain(|other| *other != key);
+        self.node.mrs().fetch_sub(1, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+#[pinned_drop]
+impl PinnedDrop for Session {
+    fn drop(self: Pin<&mut Self>) {
+        // VQPs with requests on their way live on until those have ended; without
+        // the regions those requests can touch nothing of ours.
+        let vqps = core::mem::take(&mut *self.vqps.lock());
+        let count = vqps.iter().flatten().count() as u32;
+        self.node.vqps().fetch_sub(count, Ordering::Relaxed);
+        drop(vqps);
+        for key in self.mrs.lock().iter() {
+            // It is there: only this session could have removed it.
+            let _ = self.node.dc().mrs().remove(self.id, *key);
+            self.node.mrs().fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the kernel crate lacks for code that runs in softirqs and for paths of a
+//! microsecond: locks that keep softirqs out, sleeping on a counter, work that
+//! can be stopped.
+
+mod bh;
+mod event;
+mod once;
+mod work;
+
+pub(crate) use bh::{cpu, new_lock, BhDisabled, BhGuard, BhLock, FastLock};
+pub(crate) use event::{EventCount, Woken};
+pub(crate) use once::Once;
+pub(crate) use work::{Periodic, Routine};

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Spin locks that are taken in process context and in softirqs.
+//!
+//! Rust's `SpinLock` is C's `spin_lock`: a softirq that interrupts its holder
+//! on the same CPU and wants the lock would wait for ever. A [`BhLock`] keeps
+//! softirqs off this CPU while it is held, as `spin_lock_bh` does. A [`FastLock`]
+//! is a `SpinLock` whose two operations are one call each: the kernel crate goes
+//! through a helper, which on the connect path costs as much as the lock.
+
+use kernel::ffi::c_char;
+use kernel::sync::lock::spinlock::SpinLockBackend;
+use kernel::sync::lock::{Backend, Guard, Lock};
+use kernel::types::NotThreadSafe;
+
+use crate::bindings;
+
+#[cfg(CONFIG_PREEMPT_RT)]
+compile_error!("spin locks of PREEMPT_RT kernels are another type: weft.ko does not support them");
+
+/// Softirqs do not run on this CPU while a value of this type lives.
+pub(crate) struct BhDisabled(NotThreadSafe);
+
+impl BhDisabled {
+    /// Keeps softirqs off this CPU. When the last such value on a CPU is dropped
+    /// in process context, the softirqs that are pending run at once.
+    pub(crate) fn new() -> Self {
+        // SAFETY: may be called in any context but hard interrupts, where
+        // nothing of this module runs.
+        unsafe { bindings::weft_local_bh_disable() };
+        Self(NotThreadSafe)
+    }
+}
+
+impl Drop for BhDisabled {
+    fn drop(&mut self) {
+        // SAFETY: pairs with the call in `new`, on the same CPU because the type
+        // is not `Send` and disabled softirqs forbid migration.
+        unsafe { bindings::weft_local_bh_enable() };
+    }
+}
+
+/// The CPU that the caller runs on, or ran on a moment ago.
+pub(crate) fn cpu() -> usize {
+    // SAFETY: no requirement.
+    unsafe { bindings::weft_cpu() as usize }
+}
+
+type State = <SpinLockBackend as Backend>::State;
+
+/// C's lock within the state of a Rust spin lock: its first member.
+fn raw(state: *mut State) -> *mut bindings::raw_spinlock_t {
+    state.cast()
+}
+
+macro_rules! backend {
+    ($(#[$meta:meta])* $name:ident, $lock:ident, $unlock:ident) => {
+        $(#[$meta])*
+        pub(crate) struct $name;
+
+        // SAFETY: C's spin lock ensures mutual exclusion; `relock` is the default.
+        unsafe impl Backend for $name {
+            type State = State;
+            type GuardState = ();
+
+            unsafe fn init(state: *mut State, name: *const c_char, key: *mut kernel::bindings::lock_class_key) {
+                // SAFETY: the caller's promises are the callee's requirements.
+                unsafe { SpinLockBackend::init(state, name, key) };
+            }
+
+            #[inline]
+            unsafe fn lock(state: *mut State) {
+                // SAFETY: the caller promises that the lock is initialised.
+                unsafe { bindings::$lock(raw(state)) };
+            }
+
+            unsafe fn try_lock(_state: *mut State) -> Option<()> {
+                // Nobody here tries: answering that it is taken is always true
+                // enough.
+                None
+            }
+
+            #[inline]
+            unsafe fn unlock(state: *mut State, _guard: &()) {
+                // SAFETY: the caller promises to own the lock.
+                unsafe { bindings::$unlock(raw(state)) };
+            }
+
+            unsafe fn assert_is_held(state: *mut State) {
+                // SAFETY: the caller promises that the lock is initialised.
+                unsafe { SpinLockBackend::assert_is_held(state) };
+            }
+        }
+    };
+}
+
+backend! {
+    /// `spin_lock_bh`.
+    BhBackend, _raw_spin_lock_bh, _raw_spin_unlock_bh
+}
+backend! {
+    /// `spin_lock`.
+    FastBackend, _raw_spin_lock, _raw_spin_unlock
+}
+
+/// A spin lock for data that softirqs use too.
+pub(crate) type BhLock<T> = Lock<T, BhBackend>;
+
+/// Holds a [`BhLock`].
+pub(crate) type BhGuard<'a, T> = Guard<'a, T, BhBackend>;
+
+/// A spin lock for data that only process context uses.
+pub(crate) type FastLock<T> = Lock<T, FastBackend>;
+
+/// An initialiser of a lock, with a lock class of its own.
+macro_rules! new_lock {
+    ($value:expr, $name:literal) => {
+        kernel::sync::lock::Lock::new($value, kernel::c_str!($name), kernel::static_lock_class!())
+    };
+}
+pub(crate) use new_lock;

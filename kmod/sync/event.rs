@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Sleeping until something has happened, woken from any context.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use kernel::prelude::*;
+use kernel::types::Opaque;
+
+use crate::bindings;
+
+/// How a wait ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Woken {
+    /// The counter moved.
+    Event,
+    /// The time is over.
+    TimedOut,
+    /// A signal is pending.
+    Signal,
+}
+
+/// A counter of events with a wait queue, used like a futex: read it, look
+/// whether what you wait for is there, then wait for the counter to move.
+#[pin_data]
+pub(crate) struct EventCount {
+    #[pin]
+    queue: Opaque<bindings::wait_queue_head>,
+    count: AtomicU32,
+}
+
+// SAFETY: the wait queue has its own lock, the counter is atomic.
+unsafe impl Send for EventCount {}
+// SAFETY: as above.
+unsafe impl Sync for EventCount {}
+
+impl EventCount {
+    /// An initialiser.
+    pub(crate) fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            // SAFETY: the slot is valid memory for a wait queue head, and pinned.
+            queue <- Opaque::ffi_init(|slot| unsafe { bindings::weft_wait_init(slot) }),
+            count: AtomicU32::new(0),
+        })
+    }
+
+    /// The counter; read it before looking for what is waited for.
+    pub(crate) fn seen(&self) -> u32 {
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// Says that something has happened. Any context.
+    pub(crate) fn notify(&self) {
+        self.count.fetch_add(1, Ordering::AcqRel);
+        // SAFETY: `new` initialised the queue.
+        unsafe { bindings::weft_wait_wake(self.queue.get()) };
+    }
+
+    /// Sleeps until the counter is no longer `seen`. Process context.
+    pub(crate) fn wait(&self, seen: u32, timeout_ns: u64, interruptible: bool) -> Woken {
+        // SAFETY: `new` initialised the queue; the counter lives as long as
+        // `self`, which is borrowed for the call.
+        let result = unsafe {
+            bindings::weft_wait(
+                self.queue.get(),
+                self.count.as_ptr(),
+                seen,
+                timeout_ns,
+                interruptible,
+            )
+        };
+        match result {
+            0 => Woken::Event,
+            result if result == ERESTARTSYS.to_errno() => Woken::Signal,
+            _ => Woken::TimedOut,
+        }
+    }
+}

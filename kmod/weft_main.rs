@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! weft.ko: RDMA connections in microseconds.
+//!
+//! ```text
+//! chardev -> session -> vqp, mem -> dc (SoftDc) -> net (UDP bearer)
+//!                    -> node -> peer (DCCache), meta -> rdma (ib_core, rdma_cm)
+//! ```
+//!
+//! What thinks is in `weft_core`; what is here talks to the kernel.
+
+use kernel::prelude::*;
+
+mod bindings;
+mod chardev;
+mod clock;
+mod counters;
+mod dc;
+mod errno;
+mod mem;
+mod meta;
+mod net;
+mod node;
+mod peer;
+mod random;
+mod rdma;
+mod session;
+mod sync;
+mod text;
+mod user;
+mod vqp;
+
+module! {
+    type: Weft,
+    name: "weft",
+    authors: ["The Weft authors"],
+    description: "RDMA connections in microseconds for elastic workers",
+    license: "GPL",
+    params: {
+        udp_port: u16 {
+            default: 4793,
+            description: "UDP port of the software DC transport",
+        },
+    },
+}
+
+/// The UDP port of the software DC transport.
+fn udp_port() -> u16 {
+    *module_parameters::udp_port.value()
+}
+
+/// The loaded module. Fields are dropped in order: first nobody new comes in,
+/// then the nodes stop.
+struct Weft {
+    _chardev: chardev::Chardev,
+    _clients: rdma::Clients<node::Ports>,
+    _debugfs: counters::Debugfs,
+}
+
+impl kernel::Module for Weft {
+    fn init(_module: &'static ThisModule) -> Result<Self> {
+        // SAFETY: the first thing that the module does, once.
+        unsafe { node::init() };
+        meta::load_parameter()?;
+        let debugfs = counters::Debugfs::new()?;
+        let clients = rdma::Clients::register()?;
+        let chardev = chardev::Chardev::register()?;
+        Ok(Self {
+            _chardev: chardev,
+            _clients: clients,
+            _debugfs: debugfs,
+        })
+    }
+}

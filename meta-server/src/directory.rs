@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The table of node records and the messages that change it.
+
+use std::sync::atomic::AtomicU64;
+
+use weft_core::gid::Gid;
+use weft_core::kv::{Geometry, Table};
+use weft_core::meta::{Publication, Record};
+
+/// The node records. Its one writer is whoever holds it; peers READ the memory.
+pub struct Directory<'a>(Table<'a>);
+
+/// What became of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The record is in the table.
+    Published(Gid, Record),
+    /// The record is gone.
+    Withdrawn(Gid),
+    /// A withdrawal by an incarnation that the table does not hold: nothing to do.
+    Stale(Gid),
+    /// There is no room for the record; nothing was changed.
+    Full(Gid),
+    /// The message is not a publication; nothing was changed.
+    Malformed,
+}
+
+impl<'a> Directory<'a> {
+    /// An empty directory in `memory`, of which it takes what `geometry` asks.
+    ///
+    /// # Panics
+    ///
+    /// If the memory is too small.
+    pub fn new(memory: &'a [AtomicU64], geometry: Geometry) -> Self {
+        let table = Table::new(&memory[..geometry.words()], geometry);
+        Self(table.expect("the memory was cut to the geometry's size"))
+    }
+
+    /// Shape of the table.
+    pub fn geometry(&self) -> Geometry {
+        self.0.geometry()
+    }
+
+    /// Records.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Does what a message says, if it says something.
+    pub fn apply(&mut self, message: &[u8]) -> Outcome {
+        match Publication::decode(message) {
+            Some(Publication::Publish(gid, record)) => {
+                match self.0.insert(&gid.0, &record.to_value()) {
+                    Ok(()) => Outcome::Published(gid, record),
+                    Err(_) => Outcome::Full(gid),
+                }
+            }
+            Some(Publication::Withdraw(gid, incarnation)) => self.withdraw(gid, incarnation),
+            None => Outcome::Malformed,
+        }
+    }
+
+    fn withdraw(&mut self, gid: Gid, incarnation: u32) -> Outcome {
+        let stored = self.0.get(&gid.0).map(|value| Record::from_value(&value));
+        if stored.is_none_or(|record| record.incarnation != incarnation) {
+            return Outcome::Stale(gid);
+        }
+        self.0.remove(&gid.0);
+        Outcome::Withdrawn(gid)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_core::kv::{Lookup, Step};
+
+    fn memory(geometry: Geometry) -> Vec<AtomicU64> {
+        (0..geometry.words()).map(|_| AtomicU64::new(0)).collect()
+    }
+
+    fn record(incarnation: u32) -> Record {
+        Record {
+            dct_number: 5,
+            dct_key: 0x1234_5678_9abc_def0,
+            incarnation,
+            udp_port: 4791,
+        }
+    }
+
+    fn gid(n: u32) -> Gid {
+        Gid::from_ipv4(n.to_be_bytes())
+    }
+
+    fn publish(directory: &mut Directory<'_>, n: u32, incarnation: u32) -> Outcome {
+        directory.apply(&Publication::Publish(gid(n), record(incarnation)).encode())
+    }
+
+    fn withdraw(directory: &mut Directory<'_>, n: u32, incarnation: u32) -> Outcome {
+        directory.apply(&Publication::Withdraw(gid(n), incarnation).encode())
+    }
+
+    /// What a peer that READs `memory` finds.
+    fn look_up(memory: &[AtomicU64], geometry: Geometry, gid: Gid) -> Option<Record> {
+        use std::sync::atomic::Ordering::Relaxed;
+        let bytes: Vec<u8> = memory
+            .iter()
+            .flat_map(|w| w.load(Relaxed).to_ne_bytes())
+            .collect();
+        let mut lookup = Lookup::new(geometry, gid.0);
+        loop {
+            let read = lookup.next_read();
+            let at = usize::try_from(read.offset).unwrap();
+            match lookup.feed(&bytes[at..][..read.len as usize]) {
+                Step::Read(_) => {}
+                Step::Found(value) => return Some(Record::from_value(&value)),
+                Step::Absent => return None,
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_published_record_is_what_a_peer_reads() {
+        let geometry = Geometry::for_capacity(100).unwrap();
+        let memory = memory(geometry);
+        let mut directory = Directory::new(&memory, geometry);
+        assert_eq!(
+            publish(&mut directory, 1, 7),
+            Outcome::Published(gid(1), record(7))
+        );
+        assert_eq!(
+            publish(&mut directory, 1, 8),
+            Outcome::Published(gid(1), record(8))
+        );
+        assert_eq!(directory.len(), 1);
+        assert_eq!(look_up(&memory, geometry, gid(1)), Some(record(8)));
+        assert_eq!(look_up(&memory, geometry, gid(2)), None);
+    }
+
+    #[test]
+    fn only_the_stored_incarnation_withdraws() {
+        let geometry = Geometry::for_capacity(100).unwrap();
+        let memory = memory(geometry);
+        let mut directory = Directory::new(&memory, geometry);
+        publish(&mut directory, 1, 8);
+        assert_eq!(withdraw(&mut directory, 1, 7), Outcome::Stale(gid(1)));
+        assert_eq!(withdraw(&mut directory, 2, 8), Outcome::Stale(gid(2)));
+        assert_eq!(directory.len(), 1);
+        assert_eq!(withdraw(&mut directory, 1, 8), Outcome::Withdrawn(gid(1)));
+        assert_eq!(look_up(&memory, geometry, gid(1)), None);
+    }
+
+    #[test]
+    fn a_full_table_refuses_the_new_and_keeps_the_old() {
+        let geometry = Geometry::new(1, 1).unwrap();
+        let memory = memory(geometry);
+        let mut directory = Directory::new(&memory, geometry);
+        let kept = (1..)
+            .take_while(|&n| publish(&mut directory, n, n) != Outcome::Full(gid(n)))
+            .count();
+        assert_eq!(kept, directory.len());
+        assert_eq!(
+            publish(&mut directory, 1, 99),
+            Outcome::Published(gid(1), record(99))
+        );
+        for n in 2..=u32::try_from(kept).unwrap() {
+            assert_eq!(look_up(&memory, geometry, gid(n)), Some(record(n)));
+        }
+    }
+
+    #[test]
+    fn noise_changes_nothing() {
+        let geometry = Geometry::for_capacity(100).unwrap();
+        let memory = memory(geometry);
+        let mut directory = Directory::new(&memory, geometry);
+        publish(&mut directory, 1, 1);
+        let good = Publication::Publish(gid(2), record(1)).encode();
+        for bad in [&good[..47], &[], &[0; 48], &[0xff; 48]] {
+            assert_eq!(directory.apply(bad), Outcome::Malformed);
+        }
+        let nobody = Publication::Publish(Gid::default(), record(1)).encode();
+        assert_eq!(directory.apply(&nobody), Outcome::Malformed);
+        assert_eq!(directory.len(), 1);
+    }
+}

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! `weftctl`: shows and configures Weft on this host.
+//!
+//! Exit status: 0 done, 1 failed, 2 wrong usage, 3 the module is not loaded.
+
+mod report;
+
+use clap::{Parser, Subcommand};
+use std::net::{IpAddr, SocketAddr};
+use std::process::ExitCode;
+use weft_core::meta::DEFAULT_PORT;
+use weft_shim::{Device, Error, Gid};
+
+/// Exit status when the module is not loaded.
+const EXIT_NOT_LOADED: u8 = 3;
+
+/// Shows and configures Weft on this host.
+#[derive(Parser)]
+#[command(version)]
+#[command(after_help = "Exit status: 0 done, 1 failed, 2 wrong usage, 3 weft.ko is not loaded.")]
+struct Args {
+    /// Print JSON instead of tables.
+    #[arg(long, global = true)]
+    json: bool,
+    /// Speak through the node with this index instead of the first.
+    #[arg(short = 'd', long, value_name = "INDEX", global = true)]
+    node: Option<u32>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Show nodes, meta servers and the module's counters.
+    Status,
+    /// Show this host's nodes: the RDMA ports that Weft runs on.
+    Nodes,
+    /// Show or change the meta servers, where nodes publish how to reach them.
+    #[command(subcommand)]
+    Meta(Meta),
+    /// Look a node up at the meta server, past the cache.
+    Lookup {
+        /// The node's GID, as an IPv4 or IPv6 address.
+        #[arg(value_parser = parse_gid)]
+        gid: Gid,
+    },
+}
+
+#[derive(Subcommand)]
+enum Meta {
+    /// Show the meta servers.
+    List,
+    /// Add a meta server.
+    Add {
+        /// Its address: 10.0.0.1:7471, [fd00::1]:7471, or without the port.
+        #[arg(value_name = "ADDR:PORT", value_parser = parse_server)]
+        server: SocketAddr,
+    },
+    /// Remove a meta server.
+    Remove {
+        /// Its address, as for `add`.
+        #[arg(value_name = "ADDR:PORT", value_parser = parse_server)]
+        server: SocketAddr,
+    },
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    match run(&args) {
+        Ok(output) => {
+            println!("{output}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("weftctl: {error}");
+            match error {
+                Error::NotLoaded => ExitCode::from(EXIT_NOT_LOADED),
+                _ => ExitCode::FAILURE,
+            }
+        }
+    }
+}
+
+/// Does what was asked for; answers with what to print.
+fn run(args: &Args) -> Result<String, Error> {
+    let device = match args.node {
+        Some(node) => Device::open_on(node)?,
+        None => Device::open()?,
+    };
+    let report = match &args.command {
+        Command::Status => report::status(
+            &device.nodes()?,
+            &device.meta_servers()?,
+            &report::read_counters(),
+        ),
+        Command::Nodes => report::nodes(&device.nodes()?),
+        Command::Meta(Meta::List) => report::meta_servers(&device.meta_servers()?),
+        Command::Meta(Meta::Add { server }) => {
+            device.meta_add(*server)?;
+            report::done("added", *server)
+        }
+        Command::Meta(Meta::Remove { server }) => {
+            device.meta_remove(*server)?;
+            report::done("removed", *server)
+        }
+        Command::Lookup { gid } => report::peer(&device.lookup(*gid)?),
+    };
+    Ok(if args.json {
+        report.json()
+    } else {
+        report.text()
+    })
+}
+
+fn parse_gid(text: &str) -> Result<Gid, String> {
+    text.parse()
+        .map_err(|error: weft_core::gid::BadGid| error.to_string())
+}
+
+fn parse_server(text: &str) -> Result<SocketAddr, String> {
+    let bare = text
+        .strip_prefix('[')
+        .and_then(|text| text.strip_suffix(']'))
+        .unwrap_or(text);
+    text.parse()
+        .or_else(|_| {
+            bare.parse()
+                .map(|ip: IpAddr| SocketAddr::new(ip, DEFAULT_PORT))
+        })
+        .map_err(|_| "not a meta server's address: write 10.0.0.1:7471 or [fd00::1]:7471".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn a_meta_server_is_an_address_and_a_port_or_an_address() {
+        for (text, expected) in [
+            ("10.0.0.1:80", "10.0.0.1:80"),
+            ("10.0.0.1", "10.0.0.1:7471"),
+            ("[fd00::1]:80", "[fd00::1]:80"),
+            ("[fd00::1]", "[fd00::1]:7471"),
+            ("fd00::1", "[fd00::1]:7471"),
+        ] {
+            assert_eq!(parse_server(text), Ok(expected.parse().unwrap()), "{text}");
+        }
+        for text in ["", "host:80", "10.0.0.1:", "10.0.0.1:70000", "[10.0.0.1"] {
+            assert!(parse_server(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn options_are_taken_before_and_after_the_command() {
+        for line in [
+            "weftctl --json -d 2 meta list",
+            "weftctl meta list --json --node 2",
+        ] {
+            let args = Args::try_parse_from(line.split(' ')).unwrap();
+            assert!(args.json);
+            assert_eq!(args.node, Some(2));
+            assert!(matches!(args.command, Command::Meta(Meta::List)));
+        }
+    }
+
+    #[test]
+    fn a_gid_that_is_none_is_refused_with_an_example() {
+        let Err(error) = Args::try_parse_from(["weftctl", "lookup", "nobody"]) else {
+            panic!("nobody is not a GID");
+        };
+        assert!(error.to_string().contains("10.0.0.1"), "{error}");
+    }
+}

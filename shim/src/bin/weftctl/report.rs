@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! What `weftctl` prints: each report as a table and as JSON.
+
+use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
+use comfy_table::Table;
+use serde_json::{json, Value};
+use std::net::SocketAddr;
+use weft_shim::{MetaServerInfo, Node, Peer};
+
+/// Where the module shows its counters, one `name value` a line.
+const COUNTERS_PATH: &str = "/sys/kernel/debug/weft/counters";
+
+/// Something to print.
+pub(crate) struct Report {
+    text: String,
+    json: Value,
+}
+
+impl Report {
+    /// For people.
+    pub(crate) fn text(self) -> String {
+        self.text
+    }
+
+    /// For programs.
+    pub(crate) fn json(self) -> String {
+        format!("{:#}", self.json)
+    }
+}
+
+/// The module's counters; none if debugfs is not mounted or may not be read.
+pub(crate) fn read_counters() -> Vec<(String, u64)> {
+    parse_counters(&std::fs::read_to_string(COUNTERS_PATH).unwrap_or_default())
+}
+
+fn parse_counters(text: &str) -> Vec<(String, u64)> {
+    text.lines()
+        .filter_map(|line| {
+            let (name, value) = line.split_once(char::is_whitespace)?;
+            Some((name.to_owned(), value.trim().parse().ok()?))
+        })
+        .collect()
+}
+
+/// Everything at a glance.
+pub(crate) fn status(
+    nodes: &[Node],
+    servers: &[MetaServerInfo],
+    counters: &[(String, u64)],
+) -> Report {
+    let (nodes, servers) = (self::nodes(nodes), meta_servers(servers));
+    let counters_text = if counters.is_empty() {
+        format!("no counters: {COUNTERS_PATH} is not there or may not be read")
+    } else {
+        let rows = counters
+            .iter()
+            .map(|(name, value)| vec![name.clone(), value.to_string()]);
+        table(&["counter", "value"], rows)
+    };
+    let counters: serde_json::Map<_, _> = counters
+        .iter()
+        .map(|(name, value)| (name.clone(), json!(value)))
+        .collect();
+    Report {
+        text: [nodes.text, servers.text, counters_text].join("\n\n"),
+        json: json!({ "nodes": nodes.json, "meta_servers": servers.json, "counters": counters }),
+    }
+}
+
+/// The host's nodes.
+pub(crate) fn nodes(nodes: &[Node]) -> Report {
+    let header = [
+        "node",
+        "device",
+        "port",
+        "gid",
+        "udp",
+        "incarnation",
+        "vqps",
+        "mrs",
+        "cached peers",
+        "published",
+    ];
+    let rows = nodes.iter().map(|node| {
+        vec![
+            node.index.to_string(),
+            node.device.clone(),
+            node.port.to_string(),
+            node.gid.to_string(),
+            node.udp_port.to_string(),
+            format!("{:08x}", node.incarnation),
+            node.vqps.to_string(),
+            node.mrs.to_string(),
+            node.cached_peers.to_string(),
+            yes_or_no(node.published),
+        ]
+    });
+    Report {
+        text: table_or(&header, rows, "no nodes"),
+        json: nodes.iter().map(node_json).collect(),
+    }
+}
+
+fn node_json(node: &Node) -> Value {
+    json!({
+        "index": node.index,
+        "device": node.device,
+        "port": node.port,
+        "gid": node.gid.to_string(),
+        "dct_number": node.dct_number,
+        "incarnation": node.incarnation,
+        "udp_port": node.udp_port,
+        "vqps": node.vqps,
+        "mrs": node.mrs,
+        "cached_peers": node.cached_peers,
+        "published": node.published,
+        "netns": node.netns,
+    })
+}
+
+/// The meta servers.
+pub(crate) fn meta_servers(servers: &[MetaServerInfo]) -> Report {
+    let rows = servers.iter().map(|server| {
+        vec![
+            server.addr.to_string(),
+            yes_or_no(server.connected),
+            yes_or_no(server.published),
+            server.buckets.to_string(),
+        ]
+    });
+    let header = ["meta server", "connected", "published", "buckets"];
+    let json = servers.iter().map(|server| {
+        json!({
+            "addr": server.addr.to_string(),
+            "connected": server.connected,
+            "published": server.published,
+            "buckets": server.buckets,
+        })
+    });
+    Report {
+        text: table_or(
+            &header,
+            rows,
+            "no meta servers: add one with `weftctl meta add`",
+        ),
+        json: json.collect(),
+    }
+}
+
+/// A node that was looked up.
+pub(crate) fn peer(peer: &Peer) -> Report {
+    let rows = [
+        ("gid", peer.gid.to_string()),
+        ("DC target number", peer.dct_number.to_string()),
+        ("incarnation", format!("{:08x}", peer.incarnation)),
+        ("UDP port", peer.udp_port.to_string()),
+        ("READs", peer.reads.to_string()),
+    ];
+    Report {
+        text: table(
+            &["record", ""],
+            rows.map(|(name, value)| vec![name.into(), value]),
+        ),
+        json: json!({
+            "gid": peer.gid.to_string(),
+            "dct_number": peer.dct_number,
+            "incarnation": peer.incarnation,
+            "udp_port": peer.udp_port,
+            "reads": peer.reads,
+        }),
+    }
+}
+
+/// A change that was made.
+pub(crate) fn done(what: &str, server: SocketAddr) -> Report {
+    Report {
+        text: format!("{what} meta server {server}"),
+        json: json!({ "change": what, "addr": server.to_string() }),
+    }
+}
+
+fn yes_or_no(is: bool) -> String {
+    if is { "yes" } else { "no" }.into()
+}
+
+fn table_or(header: &[&str], rows: impl Iterator<Item = Vec<String>>, none: &str) -> String {
+    let mut rows = rows.peekable();
+    if rows.peek().is_none() {
+        return none.into();
+    }
+    table(header, rows)
+}
+
+fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let mut table = Table::new();
+    table
+        .load_preset(UTF8_HORIZONTAL_ONLY)
+        .set_header(header)
+        .add_rows(rows);
+    table.trim_fmt()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server() -> MetaServerInfo {
+        MetaServerInfo {
+            addr: "10.0.0.1:7471".parse().unwrap(),
+            connected: true,
+            published: false,
+            buckets: 33,
+        }
+    }
+
+    #[test]
+    fn counters_are_names_with_numbers_and_other_lines_are_left_out() {
+        let text = "dc_retransmits 12\n\nnonsense\nqconnects   3\nbad x\n";
+        let expected = [
+            ("dc_retransmits".to_owned(), 12),
+            ("qconnects".to_owned(), 3),
+        ];
+        assert_eq!(parse_counters(text), expected);
+    }
+
+    #[test]
+    fn a_report_says_the_same_as_text_and_as_json() {
+        let report = meta_servers(&[server()]);
+        assert!(report.text.contains("10.0.0.1:7471"), "{}", report.text);
+        assert_eq!(report.json[0]["buckets"], 33);
+        assert_eq!(report.json[0]["connected"], true);
+    }
+
+    #[test]
+    fn nothing_is_said_in_words_and_is_an_empty_list_for_programs() {
+        let report = status(&[], &[], &[]);
+        assert!(report.text.contains("weftctl meta add"), "{}", report.text);
+        assert_eq!(report.json["nodes"], json!([]));
+        assert_eq!(report.json["counters"], json!({}));
+    }
+}

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! `weft_open_device` and what concerns the session.
+
+use super::verbs::IbvGid;
+use super::{deref, handle, put, status, take};
+use crate::ioctl;
+use nix::errno::Errno;
+use nix::fcntl::{open, OFlag};
+use nix::sys::stat::Mode;
+use std::ffi::c_int;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use weft_core::uapi::{
+    self, Pod, ABI_VERSION, DEVICE_PATH, MAX_MRS_PER_SESSION, MAX_MR_BYTES, MAX_MSG_BYTES,
+    MAX_NODES, MAX_SEND_WR, MAX_VQPS_PER_SESSION, NODE_ANY,
+};
+
+/// `WEFT_ABI_VERSION`: the number in the library's soname.
+pub(super) const C_ABI_VERSION: u32 = 0;
+/// Scatter/gather elements of one request.
+pub(super) const MAX_SGE: u32 = 1;
+
+/// `struct weft_device`. VQPs and regions made from it keep the session open.
+#[derive(Debug)]
+pub struct Device {
+    pub(super) session: Arc<Session>,
+}
+
+/// An open `/dev/weft`.
+#[derive(Debug)]
+pub(super) struct Session {
+    fd: OwnedFd,
+    pub(super) node: u32,
+    nodes: u32,
+}
+
+impl Session {
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// `struct weft_device_attr`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+#[expect(missing_docs, reason = "weft.h explains the fields")]
+pub struct DeviceAttr {
+    pub gid: IbvGid,
+    pub max_mr_size: u64,
+    pub node: u32,
+    pub node_count: u32,
+    pub max_nodes: u32,
+    pub max_vqp: u32,
+    pub max_vqp_wr: u32,
+    pub max_sge: u32,
+    pub max_mr: u32,
+    pub max_msg_sz: u32,
+    pub max_inline_data: u32,
+    pub reserved: [u32; 9],
+}
+
+/// See `weft.h`.
+#[no_mangle]
+pub extern "C" fn weft_abi_version() -> u32 {
+    C_ABI_VERSION
+}
+
+/// See `weft.h`.
+#[no_mangle]
+pub extern "C" fn weft_open_device(node: c_int) -> *mut Device {
+    handle(|| {
+        let session = Arc::new(open_session(node)?);
+        Ok(Device { session })
+    })
+}
+
+fn open_session(node: c_int) -> Result<Session, Errno> {
+    let node = match node {
+        -1 => NODE_ANY,
+        node => u32::try_from(node).map_err(|_| Errno::EINVAL)?,
+    };
+    let fd = open(DEVICE_PATH, OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())?;
+    let mut arg = uapi::Hello {
+        abi_version: ABI_VERSION,
+        node,
+        ..Pod::zeroed()
+    };
+    ioctl::hello(fd.as_fd(), &mut arg)?;
+    Ok(Session {
+        fd,
+        node: arg.node,
+        nodes: arg.node_count,
+    })
+}
+
+/// See `weft.h`.
+///
+/// # Safety
+///
+/// `device` is null or a device, which the caller gives up.
+#[no_mangle]
+pub unsafe extern "C" fn weft_close_device(device: *mut Device) -> c_int {
+    status(|| {
+        // SAFETY: the caller promises it.
+        unsafe { take(device) }.map(drop)
+    })
+}
+
+/// See `weft.h`.
+///
+/// # Safety
+///
+/// `device` is null or a device, `attr` null or room for the attributes.
+#[no_mangle]
+pub unsafe extern "C" fn weft_query_device(device: *const Device, attr: *mut DeviceAttr) -> c_int {
+    status(|| {
+        // SAFETY: the caller promises it.
+        let session = &unsafe { deref(device) }?.session;
+        let value = attributes(session)?;
+        // SAFETY: the caller promises it.
+        unsafe { put(attr, value) }
+    })
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "small constants")]
+fn attributes(session: &Session) -> Result<DeviceAttr, Errno> {
+    let mut node = uapi::NodeInfo {
+        index: session.node,
+        ..Pod::zeroed()
+    };
+    ioctl::node(session.fd(), &mut node)?;
+    Ok(DeviceAttr {
+        gid: IbvGid { raw: node.gid },
+        max_mr_size: MAX_MR_BYTES,
+        node: session.node,
+        node_count: session.nodes,
+        max_nodes: MAX_NODES as u32,
+        max_vqp: MAX_VQPS_PER_SESSION as u32,
+        max_vqp_wr: MAX_SEND_WR,
+        max_sge: MAX_SGE,
+        max_mr: MAX_MRS_PER_SESSION as u32,
+        max_msg_sz: MAX_MSG_BYTES,
+        max_inline_data: 0,
+        reserved: [0; 9],
+    })
+}

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! `weft_strerror`: what an errno means when it comes from Weft.
+
+use nix::errno::Errno;
+use std::ffi::{c_char, c_int, CStr};
+
+/// See `weft.h`.
+#[no_mangle]
+pub extern "C" fn weft_strerror(error: c_int) -> *const c_char {
+    meaning(error).as_ptr()
+}
+
+/// Verbs answer with errno, some calls with its negative; both are explained.
+fn meaning(error: c_int) -> &'static CStr {
+    match Errno::from_raw(error.wrapping_abs()) {
+        _ if error == 0 => c"no error",
+        Errno::ENOENT | Errno::ENXIO => c"/dev/weft does not exist: load weft.ko",
+        Errno::EACCES => c"/dev/weft may not be opened by this user",
+        Errno::EPROTONOSUPPORT | Errno::ENOTTY => c"library and module are of different releases",
+        Errno::ENODEV => c"no such node in this network namespace, or the node went away",
+        Errno::EINVAL => c"an argument is out of its range, or is a null pointer",
+        Errno::EOPNOTSUPP => c"this opcode is not supported",
+        Errno::EMFILE => c"the session has as many objects of this kind as it may have",
+        Errno::EFAULT => c"not all of the memory is mapped, or it is read-only",
+        Errno::ENOMEM => c"the VQP's queue is full, memory is short, or RLIMIT_MEMLOCK is reached",
+        Errno::EBADF => c"the VQP does not exist any more",
+        Errno::EISCONN => c"the VQP is connected already",
+        Errno::ENOTCONN => c"the VQP is not connected",
+        Errno::EHOSTUNREACH => c"no meta server knows this GID",
+        Errno::EAGAIN => c"no meta server is connected, and the peer is not cached",
+        Errno::ETIMEDOUT => c"the meta server did not answer",
+        Errno::EINTR => c"a signal came before anything was posted or completed",
+        _ => c"not an error of Weft's own: see errno(3)",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_signs_of_an_errno_mean_the_same() {
+        assert_eq!(meaning(0), c"no error");
+        let errno = Errno::EHOSTUNREACH as c_int;
+        assert_eq!(meaning(errno), c"no meta server knows this GID");
+        assert_eq!(meaning(-errno), meaning(errno));
+        assert_eq!(meaning(c_int::MIN), meaning(9999));
+    }
+}

@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Holds `weft.h` and this module against each other, and both against
+//! `<infiniband/verbs.h>`: a C program that asserts what Rust believes has to
+//! compile.
+
+use super::verbs::{self, IbvGid, QpCap, SendWr, Sge, Wc};
+use super::{device, DeviceAttr, Mr, NodeAttr, VqpInitAttr};
+use std::fmt::Write;
+use std::mem::offset_of;
+use std::path::Path;
+use std::process::Command;
+use weft_core::uapi;
+
+const HEADER: &str = include_str!("../../include/weft.h");
+const SOURCES: [&str; 7] = [
+    include_str!("completion.rs"),
+    include_str!("device.rs"),
+    include_str!("error.rs"),
+    include_str!("mr.rs"),
+    include_str!("node.rs"),
+    include_str!("send.rs"),
+    include_str!("vqp.rs"),
+];
+
+/// The C names of types in signatures.
+const TYPES: [(&str, &str); 20] = [
+    ("", "void"),
+    ("c_int", "int"),
+    ("u32", "uint32_t"),
+    ("usize", "size_t"),
+    ("*const c_char", "const char *"),
+    ("*mut c_void", "void *"),
+    ("*mut Device", "struct weft_device *"),
+    ("*const Device", "const struct weft_device *"),
+    ("*mut DeviceAttr", "struct weft_device_attr *"),
+    ("*mut NodeAttr", "struct weft_node_attr *"),
+    ("*mut Mr", "struct weft_mr *"),
+    ("*mut Vqp", "struct weft_vqp *"),
+    ("*const Vqp", "const struct weft_vqp *"),
+    ("*mut VqpInitAttr", "struct weft_vqp_init_attr *"),
+    ("*const IbvGid", "const union ibv_gid *"),
+    ("*mut SendWr", "struct ibv_send_wr *"),
+    ("*mut *mut SendWr", "struct ibv_send_wr **"),
+    ("*mut Wc", "struct ibv_wc *"),
+    ("*mut Sge", "struct ibv_sge *"),
+    ("u64", "uint64_t"),
+];
+
+fn c_type(rust: &str) -> &'static str {
+    let found = TYPES.iter().find(|(name, _)| *name == rust);
+    found.unwrap_or_else(|| panic!("no C type for {rust}")).1
+}
+
+/// Name and C prototype of every exported function, from the source.
+fn prototypes() -> Vec<(String, String)> {
+    let text = SOURCES.concat();
+    let mut found = Vec::new();
+    for part in text.split("#[no_mangle]\n").skip(1) {
+        let start = part.find("extern \"C\" fn ").unwrap() + "extern \"C\" fn ".len();
+        let signature = &part[start..part.find(" {").unwrap()];
+        let (name, rest) = signature.split_once('(').unwrap();
+        let (arguments, result) = rest.split_once(')').unwrap();
+        let mut types: Vec<_> = arguments
+            .split(',')
+            .filter_map(|argument| Some(c_type(argument.split_once(':')?.1.trim())))
+            .collect();
+        if types.is_empty() {
+            types.push("void");
+        }
+        let result = c_type(result.trim_start_matches(" -> ").trim());
+        let prototype = format!("{result} {name}({});", types.join(", "));
+        found.push((name.to_owned(), prototype));
+    }
+    found
+}
+
+/// Compiles `checks` after the header.
+fn compile(compiler: &str, options: &[&str], checks: &str) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let source = std::env::temp_dir().join(format!(
+        "weft-header-{}-{}.c",
+        std::process::id(),
+        options.concat()
+    ));
+    std::fs::write(&source, format!("#include \"weft.h\"\n{checks}")).unwrap();
+    let output = Command::new(compiler)
+        .args(["-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-I"])
+        .arg(folder.join("include"))
+        .args(options)
+        .arg(&source)
+        .output()
+        .unwrap_or_else(|error| panic!("{compiler}: {error}"));
+    std::fs::remove_file(&source).unwrap();
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{message}");
+}
+
+/// Asserts the place and size of each field: `rust_field = "c.field"`.
+macro_rules! fields {
+    ($out:ident, $rust:ty, $c:literal,) => {};
+    ($out:ident, $rust:ty, $c:literal, $field:ident = $name:literal, $($rest:tt)*) => {
+        writeln!($out, "_Static_assert(offsetof({}, {}) == {}, \"\");", $c, $name, offset_of!($rust, $field)).unwrap();
+        writeln!($out, "_Static_assert(sizeof((({} *)0)->{}) == {}, \"\");", $c, $name, size_of_field(|x: &$rust| &raw const x.$field)).unwrap();
+        fields!($out, $rust, $c, $($rest)*);
+    };
+}
+
+fn size_of_field<S, F>(_: impl Fn(&S) -> *const F) -> usize {
+    size_of::<F>()
+}
+
+fn whole<T>(out: &mut String, c: &str) {
+    let (size, align) = (size_of::<T>(), align_of::<T>());
+    writeln!(
+        out,
+        "_Static_assert(sizeof({c}) == {size}, \"size of {c}\");"
+    )
+    .unwrap();
+    writeln!(
+        out,
+        "_Static_assert(_Alignof({c}) == {align}, \"alignment of {c}\");"
+    )
+    .unwrap();
+}
+
+#[test]
+fn the_structs_of_verbs_are_laid_out_as_their_header_says() {
+    let mut c = String::new();
+    whole::<IbvGid>(&mut c, "union ibv_gid");
+    whole::<Sge>(&mut c, "struct ibv_sge");
+    whole::<Wc>(&mut c, "struct ibv_wc");
+    whole::<QpCap>(&mut c, "struct ibv_qp_cap");
+    fields!(
+        c,
+        Sge,
+        "struct ibv_sge",
+        addr = "addr",
+        length = "length",
+        lkey = "lkey",
+    );
+    fields!(
+        c,
+        SendWr,
+        "struct ibv_send_wr",
+        wr_id = "wr_id",
+        next = "next",
+        sg_list = "sg_list",
+        num_sge = "num_sge",
+        opcode = "opcode",
+        send_flags = "send_flags",
+        imm_data = "imm_data",
+    );
+    let union = offset_of!(SendWr, wr);
+    writeln!(
+        c,
+        "_Static_assert(offsetof(struct ibv_send_wr, wr) == {union}, \"wr\");"
+    )
+    .unwrap();
+    fields!(
+        c,
+        verbs::Rdma,
+        "__typeof__(((struct ibv_send_wr *)0)->wr.rdma)",
+        remote_addr = "remote_addr",
+        rkey = "rkey",
+    );
+    fields!(
+        c,
+        verbs::Atomic,
+        "__typeof__(((struct ibv_send_wr *)0)->wr.atomic)",
+        remote_addr = "remote_addr",
+        compare_add = "compare_add",
+        swap = "swap",
+        rkey = "rkey",
+    );
+    fields!(
+        c,
+        Wc,
+        "struct ibv_wc",
+        wr_id = "wr_id",
+        status = "status",
+        opcode = "opcode",
+        vendor_err = "vendor_err",
+        byte_len = "byte_len",
+        imm_data = "imm_data",
+        qp_num = "qp_num",
+        src_qp = "src_qp",
+        wc_flags = "wc_flags",
+        pkey_index = "pkey_index",
+        slid = "slid",
+        sl = "sl",
+        dlid_path_bits = "dlid_path_bits",
+    );
+    fields!(
+        c,
+        QpCap,
+        "struct ibv_qp_cap",
+        max_send_wr = "max_send_wr",
+        max_recv_wr = "max_recv_wr",
+        max_send_sge = "max_send_sge",
+        max_recv_sge = "max_recv_sge",
+        max_inline_data = "max_inline_data",
+    );
+    compile("cc", &["-std=gnu11"], &c);
+}
+
+#[test]
+fn the_headers_structs_are_laid_out_as_in_rust() {
+    let mut c = String::new();
+    whole::<DeviceAttr>(&mut c, "struct weft_device_attr");
+    whole::<NodeAttr>(&mut c, "struct weft_node_attr");
+    whole::<VqpInitAttr>(&mut c, "struct weft_vqp_init_attr");
+    fields!(
+        c,
+        DeviceAttr,
+        "struct weft_device_attr",
+        gid = "gid",
+        max_mr_size = "max_mr_size",
+        node = "node",
+        node_count = "node_count",
+        max_nodes = "max_nodes",
+        max_vqp = "max_vqp",
+        max_vqp_wr = "max_vqp_wr",
+        max_sge = "max_sge",
+        max_mr = "max_mr",
+        max_msg_sz = "max_msg_sz",
+        max_inline_data = "max_inline_data",
+        reserved = "reserved",
+    );
+    fields!(
+        c,
+        NodeAttr,
+        "struct weft_node_attr",
+        gid = "gid",
+        netns = "netns",
+        device = "device",
+        index = "index",
+        port = "port",
+        dct_number = "dct_number",
+        incarnation = "incarnation",
+        udp_port = "udp_port",
+        vqps = "vqps",
+        mrs = "mrs",
+        cached_peers = "cached_peers",
+        published = "published",
+        reserved = "reserved",
+    );
+    fields!(
+        c,
+        VqpInitAttr,
+        "struct weft_vqp_init_attr",
+        vqp_context = "vqp_context",
+        cap = "cap",
+        sq_sig_all = "sq_sig_all",
+        reserved = "reserved",
+    );
+    // Behind these C sees nothing.
+    fields!(
+        c,
+        Mr,
+        "struct weft_mr",
+        addr = "addr",
+        length = "length",
+        lkey = "lkey",
+        rkey = "rkey",
+    );
+    compile("cc", &["-std=c11"], &c);
+}
+
+#[test]
+fn the_numbers_are_those_of_the_headers() {
+    let numbers = [
+        ("WEFT_ABI_VERSION", device::C_ABI_VERSION),
+        ("IBV_WR_RDMA_WRITE", verbs::WR_RDMA_WRITE),
+        ("IBV_WR_RDMA_READ", verbs::WR_RDMA_READ),
+        ("IBV_SEND_SIGNALED", verbs::SEND_SIGNALED),
+        ("IBV_SEND_SOLICITED", verbs::SEND_SOLICITED),
+        ("IBV_WC_RDMA_WRITE", verbs::WC_RDMA_WRITE),
+        ("IBV_WC_RDMA_READ", verbs::WC_RDMA_READ),
+        ("IBV_WR_ATOMIC_CMP_AND_SWP", verbs::WR_ATOMIC_CMP_AND_SWP),
+        (
+            "IBV_WR_ATOMIC_FETCH_AND_ADD",
+            verbs::WR_ATOMIC_FETCH_AND_ADD,
+        ),
+        ("IBV_WC_COMP_SWAP", verbs::WC_COMP_SWAP),
+        ("IBV_WC_FETCH_ADD", verbs::WC_FETCH_ADD),
+        ("IBV_WC_GENERAL_ERR", verbs::WC_GENERAL_ERR),
+        ("IBV_ACCESS_LOCAL_WRITE", uapi::ACCESS_LOCAL_WRITE),
+        ("IBV_ACCESS_REMOTE_WRITE", uapi::ACCESS_REMOTE_WRITE),
+        ("IBV_ACCESS_REMOTE_READ", uapi::ACCESS_REMOTE_READ),
+        ("IBV_ACCESS_REMOTE_ATOMIC", uapi::ACCESS_REMOTE_ATOMIC),
+        ("IBV_WC_LOC_PROT_ERR", uapi::WcStatus::LocProtErr as u32),
+        ("IBV_WC_WR_FLUSH_ERR", uapi::WcStatus::WrFlushErr as u32),
+        ("IBV_WC_REM_ACCESS_ERR", uapi::WcStatus::RemAccessErr as u32),
+        ("IBV_WC_RETRY_EXC_ERR", uapi::WcStatus::RetryExcErr as u32),
+        ("IBV_WC_REM_ABORT_ERR", uapi::WcStatus::RemAbortErr as u32),
+        ("IBV_WC_FATAL_ERR", uapi::WcStatus::FatalErr as u32),
+    ];
+    let mut c = String::new();
+    for (name, value) in numbers {
+        writeln!(
+            c,
+            "_Static_assert((uint32_t){name} == {value}, \"{name}\");"
+        )
+        .unwrap();
+    }
+    compile("cc", &["-std=gnu17"], &c);
+}
+
+#[test]
+fn every_function_is_declared_as_it_is_defined() {
+    let prototypes = prototypes();
+    let mut c = String::new();
+    for (name, prototype) in &prototypes {
+        // The name has to be known before it is declared a second time.
+        writeln!(c, "extern __typeof__({name}) {name};\n{prototype}").unwrap();
+    }
+    compile("cc", &["-std=gnu99"], &c);
+    let declared = HEADER
+        .split(";\n")
+        .filter(|text| text.ends_with(')') && text.contains("weft_"))
+        .count();
+    assert_eq!(declared, prototypes.len());
+}
+
+#[test]
+fn a_cpp_program_may_include_the_header() {
+    compile("c++", &["-xc++", "-std=c++17"], "");
+}
+
+#[test]
+fn the_soname_has_the_abis_number() {
+    let build = include_str!("../../libweft/build.rs");
+    let soname = format!("-soname,libweft.so.{}\"", device::C_ABI_VERSION);
+    assert!(build.contains(&soname));
+}

@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! What can go wrong, said so that the reader knows what to do about it.
+//!
+//! The module answers with an errno whose meaning depends on the call
+//! (`weft_core::uapi` documents each); the functions here give it that meaning.
+
+use nix::errno::Errno;
+use weft_core::gid::Gid;
+use weft_core::uapi::{
+    WcStatus, ABI_VERSION, DEVICE_PATH, MAX_META_SERVERS, MAX_MRS_PER_SESSION, MAX_MR_BYTES,
+    MAX_MSG_BYTES, MAX_SEND_WR, MAX_VQPS_PER_SESSION,
+};
+
+/// An operation that did not work.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The module is not loaded.
+    #[error("{DEVICE_PATH} does not exist: load weft.ko, see README")]
+    NotLoaded,
+    /// The device's file mode forbids it.
+    #[error("{DEVICE_PATH} may not be opened by this user: run as root or change its mode")]
+    OpenDenied,
+    /// Module and program are of different releases.
+    #[error("weft.ko does not speak ABI version {ABI_VERSION}: take module and programs from the same release")]
+    AbiMismatch,
+    /// The network namespace has no node, or not this one.
+    #[error("{}", no_node(*.0))]
+    NoNode(Option<u32>),
+    /// The node's device or network namespace was removed.
+    #[error("the local node is gone, its device or network namespace was removed: open {DEVICE_PATH} again")]
+    NodeGone,
+
+    /// The capacity is none.
+    #[error("a VQP has room for 1 to {MAX_SEND_WR} work requests, not for {0}")]
+    BadCapacity(u32),
+    /// The session's VQPs are used up.
+    #[error("the session has {MAX_VQPS_PER_SESSION} VQPs, which is the limit: drop some or open another device")]
+    TooManyVqps,
+    /// The session's regions are used up.
+    #[error("the session has {MAX_MRS_PER_SESSION} memory regions, which is the limit: drop some, or register fewer and larger ones")]
+    TooManyRegions,
+    /// The length or access of a region is none that exists.
+    #[error("a memory region of {len} bytes cannot be registered: it takes 1 to {MAX_MR_BYTES} bytes, and remote writes need Access::LOCAL_WRITE too")]
+    BadRegion {
+        /// Its length in bytes.
+        len: u64,
+    },
+    /// Not all of the memory is there.
+    #[error("the {len} bytes at {addr:#x} cannot be registered: not all of them are mapped, or they are read-only")]
+    NotMapped {
+        /// First byte.
+        addr: u64,
+        /// Length in bytes.
+        len: u64,
+    },
+    /// Memory may not be locked, or there is none.
+    #[error("out of memory: pinned memory counts against RLIMIT_MEMLOCK, see `ulimit -l`")]
+    OutOfMemory,
+
+    /// The zero GID names nobody.
+    #[error("the zero GID names no node")]
+    ZeroGid,
+    /// The VQP was connected before.
+    #[error("the VQP is connected already: create another one")]
+    AlreadyConnected,
+    /// The VQP was not connected.
+    #[error("the VQP is not connected: call qconnect first")]
+    NotConnected,
+    /// No meta server has a record of the peer.
+    #[error("no meta server knows {0}: is weft loaded there, and does it publish to the same meta server? (`weftctl nodes`, `weftctl meta list`)")]
+    UnknownPeer(Gid),
+    /// There is nobody to ask for the peer's record.
+    #[error("no meta server is connected: add one with `weftctl meta add`, or see `weftctl meta list` why")]
+    NoMetaServer,
+    /// The meta server is silent.
+    #[error(
+        "the meta server did not answer: is it running and within reach? (`weftctl meta list`)"
+    )]
+    MetaTimeout,
+
+    /// A range is not within the region.
+    #[error("bytes {start}..{end} are not within a region of {len}")]
+    OutOfBounds {
+        /// First byte of the range.
+        start: usize,
+        /// One past its last byte.
+        end: usize,
+        /// Length of the region in bytes.
+        len: usize,
+    },
+    /// An 8-byte access needs a multiple of 8.
+    #[error("offset {0} is no multiple of 8")]
+    Misaligned(usize),
+    /// One request cannot move so much.
+    #[error("a work request moves at most {MAX_MSG_BYTES} bytes, not {0}")]
+    TooLong(usize),
+    /// More completions were waited for than can be returned.
+    #[error("{min} completions cannot be waited for with room for {room}")]
+    NoRoom {
+        /// Completions to wait for.
+        min: usize,
+        /// Completions that fit.
+        room: usize,
+    },
+    /// The VQP's queue, or what is kept of its completions, is full.
+    #[error("the VQP's queue is full: poll for completions, then post again")]
+    QueueFull,
+    /// A signal came first; nothing was submitted or reaped.
+    #[error("a signal came before anything was submitted or reaped: try again")]
+    Interrupted,
+    /// A work request of a synchronous call failed.
+    #[error(transparent)]
+    Completion(#[from] CompletionError),
+
+    /// Only the administrator may.
+    #[error("this needs CAP_NET_ADMIN: run it as root")]
+    NotPermitted,
+    /// No such address can be a meta server's.
+    #[error("a meta server has an address and a port that are not zero")]
+    BadMetaServer,
+    /// It was added before.
+    #[error("this meta server is configured already")]
+    MetaServerExists,
+    /// It was never added.
+    #[error("this meta server is not configured: see `weftctl meta list`")]
+    NoSuchMetaServer,
+    /// No more can be added.
+    #[error(
+        "{MAX_META_SERVERS} meta servers are configured, which is the limit: remove one first"
+    )]
+    TooManyMetaServers,
+
+    /// What the module never says, by its contract.
+    #[error("{call} failed: {errno}")]
+    System {
+        /// What was called.
+        call: &'static str,
+        /// What it said.
+        errno: Errno,
+    },
+}
+
+fn no_node(node: Option<u32>) -> String {
+    match node {
+        Some(node) => format!("there is no node {node} in this network namespace: see `weftctl nodes`"),
+        None => "this network namespace has no weft node: is there an RDMA device, and is its port up? (`rdma link`)".into(),
+    }
+}
+
+/// How a work request failed, and what that means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the request failed: {}", self.explain())]
+pub struct CompletionError {
+    /// The completion's status; `None` if it is of a newer module.
+    pub status: Option<WcStatus>,
+}
+
+impl CompletionError {
+    fn explain(self) -> &'static str {
+        match self.status {
+            Some(WcStatus::Success) => "it did not fail",
+            Some(WcStatus::LocLenErr) => "it moves more bytes than a request may",
+            Some(WcStatus::LocQpOpErr) => "its opcode or flags are unknown",
+            Some(WcStatus::LocProtErr) => {
+                "its local memory is not registered, or a READ goes to a region without Access::LOCAL_WRITE"
+            }
+            Some(WcStatus::WrFlushErr) => {
+                "an earlier request on the VQP failed: see that one's completion, then create another VQP"
+            }
+            Some(WcStatus::RemInvReqErr) => "the peer did not understand it",
+            Some(WcStatus::RemAccessErr) => {
+                "the peer has no memory there under this rkey, or does not allow this access to it"
+            }
+            Some(WcStatus::RemOpErr) => "the peer could not carry it out",
+            Some(WcStatus::RetryExcErr) => "the peer did not answer: it is down or out of reach",
+            Some(WcStatus::RemAbortErr) => {
+                "the peer was restarted: create another VQP, connect, and ask it for its new rkeys"
+            }
+            Some(WcStatus::FatalErr) => "the local node went away: open the device again",
+            None => "its status is unknown: take module and programs from the same release",
+        }
+    }
+}
+
+impl Error {
+    pub(crate) fn of_open(errno: Errno) -> Self {
+        match errno {
+            Errno::ENOENT | Errno::ENXIO => Self::NotLoaded,
+            Errno::EACCES | Errno::EPERM => Self::OpenDenied,
+            errno => Self::System {
+                call: "opening /dev/weft",
+                errno,
+            },
+        }
+    }
+
+    /// `node`: the one that was asked for, if it was a certain one.
+    pub(crate) fn of_hello(errno: Errno, node: Option<u32>) -> Self {
+        match errno {
+            Errno::EPROTONOSUPPORT | Errno::ENOTTY => Self::AbiMismatch,
+            Errno::ENODEV => Self::NoNode(node),
+            errno => Self::System {
+                call: "IOC_HELLO",
+                errno,
+            },
+        }
+    }
+
+    pub(crate) fn of_vqp_create(errno: Errno, capacity: u32) -> Self {
+        match errno {
+            Errno::EINVAL => Self::BadCapacity(capacity),
+            Errno::EMFILE => Self::TooManyVqps,
+            errno => Self::of_node("IOC_VQP_CREATE", errno),
+        }
+    }
+
+    pub(crate) fn of_mr_reg(errno: Errno, addr: u64, len: u64) -> Self {
+        match errno {
+            Errno::EINVAL => Self::BadRegion { len },
+            Errno::EFAULT => Self::NotMapped { addr, len },
+            Errno::EMFILE => Self::TooManyRegions,
+            errno => Self::of_node("IOC_MR_REG", errno),
+        }
+    }
+
+    /// Of a connection or a look-up.
+    pub(crate) fn of_peer(call: &'static str, errno: Errno, gid: Gid) -> Self {
+        match errno {
+            Errno::EINVAL => Self::ZeroGid,
+            Errno::EISCONN => Self::AlreadyConnected,
+            Errno::EHOSTUNREACH => Self::UnknownPeer(gid),
+            Errno::EAGAIN => Self::NoMetaServer,
+            Errno::ETIMEDOUT => Self::MetaTimeout,
+            errno => Self::of_node(call, errno),
+        }
+    }
+
+    pub(crate) fn of_enter(errno: Errno) -> Self {
+        match errno {
+            Errno::ENOTCONN => Self::NotConnected,
+            Errno::EINTR => Self::Interrupted,
+            Errno::ENOSPC => Self::QueueFull,
+            errno => Self::of_node("IOC_ENTER", errno),
+        }
+    }
+
+    pub(crate) fn of_meta(call: &'static str, errno: Errno) -> Self {
+        match errno {
+            Errno::EPERM => Self::NotPermitted,
+            Errno::EINVAL => Self::BadMetaServer,
+            Errno::EEXIST => Self::MetaServerExists,
+            Errno::ENOSPC => Self::TooManyMetaServers,
+            Errno::ENOENT => Self::NoSuchMetaServer,
+            errno => Self::of_node(call, errno),
+        }
+    }
+
+    pub(crate) fn of_node(call: &'static str, errno: Errno) -> Self {
+        match errno {
+            Errno::ENODEV => Self::NodeGone,
+            Errno::ENOMEM => Self::OutOfMemory,
+            errno => Self::System { call, errno },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_device_says_how_to_get_it() {
+        let message = Error::of_open(Errno::ENOENT).to_string();
+        assert_eq!(
+            message,
+            "/dev/weft does not exist: load weft.ko, see README"
+        );
+    }
+
+    #[test]
+    fn an_unknown_peer_is_named() {
+        let gid = Gid::from_ipv4([10, 0, 0, 9]);
+        let error = Error::of_peer("IOC_QCONNECT", Errno::EHOSTUNREACH, gid);
+        assert_eq!(error, Error::UnknownPeer(gid));
+        assert!(error.to_string().contains("::ffff:10.0.0.9"), "{error}");
+    }
+
+    #[test]
+    fn an_errno_means_what_its_call_says() {
+        assert_eq!(Error::of_hello(Errno::ENODEV, None), Error::NoNode(None));
+        assert_eq!(
+            Error::of_hello(Errno::ENODEV, Some(3)),
+            Error::NoNode(Some(3))
+        );
+        assert_eq!(Error::of_vqp_create(Errno::ENODEV, 1), Error::NodeGone);
+        assert_eq!(
+            Error::of_vqp_create(Errno::EINVAL, 0),
+            Error::BadCapacity(0)
+        );
+        assert_eq!(
+            Error::of_mr_reg(Errno::EINVAL, 0, 0),
+            Error::BadRegion { len: 0 }
+        );
+        assert_eq!(Error::of_mr_reg(Errno::ENOMEM, 0, 1), Error::OutOfMemory);
+        assert_eq!(Error::of_enter(Errno::ENOSPC), Error::QueueFull);
+        assert_eq!(
+            Error::of_meta("IOC_META_ADD", Errno::ENOSPC),
+            Error::TooManyMetaServers
+        );
+    }
+
+    #[test]
+    fn an_errno_outside_of_the_contract_is_shown_as_it_is() {
+        let error = Error::of_enter(Errno::EIO);
+        assert_eq!(
+            error,
+            Error::System {
+                call: "IOC_ENTER",
+                errno: Errno::EIO
+            }
+        );
+        assert!(error.to_string().contains("EIO"), "{error}");
+    }
+
+    #[test]
+    fn every_status_has_its_own_explanation() {
+        let mut seen = std::collections::HashSet::new();
+        for status in (0..32)
+            .filter_map(WcStatus::from_number)
+            .map(Some)
+            .chain([None])
+        {
+            assert!(seen.insert(CompletionError { status }.to_string()));
+        }
+    }
+}

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The system calls of `weft_core::uapi`, one function each, with no policy.
+//!
+//! A [`Call`] ties a request number to the struct that it carries; the number's
+//! own size field proves at compile time that they belong together.
+
+use nix::errno::Errno;
+use std::ffi::c_ulong;
+use std::marker::PhantomData;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use weft_core::uapi::{self, Pod};
+
+/// A request that carries a `T`.
+///
+/// # Invariants
+///
+/// The kernel reads and writes no more than a `T` at the argument.
+pub(crate) struct Call<T> {
+    number: u32,
+    carries: PhantomData<fn(&mut T)>,
+}
+
+impl<T: Pod> Call<T> {
+    const fn new(number: u32) -> Self {
+        assert!((number >> 16) as usize & 0x3fff == size_of::<T>());
+        // INVARIANT: the module copies as many bytes as the number says.
+        Self {
+            number,
+            carries: PhantomData,
+        }
+    }
+}
+
+/// A struct with no address of other memory in it.
+trait Plain: Pod {}
+
+macro_rules! plain_calls {
+    ($($(#[$doc:meta])* $name:ident: $number:ident($ty:ident);)*) => {
+        $(
+            $(#[$doc])*
+            pub(crate) fn $name(fd: BorrowedFd<'_>, arg: &mut uapi::$ty) -> Result<(), Errno> {
+                const CALL: Call<uapi::$ty> = Call::new(uapi::$number);
+                plain(fd, &CALL, arg)
+            }
+        )*
+    };
+}
+
+impl Plain for uapi::Hello {}
+impl Plain for uapi::NodeInfo {}
+impl Plain for uapi::VqpCreate {}
+impl Plain for uapi::VqpHandle {}
+impl Plain for uapi::QConnect {}
+impl Plain for uapi::MrDereg {}
+impl Plain for uapi::MetaServer {}
+impl Plain for uapi::MetaInfo {}
+impl Plain for uapi::Lookup {}
+
+plain_calls! {
+    /// Opens the session.
+    hello: IOC_HELLO(Hello);
+    /// Describes a node.
+    node: IOC_NODE(NodeInfo);
+    /// Makes a VQP.
+    vqp_create: IOC_VQP_CREATE(VqpCreate);
+    /// Destroys a VQP.
+    vqp_destroy: IOC_VQP_DESTROY(VqpHandle);
+    /// Connects a VQP.
+    qconnect: IOC_QCONNECT(QConnect);
+    /// Deregisters memory.
+    mr_dereg: IOC_MR_DEREG(MrDereg);
+    /// Adds a meta server.
+    meta_add: IOC_META_ADD(MetaServer);
+    /// Removes a meta server.
+    meta_remove: IOC_META_REMOVE(MetaServer);
+    /// Describes a meta server.
+    meta: IOC_META(MetaInfo);
+    /// Looks a node up.
+    lookup: IOC_LOOKUP(Lookup);
+}
+
+/// Does nothing.
+pub(crate) fn nop(fd: BorrowedFd<'_>) -> Result<(), Errno> {
+    bare(fd, uapi::IOC_NOP)
+}
+
+/// Empties the DCCache.
+pub(crate) fn dccache_flush(fd: BorrowedFd<'_>) -> Result<(), Errno> {
+    bare(fd, uapi::IOC_DCCACHE_FLUSH)
+}
+
+/// Registers memory.
+///
+/// # Safety
+///
+/// Until it is deregistered, the caller treats the memory at `arg.addr` as
+/// written by others at any time.
+pub(crate) unsafe fn mr_reg(fd: BorrowedFd<'_>, arg: &mut uapi::MrReg) -> Result<(), Errno> {
+    const CALL: Call<uapi::MrReg> = Call::new(uapi::IOC_MR_REG);
+    // SAFETY: the only address in it is that of the memory that the caller
+    // answers for.
+    unsafe { with_addresses(fd, &CALL, arg) }
+}
+
+/// Submits `wrs`, waits for `wc_min` completions and reaps into `wcs`; answers
+/// with how many were submitted and reaped.
+pub(crate) fn enter(
+    fd: BorrowedFd<'_>,
+    vqp: u32,
+    wrs: &[uapi::SendWr],
+    wcs: &mut [uapi::Wc],
+    wc_min: u32,
+    timeout_ns: u64,
+) -> Result<(usize, usize), Errno> {
+    let mut arg = uapi::Enter {
+        vqp,
+        wr_count: u32::try_from(wrs.len()).map_err(|_| Errno::EINVAL)?,
+        wrs: wrs.as_ptr().expose_provenance() as u64,
+        wc_max: u32::try_from(wcs.len()).map_err(|_| Errno::EINVAL)?,
+        wc_min,
+        wcs: wcs.as_mut_ptr().expose_provenance() as u64,
+        timeout_ns,
+        ..Pod::zeroed()
+    };
+    // SAFETY: both are slices of as many as it says.
+    unsafe { enter_at(fd, &mut arg) }?;
+    Ok((
+        wrs.len().min(arg.submitted as usize),
+        wcs.len().min(arg.completed as usize),
+    ))
+}
+
+/// Submits, waits and reaps. The module is done with what `arg` points to when
+/// this returns.
+///
+/// # Safety
+///
+/// There are `wr_count` requests at `wrs`, and there is room for `wc_max`
+/// completions at `wcs`.
+pub(crate) unsafe fn enter_at(fd: BorrowedFd<'_>, arg: &mut uapi::Enter) -> Result<(), Errno> {
+    const CALL: Call<uapi::Enter> = Call::new(uapi::IOC_ENTER);
+    // SAFETY: the module reads `wr_count` requests and writes at most `wc_max`
+    // completions, which the caller promises to be there.
+    unsafe { with_addresses(fd, &CALL, arg) }
+}
+
+fn plain<T: Plain>(fd: BorrowedFd<'_>, call: &Call<T>, arg: &mut T) -> Result<(), Errno> {
+    // SAFETY: a `Plain` struct has no address in it.
+    unsafe { with_addresses(fd, call, arg) }
+}
+
+/// # Safety
+///
+/// What the module does to the memory at addresses in `arg` is sound.
+unsafe fn with_addresses<T: Pod>(
+    fd: BorrowedFd<'_>,
+    call: &Call<T>,
+    arg: &mut T,
+) -> Result<(), Errno> {
+    let arg: *mut T = arg;
+    // SAFETY: by the invariant of `Call` the kernel stays within `arg`, any
+    // bytes are a valid `T`, and the caller answers for addresses in it.
+    let result = unsafe { ioctl_sys::ioctl(fd.as_raw_fd(), c_ulong::from(call.number), arg) };
+    Errno::result(result).map(drop)
+}
+
+fn bare(fd: BorrowedFd<'_>, number: u32) -> Result<(), Errno> {
+    // SAFETY: these requests have no argument.
+    let result = unsafe { ioctl_sys::ioctl(fd.as_raw_fd(), c_ulong::from(number)) };
+    Errno::result(result).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ioctl_sys::{io, iorw, iow};
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn the_request_numbers_are_those_of_the_kernels_macros() {
+        let w = uapi::IOC_TYPE;
+        let expected = [
+            (uapi::IOC_NOP, io!(w, 0)),
+            (uapi::IOC_HELLO, iorw!(w, 1, 16)),
+            (uapi::IOC_NODE, iorw!(w, 2, 128)),
+            (uapi::IOC_VQP_CREATE, iorw!(w, 3, 16)),
+            (uapi::IOC_VQP_DESTROY, iow!(w, 4, 8)),
+            (uapi::IOC_QCONNECT, iow!(w, 5, 32)),
+            (uapi::IOC_MR_REG, iorw!(w, 6, 32)),
+            (uapi::IOC_MR_DEREG, iow!(w, 7, 8)),
+            (uapi::IOC_ENTER, iorw!(w, 8, 64)),
+            (uapi::IOC_META_ADD, iow!(w, 9, 24)),
+            (uapi::IOC_META_REMOVE, iow!(w, 10, 24)),
+            (uapi::IOC_META, iorw!(w, 11, 40)),
+            (uapi::IOC_DCCACHE_FLUSH, io!(w, 12)),
+            (uapi::IOC_LOOKUP, iorw!(w, 13, 64)),
+        ];
+        for (ours, macros) in expected {
+            assert_eq!(ours, macros, "{ours:#x} is {macros:#x}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_not_weft_answers_with_an_error() {
+        let null = std::fs::File::open("/dev/null").unwrap();
+        assert_eq!(nop(null.as_fd()), Err(Errno::ENOTTY));
+        assert_eq!(hello(null.as_fd(), &mut Pod::zeroed()), Err(Errno::ENOTTY));
+        assert_eq!(
+            enter(null.as_fd(), 0, &[], &mut [], 0, 0),
+            Err(Errno::ENOTTY)
+        );
+    }
+}

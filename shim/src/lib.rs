@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The user side of `/dev/weft`: RDMA connections in microseconds.
+//!
+//! [`Device`] is a session with the module on one node. It registers memory
+//! ([`MemoryRegion`]) and makes virtual queue pairs ([`Vqp`], krcore §4.1),
+//! which borrow a connection from the module's pool when they connect.
+//!
+//! ```no_run
+//! use weft_shim::{Access, Device, MemoryRegion, Remote, Vqp, VqpConfig};
+//!
+//! # fn main() -> Result<(), weft_shim::Error> {
+//! let device = Device::open()?;
+//! let region = MemoryRegion::allocate(&device, 4096, Access::LOCAL_WRITE)?;
+//! let mut vqp = Vqp::create(&device, &VqpConfig::default())?;
+//! vqp.qconnect("10.0.0.2".parse().expect("an address"), 0)?;
+//!
+//! // What the peer told us about its region.
+//! let remote = Remote { addr: 0x7f00_0000_0000, rkey: 0x1234 };
+//! vqp.read(region.slice(0..64)?, remote)?;
+//! println!("{:x}", region.load_u64(0)?);
+//! # Ok(())
+//! # }
+//! ```
+
+pub mod capi;
+mod device;
+mod error;
+mod held;
+mod ioctl;
+mod memory;
+mod mr;
+mod vqp;
+mod wr;
+
+pub use device::{Device, MetaServerInfo, Node, Peer};
+pub use error::{CompletionError, Error};
+pub use held::MAX_HELD_COMPLETIONS;
+pub use mr::{Access, LocalSlice, MemoryRegion, Remote};
+pub use vqp::{Progress, Vqp, VqpConfig};
+pub use wr::{SendWr, Wc, SYNC_WR_ID_BIT};
+
+pub use weft_core::gid::Gid;
+pub use weft_core::uapi::{WcStatus, MAX_BATCH, MAX_MR_BYTES, MAX_MSG_BYTES, MAX_SEND_WR};

@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+
+/*
+ * What weft.h promises, call by call, on two nodes of one host with a meta
+ * server: prints `ok NAME` or `not ok NAME` for each promise.
+ */
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <weft.h>
+
+#define WORDS 512
+#define CHAIN 200
+
+static int failures;
+static uint64_t local[WORDS], remote[WORDS];
+static struct weft_device *device, *peer;
+static struct weft_mr *mr, *target;
+static struct weft_device_attr attr, peer_attr;
+static struct ibv_sge sges[CHAIN];
+static struct ibv_send_wr wrs[CHAIN], *bad;
+static struct ibv_wc wcs[CHAIN];
+
+static void check(const char *name, bool passed)
+{
+	printf("%sok c-abi: %s\n", passed ? "" : "not ", name);
+	failures += !passed;
+}
+
+static void is(const char *name, long got, long wanted)
+{
+	check(name, got == wanted);
+	if (got != wanted)
+		printf("#   got %ld, wanted %ld\n", got, wanted);
+}
+
+/* A function that makes something made nothing, and said why. */
+static void refused(const char *name, void *made, int wanted)
+{
+	is(name, made ? 0 : errno, wanted);
+}
+
+/* A chain of requests of one word each, only the last one signalled. */
+static void chain(enum ibv_wr_opcode opcode, int count)
+{
+	int i;
+
+	for (i = 0; i < count; i++) {
+		sges[i] = (struct ibv_sge) {
+			.addr = (uintptr_t)&local[i], .length = 8, .lkey = mr->lkey,
+		};
+		wrs[i] = (struct ibv_send_wr) {
+			.wr_id = 100 + i,
+			.next = i + 1 < count ? &wrs[i + 1] : NULL,
+			.sg_list = &sges[i],
+			.num_sge = 1,
+			.opcode = opcode,
+			.send_flags = i + 1 < count ? 0 : IBV_SEND_SIGNALED,
+			.wr.rdma.remote_addr = (uintptr_t)&remote[i],
+			.wr.rdma.rkey = target->rkey,
+		};
+	}
+	bad = NULL;
+}
+
+static struct weft_vqp *vqp_with(uint32_t max_send_wr, int signal_all)
+{
+	struct weft_vqp_init_attr init = {
+		.vqp_context = &failures,
+		.cap = { .max_send_wr = max_send_wr },
+		.sq_sig_all = signal_all,
+	};
+
+	return weft_create_vqp(device, &init);
+}
+
+static struct weft_vqp *connected(uint32_t max_send_wr, int signal_all)
+{
+	struct weft_vqp *vqp = vqp_with(max_send_wr, signal_all);
+
+	if (!vqp || weft_qconnect(vqp, &peer_attr.gid, 0)) {
+		check("a VQP to work with", false);
+		exit(1);
+	}
+	return vqp;
+}
+
+static void devices(void)
+{
+	struct weft_node_attr node;
+
+	is("the library is of the header's version", weft_abi_version(), WEFT_ABI_VERSION);
+	refused("a node that is not there", weft_open_device(60), ENODEV);
+	refused("a node that cannot be", weft_open_device(-2), EINVAL);
+	device = weft_open_device(-1);
+	peer = weft_open_device(1);
+	if (!device || !peer) {
+		check("two devices", false);
+		exit(1);
+	}
+	is("a device's attributes", weft_query_device(device, &attr), 0);
+	is("its peer's", weft_query_device(peer, &peer_attr), 0);
+	is("any node is the first of the namespace", attr.node, 0);
+	check("nodes have GIDs of their own", memcmp(&attr.gid, &peer_attr.gid, sizeof(attr.gid)) != 0);
+	is("a node's attributes", weft_query_node(device, 1, &node), 0);
+	check("its GID is the one of its device", memcmp(&node.gid, &peer_attr.gid, sizeof(node.gid)) == 0);
+	check("it has a name and is published", node.device[0] && node.published == 1 && node.index == 1);
+	is("-1 is the device's own node", weft_query_node(device, -1, &node) || node.index != 0, 0);
+	is("no such node", weft_query_node(device, 60, &node), ENODEV);
+	is("no node below -1", weft_query_node(device, -7, &node), EINVAL);
+}
+
+static void null_pointers(struct weft_vqp *vqp)
+{
+	chain(IBV_WR_RDMA_WRITE, 1);
+	is("close NULL", weft_close_device(NULL), EINVAL);
+	is("query NULL", weft_query_device(NULL, &attr), EINVAL);
+	is("query into NULL", weft_query_device(device, NULL), EINVAL);
+	is("query a node into NULL", weft_query_node(device, 0, NULL), EINVAL);
+	refused("register on NULL", weft_reg_mr(NULL, local, 8, 0), EINVAL);
+	refused("register NULL", weft_reg_mr(device, NULL, 8, 0), EINVAL);
+	is("deregister NULL", weft_dereg_mr(NULL), EINVAL);
+	refused("a VQP like NULL", weft_create_vqp(device, NULL), EINVAL);
+	is("destroy NULL", weft_destroy_vqp(NULL), EINVAL);
+	is("connect NULL", weft_qconnect(NULL, &peer_attr.gid, 0), EINVAL);
+	is("connect to NULL", weft_qconnect(vqp, NULL, 0), EINVAL);
+	is("post to NULL", weft_post_send(NULL, wrs, &bad), EINVAL);
+	is("post NULL", weft_post_send(vqp, NULL, &bad), EINVAL);
+	is("post without bad_wr", weft_post_send(vqp, wrs, NULL), EINVAL);
+	is("poll NULL", weft_poll_cq(NULL, 1, wcs), -EINVAL);
+	is("poll into NULL", weft_poll_cq(vqp, 1, NULL), -EINVAL);
+	is("poll less than nothing", weft_poll_cq(vqp, -1, wcs), -EINVAL);
+	is("wait for NULL", weft_wait_cq(NULL, 1, wcs, 0), -EINVAL);
+	is("enter NULL", weft_enter(NULL, wrs, &bad, 0, 0, NULL, 0), -EINVAL);
+	is("enter without bad_wr", weft_enter(vqp, wrs, NULL, 0, 0, NULL, 0), -EINVAL);
+	check("the number and context of NULL", weft_vqp_num(NULL) == UINT32_MAX && !weft_vqp_context(NULL));
+}
+
+static void memory(void)
+{
+	const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE |
+			   IBV_ACCESS_REMOTE_ATOMIC;
+
+	mr = weft_reg_mr(device, local, sizeof(local), IBV_ACCESS_LOCAL_WRITE);
+	target = weft_reg_mr(peer, remote, sizeof(remote), access);
+	if (!mr || !target) {
+		check("two regions", false);
+		exit(1);
+	}
+	check("a region is what was registered", mr->addr == local && mr->length == sizeof(local));
+	refused("no length", weft_reg_mr(device, local, 0, 0), EINVAL);
+	refused("an access that is none", weft_reg_mr(device, local, 8, 1 << 30), EINVAL);
+	refused("an access below zero", weft_reg_mr(device, local, 8, -1), EINVAL);
+	refused("memory that is not there", weft_reg_mr(device, (void *)4096, 8, IBV_ACCESS_LOCAL_WRITE), EFAULT);
+}
+
+static void vqps(void)
+{
+	struct weft_vqp_init_attr init = { .cap = { .max_send_wr = 8, .max_inline_data = 1 } };
+	union ibv_gid nobody = { .raw = { 0 } };
+	struct weft_vqp *vqp;
+
+	refused("a VQP with inline data", weft_create_vqp(device, &init), EINVAL);
+	refused("a VQP without room", vqp_with(0, 0), EINVAL);
+	refused("a VQP with too much room", vqp_with(attr.max_vqp_wr + 1, 0), EINVAL);
+	vqp = vqp_with(8, 0);
+	check("a VQP has its context", weft_vqp_context(vqp) == &failures);
+	null_pointers(vqp);
+	chain(IBV_WR_RDMA_WRITE, 2);
+	is("posting before connecting", weft_post_send(vqp, wrs, &bad), ENOTCONN);
+	check("its bad_wr is the first", bad == wrs);
+	is("connecting to the zero GID", weft_qconnect(vqp, &nobody, 0), EINVAL);
+	nobody.raw[15] = 77;
+	is("connecting to a stranger", weft_qconnect(vqp, &nobody, 0), EHOSTUNREACH);
+	is("connecting", weft_qconnect(vqp, &peer_attr.gid, 0), 0);
+	is("connecting twice", weft_qconnect(vqp, &peer_attr.gid, 0), EISCONN);
+	is("nothing to poll", weft_poll_cq(vqp, 8, wcs), 0);
+	is("nothing to wait for", weft_wait_cq(vqp, 8, wcs, 20), 0);
+	is("no room to wait with", weft_wait_cq(vqp, 0, NULL, 20), 0);
+	is("destroying", weft_destroy_vqp(vqp), 0);
+}
+
+/* Posts two good requests and one that is not. */
+static void refuses(const char *name, struct weft_vqp *vqp, int wanted)
+{
+	char which[100];
+
+	is(name, weft_post_send(vqp, wrs, &bad), wanted);
+	snprintf(which, sizeof(which), "%s: bad_wr is that one", name);
+	check(which, bad == &wrs[2]);
+	snprintf(which, sizeof(which), "%s: those before it are done", name);
+	is(which, weft_enter(vqp, NULL, NULL, 2, 3, wcs, 5000), 2);
+}
+
+static void malformed(void)
+{
+	struct weft_vqp *vqp = connected(16, 1);
+
+	chain(IBV_WR_RDMA_WRITE, 3);
+	wrs[2].opcode = IBV_WR_TSO;
+	refuses("an opcode that is not supported", vqp, EOPNOTSUPP);
+	chain(IBV_WR_RDMA_WRITE, 3);
+	wrs[2].num_sge = 2;
+	refuses("several elements", vqp, EINVAL);
+	chain(IBV_WR_RDMA_WRITE, 3);
+	wrs[2].sg_list = NULL;
+	refuses("no list of elements", vqp, EINVAL);
+	chain(IBV_WR_RDMA_WRITE, 3);
+	wrs[2].send_flags |= IBV_SEND_INLINE;
+	refuses("inline data", vqp, EINVAL);
+	wrs[1].next = NULL;
+	wrs[0].opcode = IBV_WR_TSO;
+	is("weft_enter refuses as well", weft_enter(vqp, wrs, &bad, 1, 1, wcs, 5000), -EOPNOTSUPP);
+	check("its bad_wr is that one", bad == wrs);
+	weft_destroy_vqp(vqp);
+}
+
+static bool same(int count)
+{
+	return memcmp(local, remote, 8 * count) == 0;
+}
+
+static void data(void)
+{
+	struct weft_vqp *vqp = connected(CHAIN, 0);
+	int i;
+
+	for (i = 0; i < WORDS; i++)
+		local[i] = 1000 + i;
+	chain(IBV_WR_RDMA_WRITE, CHAIN);
+	is("a long chain", weft_post_send(vqp, wrs, &bad), 0);
+	is("waiting for its last", weft_wait_cq(vqp, CHAIN, wcs, 5000), 1);
+	check("its completion", wcs[0].wr_id == 100 + CHAIN - 1 && wcs[0].status == IBV_WC_SUCCESS &&
+	      wcs[0].opcode == IBV_WC_RDMA_WRITE && wcs[0].qp_num == weft_vqp_num(vqp));
+	check("all of it was written", same(CHAIN) && remote[CHAIN] == 0);
+	memset(local, 0, sizeof(local));
+	chain(IBV_WR_RDMA_READ, CHAIN);
+	is("post and wait at once", weft_enter(vqp, wrs, &bad, 1, CHAIN, wcs, 5000), 1);
+	check("all were posted", bad == NULL);
+	check("a READ's completion", wcs[0].opcode == IBV_WC_RDMA_READ && wcs[0].byte_len == 8);
+	check("all of it was read", same(CHAIN));
+	weft_destroy_vqp(vqp);
+}
+
+static void atomics(void)
+{
+	struct weft_vqp *vqp = connected(8, 1);
+
+	remote[0] = 40;
+	chain(IBV_WR_ATOMIC_FETCH_AND_ADD, 2);
+	wrs[0].wr.atomic.remote_addr = wrs[1].wr.atomic.remote_addr = (uintptr_t)remote;
+	wrs[0].wr.atomic.rkey = wrs[1].wr.atomic.rkey = target->rkey;
+	wrs[0].wr.atomic.compare_add = 2;
+	wrs[1].opcode = IBV_WR_ATOMIC_CMP_AND_SWP;
+	wrs[1].wr.atomic.compare_add = 42;
+	wrs[1].wr.atomic.swap = 7;
+	is("add, then swap", weft_enter(vqp, wrs, &bad, 2, 2, wcs, 5000), 2);
+	check("their completions", wcs[0].status == IBV_WC_SUCCESS && wcs[0].opcode == IBV_WC_FETCH_ADD &&
+	      wcs[1].status == IBV_WC_SUCCESS && wcs[1].opcode == IBV_WC_COMP_SWAP);
+	check("what the word was each time", local[0] == 40 && local[1] == 42);
+	is("what it is", remote[0], 7);
+	weft_destroy_vqp(vqp);
+}
+
+/* sq_sig_all: each completion in its place, in one call. */
+static void many_completions(void)
+{
+	struct weft_vqp *vqp = connected(CHAIN, 1);
+	bool in_order = true;
+	int i, got;
+
+	chain(IBV_WR_RDMA_READ, CHAIN);
+	got = weft_enter(vqp, wrs, &bad, CHAIN, CHAIN, wcs, 5000);
+	is("as many completions as requests", got, CHAIN);
+	for (i = 0; i < got; i++)
+		in_order &= wcs[i].wr_id == 100u + i && wcs[i].status == IBV_WC_SUCCESS && wcs[i].slid == 0;
+	check("in order", in_order);
+	weft_destroy_vqp(vqp);
+}
+
+/* What a program does whose chains are longer than its queue. */
+static void full_queue(void)
+{
+	struct weft_vqp *vqp = connected(8, 1);
+	struct ibv_send_wr *next = wrs;
+	int got = 0, done, error;
+
+	chain(IBV_WR_RDMA_WRITE, CHAIN);
+	error = weft_post_send(vqp, wrs, &bad);
+	is("a chain longer than the queue", error, ENOMEM);
+	check("its bad_wr is the first that had no room", bad == &wrs[8]);
+	error = weft_post_send(vqp, bad, &bad);
+	is("a full queue", error, ENOMEM);
+	for (next = bad; next; next = bad) {
+		done = weft_enter(vqp, next, &bad, 1, CHAIN, wcs, 5000);
+		if (done <= 0)
+			break;
+		got += done;
+	}
+	while (got < CHAIN && (done = weft_wait_cq(vqp, CHAIN, wcs, 5000)) > 0)
+		got += done;
+	is("going on from bad_wr", got, CHAIN);
+	weft_destroy_vqp(vqp);
+}
+
+static void failing(void)
+{
+	struct weft_vqp *vqp = connected(8, 0);
+
+	chain(IBV_WR_RDMA_WRITE, 2);
+	wrs[0].wr.rdma.rkey ^= 1;
+	is("a wrong rkey can be posted", weft_post_send(vqp, wrs, &bad), 0);
+	is("it and the one behind it complete", weft_enter(vqp, NULL, NULL, 2, 2, wcs, 5000), 2);
+	check("with an access error, and flushed", wcs[0].status == IBV_WC_REM_ACCESS_ERR &&
+	      wcs[1].status == IBV_WC_WR_FLUSH_ERR && wcs[0].wr_id == 100 && wcs[0].byte_len == 0);
+	weft_destroy_vqp(vqp);
+}
+
+static void in_any_order(void)
+{
+	struct weft_vqp *vqp = connected(8, 0);
+
+	is("a device may be closed first", weft_close_device(device), 0);
+	chain(IBV_WR_RDMA_WRITE, 1);
+	is("its VQPs go on", weft_enter(vqp, wrs, &bad, 1, 1, wcs, 5000), 1);
+	is("and its regions", wcs[0].status, IBV_WC_SUCCESS);
+	is("deregistering", weft_dereg_mr(mr), 0);
+	is("destroying at last", weft_destroy_vqp(vqp), 0);
+	is("deregistering the target", weft_dereg_mr(target), 0);
+	is("closing the peer", weft_close_device(peer), 0);
+	check("errors have names", strcmp(weft_strerror(-EHOSTUNREACH), weft_strerror(EAGAIN)) != 0);
+}
+
+int main(void)
+{
+	devices();
+	memory();
+	vqps();
+	malformed();
+	data();
+	atomics();
+	many_completions();
+	full_queue();
+	failing();
+	in_any_order();
+	return failures != 0;
+}

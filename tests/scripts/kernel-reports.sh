@@ -1,0 +1,50 @@
+#!/bin/bash
+# The scan of a machine's log has to find each kind of kernel report, and
+# nothing in the log of a healthy boot.
+. "$(dirname "$0")/../../scripts/lib/common.sh"
+. "$WEFT_ROOT/scripts/lib/vm-scan.sh"
+
+LOG=$(mktemp)
+trap 'rm -f "$LOG"' EXIT
+FAILURES=0
+
+verdict() {
+  if [ "$1" = 0 ]; then echo "ok $2"; else echo "not ok $2"; FAILURES=$((FAILURES + 1)); fi
+}
+
+# finds NAME LINE
+finds() {
+  local missed=0
+  printf '[    1.000000] Run /init as init process\n[    2.000000] %s\n' "$2" >"$LOG"
+  if scan_log "$LOG" 2>/dev/null; then missed=1; fi
+  verdict $missed "the scan finds $1"
+}
+
+finds "an oops" "Oops: Oops: 0002 [#1] SMP NOPTI"
+finds "a null pointer" "BUG: kernel NULL pointer dereference, address: 0000000000000008"
+finds "a warning" "WARNING: CPU: 0 PID: 31 at lib/refcount.c:28 refcount_warn_saturate+0xf8/0x130"
+finds "a warning without a place" "------------[ cut here ]------------"
+finds "a panic" "Kernel panic - not syncing: sysrq triggered crash"
+finds "a KFENCE report" "BUG: KFENCE: use-after-free read in weft_open+0x10/0x20 [weft]"
+finds "a poisoned object" "BUG kmalloc-64 (Tainted: G  O ): Poison overwritten"
+finds "a cache with objects left" "BUG weft_vqp (Tainted: G  O ): Objects remaining on __kmem_cache_shutdown()"
+finds "a refcount" "refcount_t: underflow; use-after-free."
+finds "RCU misuse" "WARNING: suspicious RCU usage"
+finds "a lock cycle" "WARNING: possible circular locking dependency detected"
+finds "a hung task" "INFO: task weft-meta:41 blocked for more than 120 seconds."
+finds "a soft lockup" "watchdog: BUG: soft lockup - CPU#0 stuck for 22s!"
+finds "an RCU stall" "rcu: INFO: rcu_preempt detected stalls on CPUs/tasks:"
+finds "a protection fault" "general protection fault, probably for non-canonical address 0x6b6b6b6b6b6b6b6b: 0000"
+finds "a corrupted list" "list_del corruption. prev->next should be ff11000104f0d2a8, but was 6b6b6b6b6b6b6b6b"
+finds "a leak" "kmemleak: 3 new suspected memory leaks (see /sys/kernel/debug/kmemleak)"
+finds "a Rust panic" "rust_kernel: panicked at kmod/session.rs:10:5:"
+finds "a sleep in atomic context" "BUG: scheduling while atomic: swapper/0/0/0x00000101"
+
+printf '[    0.1] %s\n' "kfence: initialized - using 2097152 bytes for 255 objects" \
+  "ACPI: PM: (supports S0 S3 S4 S5)" "weft: loading out-of-tree module taints kernel." \
+  "weft: module verification failed: signature and/or required key missing - tainting kernel" \
+  "bridge: filtering via arp/ip/ip6tables is no longer available by default." >"$LOG"
+healthy=0
+scan_log "$LOG" || healthy=1
+verdict $healthy "the scan is quiet about a healthy boot"
+exit $((FAILURES > 0))

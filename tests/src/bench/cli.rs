@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::connect::ColdArgs;
+
+/// Most client threads, and most workers of a mesh.
+pub const MAX_CLIENTS: u16 = 64;
+/// Most bytes that a request of `datapath` moves.
+pub const MAX_REQUEST_BYTES: u32 = 4 << 20;
+
+/// Measures how fast workers get RDMA connections, and what they carry.
+///
+/// Runs on the nodes that `scripts/vm` makes: node 0 is device rxe0 at 10.77.0.1
+/// in this network namespace, node k is rxek at 10.77.0.(k+1) in namespace nk.
+/// Clients are on node 0, the peer is on node 1.
+#[derive(Parser)]
+#[command(version)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// From the call until the connection has carried its first 8-byte WRITE.
+    Connect(ConnectArgs),
+    /// Workers that connect to one another, until all are connected.
+    Mesh(MeshArgs),
+    /// READs and WRITEs over connections that are there.
+    Datapath(DatapathArgs),
+    /// Look-ups at the meta server: READs, time, and the server's CPU.
+    Meta(MetaArgs),
+    /// The other side of the benchmarks, which they start by themselves.
+    #[command(hide = true)]
+    Peer(PeerArgs),
+    /// One cold connection, in a process of its own.
+    #[command(hide = true)]
+    Cold(ColdArgs),
+}
+
+/// What every benchmark takes.
+#[derive(Args)]
+pub struct Common {
+    /// Also write results to FILE, one JSON object a line.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Fewer samples: ends within a minute.
+    #[arg(long)]
+    pub quick: bool,
+}
+
+/// What can be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub enum System {
+    /// User-space verbs, with no module.
+    Verbs,
+    /// Weft.
+    Weft,
+    /// What single operations cost, for comparison.
+    Ref,
+}
+
+impl System {
+    /// Its name in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Verbs => "verbs",
+            Self::Weft => "weft",
+            Self::Ref => "ref",
+        }
+    }
+}
+
+#[derive(Args)]
+pub struct ConnectArgs {
+    #[command(flatten)]
+    pub common: Common,
+    /// What to measure.
+    #[arg(long, value_name = "LIST", value_delimiter = ',',
+          default_values_t = [System::Verbs, System::Weft, System::Ref], value_enum)]
+    pub systems: Vec<System>,
+    /// Numbers of client threads, each 1 to 64. [default: 1,4,16,64; quick: 1]
+    #[arg(long, value_name = "LIST", value_delimiter = ',',
+          value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_CLIENTS)))]
+    pub clients: Vec<u16>,
+    /// Samples of a fast case (microseconds each); slow cases (milliseconds)
+    /// take a tenth. [default: 5000; quick: 1000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    pub samples: Option<u32>,
+    /// How verbs peers exchange addresses. [default: the faster, by measurement]
+    #[arg(long, value_enum)]
+    pub exchange: Option<ExchangeKind>,
+}
+
+/// How two programs that use verbs tell each other their queue pairs' addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ExchangeKind {
+    /// Over a TCP connection made for it.
+    Tcp,
+    /// By rdma_cm.
+    RdmaCm,
+}
+
+impl ExchangeKind {
+    /// Its name in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::RdmaCm => "rdma_cm",
+        }
+    }
+}
+
+#[derive(Args)]
+pub struct MeshArgs {
+    #[command(flatten)]
+    pub common: Common,
+    /// What to measure.
+    #[arg(long, value_name = "LIST", value_delimiter = ',',
+          default_values_t = [System::Verbs, System::Weft], value_enum)]
+    pub systems: Vec<System>,
+    /// Numbers of workers, each 2 to 64. [default: 2,4,8,16,32,64; quick: 2,8,32]
+    #[arg(long, value_name = "LIST", value_delimiter = ',',
+          value_parser = clap::value_parser!(u16).range(2..=i64::from(MAX_CLIENTS)))]
+    pub workers: Vec<u16>,
+    /// Times that each mesh is made. [default: 11; quick: 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub rounds: Option<u32>,
+    /// Nodes that the workers are spread over.
+    #[arg(long, value_name = "N", default_value_t = 2,
+          value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub nodes: u16,
+}
+
+#[derive(Args)]
+pub struct DatapathArgs {
+    #[command(flatten)]
+    pub common: Common,
+    /// What to measure.
+    #[arg(long, value_name = "LIST", value_delimiter = ',',
+          default_values_t = [System::Verbs, System::Weft], value_enum)]
+    pub systems: Vec<System>,
+    /// Operations.
+    #[arg(long, value_name = "LIST", value_delimiter = ',',
+          default_values_t = [Operation::Read, Operation::Write], value_enum)]
+    pub ops: Vec<Operation>,
+    /// How requests follow one another.
+    #[arg(long, value_name = "LIST", value_delimiter = ',',
+          default_values_t = [Mode::Sync, Mode::Async], value_enum)]
+    pub modes: Vec<Mode>,
+    /// Bytes of a request, each 1 to 4194304.
+    /// [default: 8,64,512,4096,65536,1048576,4194304; quick: 8,4096,65536,1048576]
+    #[arg(long, value_name = "LIST", value_delimiter = ',',
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_REQUEST_BYTES)))]
+    pub sizes: Vec<u32>,
+    /// Numbers of client threads, each 1 to 64. [default: 1]
+    #[arg(long, value_name = "LIST", value_delimiter = ',',
+          value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_CLIENTS)))]
+    pub clients: Vec<u16>,
+    /// Samples of each client and case: requests in `sync`, batches in `async`.
+    /// [default: what fits into two seconds; quick: into one at most]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    pub samples: Option<u32>,
+}
+
+/// A one-sided operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Operation {
+    /// Copies the peer's bytes here.
+    Read,
+    /// Copies bytes to the peer.
+    Write,
+}
+
+impl Operation {
+    /// Its name in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+        }
+    }
+}
+
+/// How requests follow one another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Mode {
+    /// One at a time: post it, wait for it.
+    Sync,
+    /// Batches of 32, posted together; the last of a batch is signalled and
+    /// waited for.
+    Async,
+}
+
+impl Mode {
+    /// Its name in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sync => "sync",
+            Self::Async => "async",
+        }
+    }
+}
+
+#[derive(Args)]
+pub struct MetaArgs {
+    #[command(flatten)]
+    pub common: Common,
+    /// Process id of the weft-meta whose CPU time is measured. [default: the one
+    /// that runs here]
+    #[arg(long, value_name = "PID")]
+    pub server_pid: Option<u32>,
+    /// Where that weft-meta listens by rdma_cm.
+    #[arg(long, value_name = "ADDR:PORT", default_value = "10.77.0.1:7471")]
+    pub server: std::net::SocketAddr,
+    /// Records to publish for the run, and to withdraw afterwards.
+    #[arg(long, value_name = "N", default_value_t = 1000,
+          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub records: u32,
+    /// Look-ups. [default: 50000; quick: 5000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+    pub lookups: Option<u32>,
+}
+
+#[derive(Args)]
+pub struct PeerArgs {
+    /// The node to be on.
+    #[arg(long)]
+    pub node: u16,
+    /// Serve Weft's clients too.
+    #[arg(long)]
+    pub weft: bool,
+    /// Bytes of memory for each of verbs and Weft.
+    #[arg(long)]
+    pub bytes: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn client_counts_have_a_limit() {
+        let parse = |list| Cli::try_parse_from(["weft-bench", "connect", "--clients", list]);
+        assert!(parse("1,64").is_ok());
+        assert!(parse("0").is_err());
+        assert!(parse("65").is_err());
+    }
+
+    #[test]
+    fn sizes_have_a_limit() {
+        let parse = |list| Cli::try_parse_from(["weft-bench", "datapath", "--sizes", list]);
+        assert!(parse("1,4194304").is_ok());
+        assert!(parse("0").is_err());
+        assert!(parse("4194305").is_err());
+    }
+}

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Clients that use verbs: a connected RC queue pair each.
+
+use std::time::Instant;
+
+use anyhow::Result;
+use weft_verbs::{Batch, Op, WorkRequest};
+
+use super::pool::{Lent, Pool};
+use super::{Work, BATCH, PEER_BYTES};
+use crate::cli::{ExchangeKind, Mode, Operation};
+use crate::nodes::CLIENT;
+use crate::peer::Ready;
+use crate::round_robin::{Case, Sample};
+use crate::verbs::{Exchange, Link, Stack};
+
+/// Connected clients.
+pub struct VerbsClients(Pool<Client>);
+
+/// One client: its connection, and its number.
+struct Client {
+    link: Link,
+    index: u16,
+}
+
+impl VerbsClients {
+    /// Connects `count` clients with memory for requests of `bytes`.
+    pub fn connect(peer: &Ready, count: u16, bytes: u32) -> Result<Self> {
+        let context = CLIENT.open()?;
+        let local = CLIENT.local_gid(&context)?;
+        let exchange = Exchange::with(ExchangeKind::Tcp, peer);
+        let memory = usize::try_from(bytes)?;
+        let connect = |index| {
+            let stack = Stack::with(&context, memory, BATCH)?;
+            let link = Link::warm(stack, local, exchange)?;
+            Ok(Client { link, index })
+        };
+        Ok(Self(Pool::fill(count, connect)?))
+    }
+
+    /// A case for one thread.
+    pub fn case(&self, work: Work) -> Result<Box<dyn Case + '_>> {
+        let client = self.0.take()?;
+        let op = match work.op {
+            Operation::Read => Op::Read,
+            Operation::Write => Op::Write,
+        };
+        let offset = work.offset(client.index, PEER_BYTES);
+        let request = client.link.request(op, work.bytes, offset);
+        Ok(match work.mode {
+            Mode::Sync => Box::new(One { client, request }),
+            Mode::Async => {
+                let batch = Batch::new(&[request; BATCH as usize]);
+                Box::new(Many { client, batch })
+            }
+        })
+    }
+}
+
+/// One request.
+struct One<'a> {
+    client: Lent<'a, Client>,
+    request: WorkRequest,
+}
+
+impl Case for One<'_> {
+    fn sample(&mut self) -> Result<Sample> {
+        let start = Instant::now();
+        self.client.link.run(&self.request)?;
+        Ok(Sample {
+            call: start.elapsed(),
+            ..Sample::default()
+        })
+    }
+}
+
+/// A batch.
+struct Many<'a> {
+    client: Lent<'a, Client>,
+    batch: Batch,
+}
+
+impl Case for Many<'_> {
+    fn sample(&mut self) -> Result<Sample> {
+        let start = Instant::now();
+        self.client.link.run_batch(&self.batch)?;
+        Ok(Sample {
+            call: start.elapsed(),
+            ..Sample::default()
+        })
+    }
+}

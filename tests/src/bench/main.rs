@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! `weft-bench`: Weft next to what a program does without it.
+//!
+//! Everything that is compared is measured in one run, on the same two nodes,
+//! interleaved in small blocks, because on a shared machine figures move
+//! several-fold from one minute to the next and only ratios within one run mean
+//! anything. Numbers go to a table for people, with perftest's columns, and as
+//! JSON lines to `--json`.
+
+mod cli;
+mod connect;
+mod datapath;
+mod mesh;
+mod meta;
+mod nodes;
+mod peer;
+mod report;
+mod round_robin;
+mod stats;
+mod verbs;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use cli::{Cli, Command};
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Connect(args) => connect::run(&args),
+        Command::Datapath(args) => datapath::run(&args),
+        Command::Mesh(args) => mesh::run(&args),
+        Command::Meta(args) => meta::run(&args),
+        Command::Peer(args) => peer::serve(&args),
+        Command::Cold(args) => connect::connect_once(&args),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("weft-bench: error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

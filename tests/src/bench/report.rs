@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Results: JSON lines for programs, a table for people, a progress bar while
+//! somebody watches.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use comfy_table::{presets, CellAlignment, Table};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
+
+/// Where JSON lines go, if anywhere.
+pub struct JsonLines(Option<BufWriter<File>>);
+
+impl JsonLines {
+    /// Opens `path` anew; without one, lines go nowhere.
+    pub fn create(path: Option<&Path>) -> Result<Self> {
+        let Some(path) = path else {
+            return Ok(Self(None));
+        };
+        let file = File::create(path)
+            .with_context(|| format!("cannot write results to {}", path.display()))?;
+        Ok(Self(Some(BufWriter::new(file))))
+    }
+
+    /// Writes a line.
+    pub fn write(&mut self, row: &impl Serialize) -> Result<()> {
+        let Some(file) = &mut self.0 else {
+            return Ok(());
+        };
+        serde_json::to_writer(&mut *file, row)?;
+        file.write_all(b"\n")?;
+        file.flush().context("cannot write results")
+    }
+}
+
+/// A table in perftest's manner: a heading and right-aligned numbers.
+pub struct Sheet {
+    table: Table,
+    names: usize,
+}
+
+impl Sheet {
+    /// A sheet with these columns, of which the first `names` hold words.
+    pub fn new(columns: &[&str], names: usize) -> Self {
+        let mut table = Table::new();
+        table.load_preset(presets::NOTHING).set_header(columns);
+        Self { table, names }
+    }
+
+    /// Adds a row.
+    pub fn row(&mut self, cells: Vec<String>) {
+        self.table.add_row(cells);
+    }
+
+    /// Prints it.
+    pub fn print(mut self) {
+        for column in self.table.column_iter_mut().skip(self.names) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        println!("{}", self.table.trim_fmt());
+    }
+}
+
+/// A number as perftest prints it, or a dash where there is none.
+pub fn number(value: Option<f64>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.2}"))
+}
+
+/// A number rounded to a nanosecond's precision, for JSON.
+pub fn rounded(value: Option<f64>) -> Option<f64> {
+    value.map(|value| (value * 1e3).round() / 1e3)
+}
+
+/// A bar on standard error that counts `steps`; nothing if that is no terminal.
+pub fn progress(what: String, steps: u64) -> ProgressBar {
+    let style = ProgressStyle::with_template("{msg} {bar:30} {pos}/{len} {elapsed}")
+        .expect("the template is well formed");
+    // Draws nothing unless standard error is a terminal.
+    ProgressBar::with_draw_target(Some(steps), ProgressDrawTarget::stderr())
+        .with_style(style)
+        .with_message(what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_read_as_perftest_prints_them() {
+        assert_eq!(number(Some(1.234)), "1.23");
+        assert_eq!(number(None), "-");
+        assert_eq!(rounded(Some(0.123_456)), Some(0.123));
+    }
+}

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Measures several cases interleaved: a small block of each in turn, again and
+//! again, so that whatever else the machine does hits all of them alike.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Barrier, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{anyhow, Result};
+
+use crate::report::progress;
+use crate::stats::Times;
+
+/// One sample of a case.
+#[derive(Clone, Copy, Default)]
+pub struct Sample {
+    /// Making the software object that then connects, where that is a call of
+    /// its own.
+    pub create: Option<Duration>,
+    /// The call that is measured.
+    pub call: Duration,
+    /// From the call until the connection has carried its first WRITE.
+    pub first_write: Option<Duration>,
+    /// Time that taking the sample took and that is not the case's.
+    pub outside: Duration,
+}
+
+/// Something to measure, with one client's state.
+pub trait Case {
+    /// Does it once.
+    fn sample(&mut self) -> Result<Sample>;
+}
+
+/// Makes a client's state for a case, in the client's thread.
+pub type MakeCase<'a> = Box<dyn Fn() -> Result<Box<dyn Case + 'a>> + Sync + 'a>;
+
+/// How much of a case to do.
+#[derive(Clone, Copy)]
+pub struct Amount {
+    /// Samples in a block, of each client.
+    pub block: u32,
+    /// Blocks.
+    pub rounds: u32,
+    /// Rest after a block, for the peer to finish what the block left behind.
+    pub rest: Duration,
+}
+
+/// What all clients measured of one case.
+#[derive(Clone)]
+pub struct Outcome {
+    pub create: Times,
+    pub call: Times,
+    pub first_write: Times,
+    /// Time in which any client was at it, block by block.
+    blocks: Vec<Span>,
+}
+
+/// When a block began and ended.
+#[derive(Clone, Copy)]
+struct Span(Instant, Instant);
+
+impl Outcome {
+    /// Nothing measured yet.
+    pub fn empty() -> Self {
+        Self {
+            create: Times::new(),
+            call: Times::new(),
+            first_write: Times::new(),
+            blocks: Vec::new(),
+        }
+    }
+
+    /// Samples per second of all clients together, all that a sample does
+    /// included but what is outside of the case.
+    pub fn per_sec(&self) -> f64 {
+        let wall: Duration = self.blocks.iter().map(|span| span.1 - span.0).sum();
+        self.call.count() as f64 / wall.as_secs_f64().max(1e-9)
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.create.merge(&other.create);
+        self.call.merge(&other.call);
+        self.first_write.merge(&other.first_write);
+        // A block of all clients lasts from the first to begin to the last to end.
+        let both = self.blocks.iter_mut().zip(&other.blocks);
+        both.for_each(|(a, b)| *a = Span(a.0.min(b.0), a.1.max(b.1)));
+        let known = self.blocks.len().min(other.blocks.len());
+        self.blocks.extend_from_slice(&other.blocks[known..]);
+    }
+}
+
+/// One client's measurement of one case.
+struct Client<'a> {
+    case: Box<dyn Case + 'a>,
+    outcome: Outcome,
+}
+
+impl Client<'_> {
+    fn block(&mut self, samples: u32) -> Result<()> {
+        let start = Instant::now();
+        let mut outside = Duration::ZERO;
+        for _ in 0..samples {
+            let sample = self.case.sample()?;
+            outside += sample.outside;
+            self.outcome.call.record(sample.call);
+            if let Some(create) = sample.create {
+                self.outcome.create.record(create);
+            }
+            if let Some(first_write) = sample.first_write {
+                self.outcome.first_write.record(first_write);
+            }
+        }
+        let end = Instant::now();
+        let end = end.checked_sub(outside).unwrap_or(end).max(start);
+        self.outcome.blocks.push(Span(start, end));
+        Ok(())
+    }
+}
+
+/// Runs all cases with `clients` threads each, and answers with what each gave.
+/// `name` is shown while it runs.
+pub fn run(name: &str, cases: &[(MakeCase<'_>, Amount)], clients: u16) -> Result<Vec<Outcome>> {
+    let barrier = Barrier::new(usize::from(clients));
+    let stop = AtomicBool::new(false);
+    let failure = Mutex::new(None);
+    let fail = |error: anyhow::Error| {
+        stop.store(true, Ordering::Relaxed);
+        let mut first = failure.lock().unwrap_or_else(|poison| poison.into_inner());
+        first.get_or_insert(error);
+    };
+    let rounds = cases
+        .iter()
+        .map(|(_, amount)| amount.rounds)
+        .max()
+        .unwrap_or(0);
+    let bar = progress(format!("{name}, {clients} clients"), u64::from(rounds));
+
+    let client = |index: u16| {
+        let mut states = Vec::new();
+        for (make, _) in cases {
+            match make() {
+                Ok(case) => states.push(Client {
+                    case,
+                    outcome: Outcome::empty(),
+                }),
+                Err(error) => fail(error),
+            }
+        }
+        barrier.wait();
+        for round in 0..rounds {
+            if index == 0 {
+                bar.inc(1);
+            }
+            for (state, (_, amount)) in states.iter_mut().zip(cases) {
+                // All start a block together. After a failure they still meet
+                // here, so that none waits for one that is gone.
+                barrier.wait();
+                if round < amount.rounds && !stop.load(Ordering::Relaxed) {
+                    if let Err(error) = state.block(amount.block) {
+                        fail(error);
+                    }
+                    thread::sleep(amount.rest);
+                }
+            }
+        }
+        states
+            .into_iter()
+            .map(|client| client.outcome)
+            .collect::<Vec<_>>()
+    };
+
+    let mut total = vec![Outcome::empty(); cases.len()];
+    thread::scope(|scope| -> Result<()> {
+        let threads: Vec<_> = (0..clients)
+            .map(|index| {
+                scope.spawn({
+                    let client = &client;
+                    move || client(index)
+                })
+            })
+            .collect();
+        for thread in threads {
+            let outcomes = thread.join().map_err(|_| anyhow!("a client panicked"))?;
+            for (sum, outcome) in total.iter_mut().zip(&outcomes) {
+                sum.merge(outcome);
+            }
+        }
+        Ok(())
+    })?;
+    bar.finish_and_clear();
+    match failure
+        .into_inner()
+        .unwrap_or_else(|poison| poison.into_inner())
+    {
+        Some(error) => Err(error),
+        None => Ok(total),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Nap(Duration);
+
+    impl Case for Nap {
+        fn sample(&mut self) -> Result<Sample> {
+            thread::sleep(self.0);
+            Ok(Sample {
+                call: self.0,
+                ..Sample::default()
+            })
+        }
+    }
+
+    struct Fails;
+
+    impl Case for Fails {
+        fn sample(&mut self) -> Result<Sample> {
+            Err(anyhow!("as it should"))
+        }
+    }
+
+    #[test]
+    fn throughput_counts_all_clients_in_the_time_that_they_share() {
+        let nap = Duration::from_millis(2);
+        let make: MakeCase<'_> = Box::new(move || Ok(Box::new(Nap(nap))));
+        let amount = Amount {
+            block: 5,
+            rounds: 2,
+            rest: Duration::ZERO,
+        };
+        let outcomes = run("test", &[(make, amount)], 4).unwrap();
+        assert_eq!(outcomes[0].call.count(), 40);
+        // Four sleepers at 2 ms each make at most 2,000 a second.
+        assert!(outcomes[0].per_sec() <= 2000.0);
+        assert!(outcomes[0].per_sec() > 200.0);
+    }
+
+    #[test]
+    fn a_failure_ends_the_run_for_all_clients() {
+        let make: MakeCase<'_> = Box::new(|| Ok(Box::new(Fails)));
+        let amount = Amount {
+            block: 1,
+            rounds: 100,
+            rest: Duration::ZERO,
+        };
+        let error = run("test", &[(make, amount)], 4).err().unwrap();
+        assert_eq!(error.to_string(), "as it should");
+    }
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Samples and their percentiles.
+//!
+//! Times are recorded in nanoseconds, because taking a connection out of a cache
+//! takes less than a microsecond, and reported in microseconds.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+
+/// Digits that a percentile is exact to.
+const SIGNIFICANT_DIGITS: u8 = 3;
+
+/// Longer times are recorded as this, an hour.
+const LONGEST_NS: u64 = 3_600_000_000_000;
+
+/// A distribution of times.
+#[derive(Clone)]
+pub struct Times(Histogram<u64>);
+
+impl Times {
+    /// No samples yet.
+    pub fn new() -> Self {
+        let empty = Histogram::new_with_bounds(1, LONGEST_NS, SIGNIFICANT_DIGITS);
+        Self(empty.expect("the bounds are in order and the digits between 1 and 5"))
+    }
+
+    /// Adds a sample.
+    pub fn record(&mut self, time: Duration) {
+        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.0.saturating_record(ns);
+    }
+
+    /// Adds all samples of another distribution.
+    pub fn merge(&mut self, other: &Self) {
+        self.0
+            .add(&other.0)
+            .expect("all distributions have the same bounds");
+    }
+
+    /// Samples.
+    pub fn count(&self) -> u64 {
+        self.0.len()
+    }
+
+    /// The time that this share of samples, in percent, does not exceed, in
+    /// microseconds. `None` without samples.
+    pub fn percentile_us(&self, percent: f64) -> Option<f64> {
+        (self.count() > 0).then(|| us(self.0.value_at_percentile(percent)))
+    }
+
+    /// Shortest time in microseconds.
+    pub fn min_us(&self) -> Option<f64> {
+        (self.count() > 0).then(|| us(self.0.min()))
+    }
+
+    /// Longest time in microseconds.
+    pub fn max_us(&self) -> Option<f64> {
+        (self.count() > 0).then(|| us(self.0.max()))
+    }
+
+    /// Mean in microseconds.
+    pub fn mean_us(&self) -> Option<f64> {
+        (self.count() > 0).then(|| self.0.mean() / 1e3)
+    }
+}
+
+fn us(ns: u64) -> f64 {
+    // Exact below 2^53 ns, which is 104 days.
+    ns as f64 / 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_in_microseconds_and_keep_nanoseconds() {
+        let mut times = Times::new();
+        for ns in 1..=1000 {
+            times.record(Duration::from_nanos(ns));
+        }
+        let close = |got: Option<f64>, want: f64| (got.unwrap() - want).abs() / want < 0.002;
+        assert!(close(times.percentile_us(50.0), 0.5));
+        assert!(close(times.percentile_us(99.9), 0.999));
+        assert!(close(times.min_us(), 0.001));
+        assert!(close(times.mean_us(), 0.5005));
+    }
+
+    #[test]
+    fn merged_distributions_hold_both() {
+        let (mut a, mut b) = (Times::new(), Times::new());
+        a.record(Duration::from_micros(1));
+        b.record(Duration::from_secs(2));
+        a.merge(&b);
+        assert_eq!(a.count(), 2);
+        assert!(a.max_us().unwrap() > 1.99e6);
+    }
+
+    #[test]
+    fn nothing_measured_has_no_percentile() {
+        assert_eq!(Times::new().percentile_us(50.0), None);
+    }
+}

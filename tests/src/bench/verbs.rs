@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! A client as a good verbs program is today: it polls its completions, and
+//! makes no object that it does not need.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{bail, Context as _, Result};
+use weft_verbs::{
+    Access, Batch, Context, Cq, Endpoint, InitQp, LocalGid, Mr, Op, Pages, Pd, RcQp, Route, Wc,
+    WorkRequest,
+};
+
+use crate::cli::ExchangeKind;
+use crate::peer::{Ready, Region};
+
+/// Bytes of a client's registered memory, where it needs no more.
+pub const REGION_BYTES: usize = 4096;
+/// Requests that a client has outstanding.
+const MAX_SEND_WR: u32 = 16;
+/// How long rdma_cm may take for each step.
+const CM_PATIENCE: Duration = Duration::from_secs(2);
+
+/// What connections are made from.
+pub struct Stack {
+    pd: Pd,
+    mr: Mr,
+    cq: Cq,
+    max_send_wr: u32,
+}
+
+impl Stack {
+    /// Protection domain, registered memory and completion queue on a device.
+    pub fn on(context: &Context) -> Result<Arc<Self>> {
+        Self::with(context, REGION_BYTES, MAX_SEND_WR)
+    }
+
+    /// The same with this much memory and this many outstanding requests.
+    pub fn with(context: &Context, bytes: usize, max_send_wr: u32) -> Result<Arc<Self>> {
+        let pd = Pd::new(context)?;
+        let mr = Mr::register(&pd, &Pages::zeroed(bytes)?, Access::All)?;
+        let cq = Cq::new(context, max_send_wr)?;
+        Ok(Arc::new(Self {
+            pd,
+            mr,
+            cq,
+            max_send_wr,
+        }))
+    }
+
+    /// The same on the device by which rdma_cm reaches `peer`, as librdmacm has it
+    /// open.
+    pub fn for_rdma_cm(peer: SocketAddr) -> Result<Arc<Self>> {
+        Self::on(&Route::resolve(peer, CM_PATIENCE)?.context()?)
+    }
+
+    /// A queue pair that waits for its peer's address.
+    pub fn new_qp(&self, local: LocalGid) -> Result<InitQp> {
+        Ok(InitQp::new(&self.pd, &self.cq, local, self.max_send_wr)?)
+    }
+}
+
+/// How addresses are exchanged with the peer.
+#[derive(Clone, Copy)]
+pub enum Exchange {
+    /// Over a TCP connection to this address, made for it.
+    Tcp(SocketAddr),
+    /// By rdma_cm to this address.
+    RdmaCm(SocketAddr),
+}
+
+impl Exchange {
+    /// The peer's service of this kind.
+    pub fn with(kind: ExchangeKind, peer: &Ready) -> Self {
+        match kind {
+            ExchangeKind::Tcp => Self::Tcp(peer.tcp),
+            ExchangeKind::RdmaCm => Self::RdmaCm(peer.rdma_cm),
+        }
+    }
+
+    /// Its name in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Tcp(_) => ExchangeKind::Tcp.name(),
+            Self::RdmaCm(_) => ExchangeKind::RdmaCm.name(),
+        }
+    }
+}
+
+/// A connection to the peer.
+pub struct Link {
+    qp: RcQp,
+    stack: Arc<Stack>,
+    remote: Region,
+    /// The peer keeps its queue pair until this closes.
+    _tcp: Option<TcpStream>,
+}
+
+impl Link {
+    /// Connects with nothing prepared: opens the device `name` and all. `local` is
+    /// known beforehand, as configuration would have it.
+    pub fn cold(name: &str, local: LocalGid, exchange: Exchange) -> Result<Self> {
+        match exchange {
+            Exchange::Tcp(addr) => {
+                // First of all, so that the peer works meanwhile.
+                let tcp = dial(addr)?;
+                let stack = Stack::on(&Context::open(name)?)?;
+                Self::over_tcp(tcp, stack, local)
+            }
+            Exchange::RdmaCm(addr) => {
+                let route = Route::resolve(addr, CM_PATIENCE)?;
+                let stack = Stack::on(&route.context()?)?;
+                Self::over_route(route, stack)
+            }
+        }
+    }
+
+    /// Connects with `stack` made before.
+    pub fn warm(stack: Arc<Stack>, local: LocalGid, exchange: Exchange) -> Result<Self> {
+        match exchange {
+            Exchange::Tcp(addr) => Self::over_tcp(dial(addr)?, stack, local),
+            Exchange::RdmaCm(addr) => Self::over_route(Route::resolve(addr, CM_PATIENCE)?, stack),
+        }
+    }
+
+    fn over_tcp(mut tcp: TcpStream, stack: Arc<Stack>, local: LocalGid) -> Result<Self> {
+        let qp = stack.new_qp(local)?;
+        tcp.write_all(&qp.endpoint().encode())?;
+        let mut answer = [0; Endpoint::BYTES + Region::BYTES];
+        tcp.read_exact(&mut answer)
+            .context("the peer did not answer with its queue pair")?;
+        let (endpoint, region) = answer.split_at(Endpoint::BYTES);
+        let qp = qp.connect(&Endpoint::decode(endpoint.try_into()?)?)?;
+        let remote = Region::decode(region)?;
+        Ok(Self {
+            qp,
+            stack,
+            remote,
+            _tcp: Some(tcp),
+        })
+    }
+
+    fn over_route(route: Route, stack: Arc<Stack>) -> Result<Self> {
+        let (qp, reply) = route.connect(&stack.pd, &stack.cq, stack.max_send_wr)?;
+        let remote = Region::decode(&reply)?;
+        Ok(Self {
+            qp,
+            stack,
+            remote,
+            _tcp: None,
+        })
+    }
+
+    /// Does one operation on 8 bytes and waits until it is done.
+    pub fn do8(&self, op: Op) -> Result<()> {
+        self.run(&self.request(op, 8, 0))
+    }
+
+    /// An operation between the start of the client's memory and the peer's at
+    /// this offset.
+    pub fn request(&self, op: Op, bytes: u32, offset: u64) -> WorkRequest {
+        let remote = (self.remote.addr + offset, self.remote.rkey);
+        WorkRequest::new(op, &self.stack.mr, bytes, remote)
+    }
+
+    /// Does one operation and waits until it is done.
+    pub fn run(&self, request: &WorkRequest) -> Result<()> {
+        self.qp.post(request)?;
+        wait(&self.stack.cq)
+    }
+
+    /// Does all operations of a list and waits until the last is done.
+    pub fn run_batch(&self, batch: &Batch) -> Result<()> {
+        self.qp.post_batch(batch)?;
+        wait(&self.stack.cq)
+    }
+}
+
+/// Polls until one completion arrives, and checks it. Without a pause between
+/// polls, as in perftest: an emulated processor takes long over one.
+pub fn wait(cq: &Cq) -> Result<()> {
+    let mut room = [Wc::default()];
+    loop {
+        if let [wc] = cq.poll(&mut room)? {
+            if let Some(failure) = wc.failure() {
+                bail!("a request on a verbs queue pair failed: {failure}");
+            }
+            return Ok(());
+        }
+    }
+}
+
+fn dial(addr: SocketAddr) -> Result<TcpStream> {
+    let tcp = TcpStream::connect(addr)
+        .with_context(|| format!("cannot reach the peer at {addr} by TCP"))?;
+    tcp.set_nodelay(true)?;
+    Ok(tcp)
+}

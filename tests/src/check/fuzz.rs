@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Processes that say anything at all to the device, while a bystander checks
+//! its own traffic: all is answered, nobody else notices, nothing is left behind.
+
+mod arena;
+mod mutate;
+mod stats;
+mod worker;
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{channel, Receiver};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{anyhow, bail, ensure, Context, Result};
+use weft_shim::{Device, MemoryRegion, Remote};
+
+use crate::report::Report;
+use crate::traffic::{Traffic, SLICE};
+use crate::world::{full_access, worker, Baseline};
+
+use stats::Stats;
+
+pub use worker::{work, WorkerArgs};
+
+const PROCESSES: u64 = 3;
+/// A process that reports nothing for so long hangs.
+const SILENCE: Duration = Duration::from_secs(60);
+/// No batch of the bystander may take longer.
+const SLOWEST: Duration = Duration::from_secs(10);
+
+/// What a fuzzing run is told.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Operations of all processes together.
+    #[arg(long, default_value_t = 20_000)]
+    ops: u64,
+    /// Repeats a run, as `weft-check --seed` does.
+    #[arg(long)]
+    pub seed: Option<u64>,
+}
+
+/// The whole run.
+pub fn run(report: &mut Report, args: &Args, seed: u64) {
+    if let Err(error) = with_bystanders(report, args, seed) {
+        report.check("all of it could be tried", || Err(error));
+    }
+}
+
+fn with_bystanders(report: &mut Report, args: &Args, seed: u64) -> Result<()> {
+    let (near, far) = (Device::open_on(0)?, Device::open_on(1)?);
+    let region = MemoryRegion::allocate(&far, 2 * SLICE, full_access())?;
+    let mut traffic = Traffic::new(&near, 1, region.remote(), seed)?;
+    near.flush_dccache()?;
+    let baseline = Baseline::take(2)?;
+    // It is the first that connects, so the fuzzers' requests share its streams.
+    let mut neighbour = neighbour(region.remote().offset(SLICE as u64), seed)?;
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let bystander = scope.spawn(|| bystander(&mut traffic, &stop));
+        let fuzzed = fuzz(args, seed);
+        stop.store(true, Ordering::Relaxed);
+        report.check("every operation was answered", || {
+            let stats = fuzzed?;
+            show(&stats);
+            reached_deep(&stats, args.ops)
+        });
+        report.check("the bystander noticed nothing", || {
+            let (rounds, slowest) = bystander.join().map_err(|_| anyhow!("it panicked"))??;
+            println!("# bystander: {rounds} batches, the slowest took {slowest:?}");
+            ensure!(rounds > 0, "it did nothing");
+            ensure!(slowest < SLOWEST, "a batch took {slowest:?}");
+            Ok(())
+        });
+    });
+    report.check("nor did the one that shares their streams", || {
+        let ended = neighbour.try_wait()?;
+        ensure!(ended.is_none(), "it ended: {ended:?}");
+        Ok(())
+    });
+    neighbour.kill()?;
+    neighbour.wait()?;
+    report.check("all of it leaves nothing behind", || baseline.is_back());
+    Ok(())
+}
+
+fn neighbour(remote: Remote, seed: u64) -> Result<Child> {
+    let mut child = worker(&["traffic"])?
+        .args(["--addr", &remote.addr.to_string()])
+        .args(["--rkey", &remote.rkey.to_string()])
+        .args(["--seed", &seed.to_string()])
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let stdout = child.stdout.as_mut().context("no output")?;
+    BufReader::new(stdout).read_line(&mut String::new())?;
+    thread::sleep(Duration::from_millis(100));
+    Ok(child)
+}
+
+fn bystander(traffic: &mut Traffic, stop: &AtomicBool) -> Result<(usize, Duration)> {
+    let (mut rounds, mut slowest) = (0, Duration::ZERO);
+    while !stop.load(Ordering::Relaxed) {
+        let start = Instant::now();
+        traffic.round().with_context(|| format!("round {rounds}"))?;
+        slowest = slowest.max(start.elapsed());
+        rounds += 1;
+        thread::sleep(Duration::from_millis(5));
+    }
+    Ok((rounds, slowest))
+}
+
+/// Runs all processes to their end.
+fn fuzz(args: &Args, seed: u64) -> Result<Stats> {
+    let mut children = Vec::new();
+    for n in 0..PROCESSES {
+        children.push(
+            worker(&["fuzz"])?
+                .args(["--ops", &args.ops.div_ceil(PROCESSES).to_string()])
+                .args(["--seed", &seed.wrapping_add(1000 * n).to_string()])
+                .stdin(Stdio::null())
+                .stdout(Stdio::piped())
+                .spawn()?,
+        );
+    }
+    let (sender, lines) = channel();
+    for child in &mut children {
+        let (stdout, sender) = (child.stdout.take().context("no output")?, sender.clone());
+        thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                let _ = sender.send(line);
+            }
+        });
+    }
+    drop(sender);
+    let outcome = collect(&lines, args.ops);
+    for mut child in children {
+        if outcome.is_err() {
+            child.kill()?;
+        }
+        let status = child.wait()?;
+        ensure!(outcome.is_err() || status.success(), "a process: {status}");
+    }
+    outcome
+}
+
+/// Adds the processes' lines up, and shows how far they are.
+fn collect(lines: &Receiver<String>, ops: u64) -> Result<Stats> {
+    let (mut stats, mut done) = (Stats::default(), 0);
+    loop {
+        match lines.recv_timeout(SILENCE) {
+            Ok(line) => match line.strip_prefix("progress ") {
+                Some(more) => {
+                    let before = done;
+                    done += more.parse::<u64>()?;
+                    if before * 10 / ops != done * 10 / ops {
+                        println!("# {done} of {ops} operations");
+                    }
+                }
+                None => stats.take_line(&line),
+            },
+            Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => return Ok(stats),
+            Err(_) => bail!("no progress within {SILENCE:?}, after {done} operations"),
+        }
+    }
+}
+
+fn show(stats: &Stats) {
+    for line in stats.lines() {
+        println!("# {line}");
+    }
+}
+
+/// A fuzz in which everything is refused at the door is worth nothing.
+fn reached_deep(stats: &Stats, ops: u64) -> Result<()> {
+    let (all, good) = (stats.count("operations"), stats.count("errno none"));
+    ensure!(all >= ops, "only {all} operations of {ops}");
+    ensure!(3 * good >= all, "only {good} of {all} operations succeeded");
+    for status in ["Success", "LocProtErr", "RemAccessErr", "WrFlushErr"] {
+        let count = stats.count(&format!("status {status}"));
+        ensure!(count > 0, "no request ended with {status}");
+    }
+    Ok(())
+}

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! A fuzzing process: nobody's, with two threads that issue operations, and one
+//! that rewrites their arguments.
+
+mod requests;
+
+use std::io::Write as _;
+use std::os::fd::AsRawFd as _;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{anyhow, Result};
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::resource::{setrlimit, Resource};
+
+use crate::raw::Session;
+use crate::rng::Rng;
+
+use super::arena::Arena;
+use super::mutate::rewrite;
+use super::stats::{Shared, Stats};
+
+const NOBODY: u32 = 65534;
+const LOCKED: u64 = 64 << 20;
+const THREADS: u64 = 2;
+/// Sessions that a thread holds at most.
+const SESSIONS: usize = 4;
+/// No call waits longer: so often a signal comes.
+const TICK: Duration = Duration::from_millis(10);
+const EVERY: u64 = 500;
+
+/// What a process is told.
+#[derive(clap::Args)]
+pub struct WorkerArgs {
+    #[arg(long)]
+    ops: u64,
+    #[arg(long)]
+    seed: u64,
+}
+
+/// A region that should be there.
+#[derive(Clone, Copy)]
+struct Region {
+    key: u32,
+    addr: u64,
+    len: u64,
+    access: u32,
+}
+
+/// A VQP that should be there.
+#[derive(Clone, Copy)]
+struct Queue {
+    handle: u32,
+    /// The node that it is connected to.
+    to: Option<u8>,
+    failed: bool,
+}
+
+/// A session and what a thread knows of it.
+#[derive(Clone)]
+struct Known {
+    session: Arc<Session>,
+    node: u8,
+    queues: Vec<Queue>,
+    regions: Vec<Region>,
+}
+
+/// Where threads leave sessions for each other.
+type Pool = Mutex<Vec<Known>>;
+
+/// One thread.
+struct Fuzzer<'a> {
+    rng: Rng,
+    arena: Arena,
+    known: Vec<Known>,
+    pool: &'a Pool,
+    stats: Stats,
+}
+
+/// Is the process.
+pub fn work(args: &WorkerArgs) -> Result<()> {
+    setrlimit(Resource::RLIMIT_MEMLOCK, LOCKED, LOCKED)?;
+    // SAFETY: no memory is involved.
+    Errno::result(unsafe { libc::setresuid(NOBODY, NOBODY, NOBODY) })?;
+    let arenas = (0..THREADS).map(Arena::map).collect::<Result<Vec<_>>>()?;
+    let (stop, pool, total) = (AtomicBool::new(false), Pool::default(), Shared::default());
+    let ids = [const { AtomicI32::new(0) }; THREADS as usize];
+    listen();
+    thread::scope(|scope| {
+        scope.spawn(|| tick(&ids, &stop));
+        scope.spawn(|| rewrite(args.seed ^ 99, &arenas, &stop));
+        let threads: Vec<_> = (0..THREADS)
+            .map(|n| {
+                let fuzzer = Fuzzer {
+                    rng: Rng::new(args.seed + n),
+                    arena: arenas[n as usize],
+                    known: Vec::new(),
+                    pool: &pool,
+                    stats: Stats::default(),
+                };
+                let (id, total) = (&ids[n as usize], &total);
+                scope.spawn(move || fuzzer.run(args.ops.div_ceil(THREADS), id, total))
+            })
+            .collect();
+        let panicked = threads.into_iter().any(|thread| thread.join().is_err());
+        stop.store(true, Ordering::Relaxed);
+        if panicked {
+            return Err(anyhow!("a fuzzing thread panicked"));
+        }
+        Ok(())
+    })?;
+    let total = total
+        .into_inner()
+        .map_err(|_| anyhow!("a lock is poisoned"))?;
+    for line in total.lines() {
+        println!("{line}");
+    }
+    Ok(())
+}
+
+/// Does nothing: that it came ends a wait.
+extern "C" fn woken(_signal: libc::c_int) {}
+
+/// Lets a signal end a call and do nothing else.
+fn listen() {
+    // SAFETY: all fields of the struct may be zero.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    let handler: extern "C" fn(libc::c_int) = woken;
+    action.sa_sigaction = handler as *const () as usize;
+    // SAFETY: the handler touches nothing.
+    unsafe { libc::sigaction(libc::SIGALRM, &raw const action, std::ptr::null_mut()) };
+}
+
+/// Sends these threads a signal again and again.
+fn tick(threads: &[AtomicI32], stop: &AtomicBool) {
+    while !stop.load(Ordering::Relaxed) {
+        thread::sleep(TICK);
+        for thread in threads {
+            let id = thread.load(Ordering::Relaxed);
+            if id != 0 {
+                // SAFETY: no memory is involved.
+                unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), id, libc::SIGALRM) };
+            }
+        }
+    }
+}
+
+impl Fuzzer<'_> {
+    fn run(mut self, ops: u64, id: &AtomicI32, total: &Shared) {
+        // SAFETY: no memory is involved.
+        id.store(unsafe { libc::gettid() }, Ordering::Relaxed);
+        for n in 1..=ops {
+            self.operation();
+            self.stats.add("operations", 1);
+            if n % EVERY == 0 || n == ops {
+                println!("progress {}", (n - 1) % EVERY + 1);
+                let _ = std::io::stdout().flush();
+            }
+        }
+        if let Ok(mut total) = total.lock() {
+            total.merge(&self.stats);
+        }
+    }
+
+    fn operation(&mut self) {
+        match self.rng.below(3000) {
+            0..=1 => self.fork(),
+            2..=60 => self.exchange(),
+            61..=120 => {
+                let (page, pages) = (self.rng.next(), self.rng.next() % 8 + 1);
+                let how = self.rng.next();
+                self.arena.disturb(page, pages, how);
+                self.stats.outcome(Ok(()));
+            }
+            121..=180 => {
+                if self.known.len() > 1 {
+                    let gone = self.rng.below(self.known.len());
+                    self.known.swap_remove(gone);
+                }
+                self.stats.outcome(Ok(()));
+            }
+            _ => {
+                let outcome = self.request();
+                self.stats.outcome(outcome);
+            }
+        }
+    }
+
+    /// Leaves a session, under a descriptor of its own or the same, and takes
+    /// one that the other thread has left.
+    fn exchange(&mut self) {
+        self.stats.outcome(Ok(()));
+        let Ok(mut pool) = self.pool.try_lock() else {
+            return;
+        };
+        if let Some(known) = self.known.first() {
+            pool.push(known.clone());
+        }
+        let taken = self.rng.below(pool.len().max(1));
+        if taken < pool.len() && self.known.len() < SESSIONS {
+            self.known.push(pool.swap_remove(taken));
+        }
+        if pool.len() > SESSIONS {
+            pool.remove(0);
+        }
+    }
+
+    /// A child that goes on with the sessions of its parent, and ends or is
+    /// killed; a descriptor that is duplicated and closed beneath it.
+    fn fork(&mut self) {
+        if let Some(known) = self.known.first() {
+            // SAFETY: no memory is involved; the descriptor is a new one of ours.
+            let copy = unsafe { libc::dup(known.session.as_fd().as_raw_fd()) };
+            // SAFETY: it is nobody else's.
+            unsafe { libc::close(copy) };
+        }
+        let die_us = self.rng.below(6000) as u32;
+        // SAFETY: the child takes no lock that another thread may hold but the
+        // allocator's, which the C library hands on in order.
+        match unsafe { libc::fork() } {
+            0 => {
+                for _ in 0..20 {
+                    let _ = self.request();
+                }
+                // SAFETY: ends the child without what the parent would do.
+                unsafe { libc::_exit(0) };
+            }
+            child if child > 0 => {
+                // SAFETY: no memory is involved.
+                unsafe { libc::usleep(die_us) };
+                // SAFETY: our child, which nobody has waited for.
+                unsafe { libc::kill(child, libc::SIGKILL) };
+                // SAFETY: the status is not wanted.
+                while unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) } < 0
+                    && Errno::last() == Errno::EINTR
+                {}
+                self.stats.add("children", 1);
+                self.stats.outcome(Ok(()));
+            }
+            _ => self.stats.outcome(Err(Errno::last())),
+        }
+    }
+}

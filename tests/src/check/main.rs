@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! `weft-check`: does to the loaded module what programs do, good and bad, and
+//! says `ok NAME` or `not ok NAME: why` for each promise that it looked at.
+//!
+//! It runs on the nodes that `scripts/vm run` makes and reaches all of them
+//! from one process, because a session may name any node of the host.
+
+mod bad;
+mod data;
+mod death;
+mod fuzz;
+mod hotplug;
+mod meta_lost;
+mod peer_down;
+mod raw;
+mod report;
+mod rng;
+mod soak;
+mod traffic;
+mod world;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use report::Report;
+
+/// Checks the loaded module.
+#[derive(Parser)]
+struct Args {
+    /// Repeats a run; $SEED does it too.
+    #[arg(long)]
+    seed: Option<u64>,
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Data arrives, in order, whatever its size and whoever else sends.
+    Data,
+    /// The same on a network that loses, delays and reorders.
+    Lossy,
+    /// Requests that make no sense get their documented errno.
+    BadInput,
+    /// Work requests that make no sense get their documented status.
+    BadRequests,
+    /// No meta server, one that is stopped, killed, restarted.
+    MetaLost,
+    /// A peer whose link is down.
+    PeerDown,
+    /// Processes that die between and during calls leave nothing behind.
+    Death,
+    /// 10,000 connections that come and go leave nothing behind.
+    Churn,
+    /// Devices that go while they are used, and come back.
+    HotPlug,
+    /// Anything at all, from several processes at once.
+    Fuzz(fuzz::Args),
+    /// One of four processes is killed again and again.
+    DeathSoak(soak::Args),
+    /// A process that the others start.
+    #[command(hide = true, subcommand)]
+    Worker(Worker),
+}
+
+#[derive(Subcommand)]
+enum Worker {
+    /// Random traffic on part of somebody's region.
+    Traffic(traffic::WorkerArgs),
+    /// A fixed sequence of calls that stops before one of them.
+    Sequence(death::SequenceArgs),
+    /// Says anything at all to the device.
+    Fuzz(fuzz::WorkerArgs),
+    /// One of four that exchange data.
+    Peer(soak::PeerArgs),
+    /// Has a region, says where, and waits for its standard input to end.
+    Holder,
+    /// What users without privileges may not.
+    Unprivileged,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let named = match &args.what {
+        What::Fuzz(fuzz) => fuzz.seed,
+        _ => None,
+    };
+    let seed = args.seed.or(named).unwrap_or_else(default_seed);
+    if !matches!(args.what, What::Worker(_)) {
+        println!("# SEED={seed} repeats this run");
+    }
+    let mut report = Report::default();
+    match args.what {
+        What::Worker(worker) => return work(&worker, &mut report),
+        What::Data => data::run(&mut report, seed),
+        What::Lossy => data::run_lossy(&mut report, seed),
+        What::BadInput => bad::run_input(&mut report),
+        What::BadRequests => bad::run_requests(&mut report),
+        What::MetaLost => meta_lost::run(&mut report),
+        What::PeerDown => peer_down::run(&mut report),
+        What::Death => death::run(&mut report, seed),
+        What::Churn => death::run_churn(&mut report),
+        What::Fuzz(args) => fuzz::run(&mut report, &args, seed),
+        What::DeathSoak(args) => soak::run(&mut report, &args, seed),
+        What::HotPlug => hotplug::run(&mut report),
+    }
+    report.exit_code()
+}
+
+/// What the caller's environment says, or a new one.
+fn default_seed() -> u64 {
+    let named = std::env::var("SEED")
+        .ok()
+        .and_then(|text| text.parse().ok());
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    named.unwrap_or_else(|| now.map_or(1, |now| u64::from(now.subsec_nanos())))
+}
+
+fn work(worker: &Worker, report: &mut Report) -> ExitCode {
+    let outcome = match worker {
+        Worker::Traffic(args) => traffic::work(args),
+        Worker::Sequence(args) => death::sequence(args),
+        Worker::Fuzz(args) => fuzz::work(args),
+        Worker::Peer(args) => soak::work(args),
+        Worker::Holder => world::hold(),
+        Worker::Unprivileged => {
+            bad::unprivileged(report);
+            return report.exit_code();
+        }
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("weft-check worker: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! What checks stand on: the nodes, the module's counters, conditions that are
+//! waited for, and two nodes' memory with a VQP between.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, ensure, Context, Result};
+use weft_shim::{Access, Device, Gid, MemoryRegion, Remote, SendWr, Vqp, VqpConfig, Wc, WcStatus};
+
+/// How long the module may take to put things away.
+pub const SETTLE: Duration = Duration::from_secs(20);
+
+const COUNTERS: &str = "/sys/kernel/debug/weft/counters";
+/// What exists because somebody uses the module.
+const GAUGES: [&str; 7] = [
+    "sessions",
+    "vqps",
+    "mrs",
+    "pinned_pages",
+    "peers",
+    "streams",
+    "contexts",
+];
+
+/// A node's address.
+pub fn gid(node: u8) -> Gid {
+    Gid::from_ipv4([10, 77, 0, node + 1])
+}
+
+/// Everything that a region may allow.
+pub fn full_access() -> Access {
+    Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC
+}
+
+/// Waits until `done`, at most so long.
+pub fn wait_for(what: &str, bound: Duration, mut done: impl FnMut() -> Result<bool>) -> Result<()> {
+    let deadline = Instant::now() + bound;
+    while !done()? {
+        ensure!(Instant::now() < deadline, "{what}: not within {bound:?}");
+        thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+/// Runs `body` and fails if it took longer than `bound`.
+pub fn timely<T>(bound: Duration, body: impl FnOnce() -> T) -> Result<T> {
+    let start = Instant::now();
+    let value = body();
+    let took = start.elapsed();
+    ensure!(
+        took <= bound,
+        "it took {took:?}, at most {bound:?} is allowed"
+    );
+    Ok(value)
+}
+
+/// The module's counters.
+pub fn counters() -> Result<BTreeMap<String, i64>> {
+    let text = std::fs::read_to_string(COUNTERS).with_context(|| format!("reading {COUNTERS}"))?;
+    let pairs = text.lines().filter_map(|line| line.split_once(' '));
+    Ok(pairs
+        .filter_map(|(name, n)| Some((name.to_owned(), n.trim().parse().ok()?)))
+        .collect())
+}
+
+/// One of them.
+pub fn counter(name: &str) -> Result<i64> {
+    counters()?
+        .get(name)
+        .copied()
+        .with_context(|| format!("there is no counter {name}"))
+}
+
+/// What there is before a check, to be there again afterwards.
+///
+/// It holds a session on each node, to empty the DCCaches with: what a cache
+/// keeps is not left behind.
+pub struct Baseline {
+    sessions: Vec<Device>,
+    gauges: Vec<i64>,
+}
+
+impl Baseline {
+    /// Waits until the gauges stand still, and keeps them.
+    pub fn take(nodes: u32) -> Result<Self> {
+        let sessions = (0..nodes)
+            .map(Device::open_on)
+            .collect::<Result<Vec<_>, _>>()?;
+        let mut this = Self {
+            sessions,
+            gauges: Vec::new(),
+        };
+        let mut since = Instant::now();
+        wait_for("the gauges stand still", SETTLE, || {
+            this.flush()?;
+            let now = gauges()?;
+            if now != this.gauges {
+                (this.gauges, since) = (now, Instant::now());
+            }
+            Ok(since.elapsed() > Duration::from_millis(300))
+        })?;
+        Ok(this)
+    }
+
+    /// Waits until all is as it was.
+    pub fn is_back(&self) -> Result<()> {
+        let settled = wait_for("the gauges go back", SETTLE, || {
+            self.flush()?;
+            Ok(gauges()? == self.gauges)
+        });
+        let now = gauges()?;
+        settled.with_context(|| format!("{GAUGES:?} were {:?}, are {now:?}", self.gauges))
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.sessions
+            .iter()
+            .try_for_each(|session| Ok(session.flush_dccache()?))
+    }
+}
+
+fn gauges() -> Result<Vec<i64>> {
+    let all = counters()?;
+    Ok(GAUGES
+        .iter()
+        .map(|name| all.get(*name).copied().unwrap_or(i64::MIN))
+        .collect())
+}
+
+/// A VQP from node 0 to a region on another node.
+pub struct Link {
+    pub vqp: Vqp,
+    pub local: MemoryRegion,
+    pub remote: MemoryRegion,
+}
+
+impl Link {
+    /// Regions of `bytes`, and a VQP with room for `capacity` requests.
+    pub fn new(to: u8, bytes: usize, capacity: u32) -> Result<Self> {
+        let near = Device::open_on(0)?;
+        let far = Device::open_on(u32::from(to))?;
+        let local = MemoryRegion::allocate(&near, bytes, full_access())?;
+        let remote = MemoryRegion::allocate(&far, bytes, full_access())?;
+        Ok(Self {
+            vqp: connect(&near, to, capacity)?,
+            local,
+            remote,
+        })
+    }
+
+    /// Writes one word and sees that it has arrived.
+    pub fn works(&mut self, value: u64) -> Result<()> {
+        self.local.store_u64(0, value)?;
+        self.vqp
+            .write(self.local.slice(0..8)?, self.remote.remote())?;
+        ensure!(self.remote.load_u64(0)? == value, "the word did not arrive");
+        Ok(())
+    }
+
+    /// Posts one WRITE of a word and waits at most `bound` for how it ends.
+    pub fn outcome(&mut self, bound: Duration) -> Result<WcStatus> {
+        let wr = SendWr::write(self.local.slice(0..8)?, self.remote.remote()).signaled();
+        let mut wcs = [Wc::default()];
+        let progress = self.vqp.enter(&[wr], &mut wcs, 1, bound)?;
+        ensure!(progress.completed == 1, "no completion within {bound:?}");
+        wcs[0].status().context("an unknown status")
+    }
+}
+
+/// A connected VQP of a session.
+pub fn connect(device: &Device, to: u8, capacity: u32) -> Result<Vqp> {
+    let mut vqp = Vqp::create(
+        device,
+        &VqpConfig {
+            max_send_wr: capacity,
+        },
+    )?;
+    vqp.qconnect(gid(to), 0)?;
+    Ok(vqp)
+}
+
+/// This program, as a worker.
+pub fn worker(args: &[&str]) -> Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg("worker").args(args);
+    Ok(command)
+}
+
+/// Runs a command of the system.
+pub fn system(command: &str) -> Result<()> {
+    let output = Command::new("/bin/sh").arg("-c").arg(command).output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        output.status.success(),
+        "`{command}`: {}: {}",
+        output.status,
+        said.trim()
+    );
+    Ok(())
+}
+
+/// A process on node 1 that holds a region until it is killed.
+pub struct Holder {
+    child: Child,
+    /// Its region.
+    pub remote: Remote,
+}
+
+impl Holder {
+    /// Starts one.
+    pub fn start() -> Result<Self> {
+        let mut command = worker(&["holder"])?;
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let mut line = String::new();
+        let stdout = child.stdout.take().context("no output")?;
+        BufReader::new(stdout).read_line(&mut line)?;
+        let Some((addr, rkey)) = line.trim().split_once(' ') else {
+            let status = child.wait()?;
+            bail!("the holder did not come up: {status}");
+        };
+        Ok(Self {
+            child,
+            remote: Remote {
+                addr: addr.parse()?,
+                rkey: rkey.parse()?,
+            },
+        })
+    }
+
+    /// Kills it.
+    pub fn kill(mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+}
+
+/// Is such a process.
+pub fn hold() -> Result<()> {
+    let device = Device::open_on(1)?;
+    let region = MemoryRegion::allocate(&device, 1 << 16, full_access())?;
+    println!("{} {}", region.remote().addr, region.remote().rkey);
+    std::io::stdout().flush()?;
+    std::io::stdin().read_to_end(&mut Vec::new())?;
+    Ok(())
+}

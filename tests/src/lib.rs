@@ -1,0 +1,5 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! What the benchmarks and the multi-process tests share.
+
+pub mod meta_client;

@@ -1,0 +1,29 @@
+#!/bin/bash
+# The machine itself: without two nodes that reach each other over soft-RoCE,
+# no other test here means anything.
+# vm: --no-module --nodes 2
+. "$(dirname "$0")/lib.sh"
+
+# perftest's server side in node 1, its client in node 0. The server needs a
+# moment before it listens; the client is tried until it does.
+read_latency() {
+  local server tries
+  ip netns exec n1 ib_read_lat -d rxe1 -s 8 -n 100 "$@" >/dev/null 2>&1 &
+  server=$!
+  for ((tries = 0; tries < 20; tries++)); do
+    sleep 0.3
+    if ib_read_lat -d rxe0 -s 8 -n 100 "$@" 10.77.0.2; then wait "$server"; return; fi
+  done
+  kill "$server"
+  return 1
+}
+
+path_mtu() { ibv_devinfo -d "$1" | awk '/active_mtu/ { print $2 }'; }
+
+is "two devices" "$(ibv_devices | grep -c 'rxe[01]')" 2
+is "path MTU of node 0" "$(path_mtu rxe0)" 4096
+is "path MTU of node 1" "$(path_mtu rxe1)" 4096
+check "node 0 reaches node 1" ping -q -c 1 -W 5 10.77.0.2
+check "READs cross between the nodes" read_latency
+check "so do READs on a connection that rdma_cm made" read_latency -R
+done_testing

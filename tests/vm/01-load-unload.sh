@@ -1,0 +1,70 @@
+#!/bin/bash
+# weft.ko can be loaded and unloaded for ever: nothing is leaked, nothing is
+# reported (the machine's log is scanned), and a module in use stays.
+# vm: --no-module --meta --nodes 2 --timeout 600
+. "$(dirname "$0")/lib.sh"
+
+readonly KO=$WEFT_OUT/kmod/weft.ko META=10.77.0.1:7471
+readonly WARM_UP=20 ROUNDS=80
+
+cycle() { insmod "$KO" "$@" && rmmod weft; }
+cycles() {
+  local i rounds=$1
+  shift
+  for ((i = 0; i < rounds; i++)); do cycle "$@" || { echo "round $i"; return 1; }; done
+}
+
+# Objects in use in each slab cache. With the machine's debugging arguments no
+# processor hoards objects, so the numbers are exact once RCU has caught up.
+objects() {
+  echo 3 >/proc/sys/vm/drop_caches
+  sleep 2
+  awk 'NR > 2 { print $1, $2 }' /proc/slabinfo | sort
+}
+
+# Caches that grew by an object a round or more, between two such lists.
+grown() { join "$1" "$2" | awk -v n="$ROUNDS" '$3 - $2 >= n { print $1, $2, "->", $3 }'; }
+
+kib() { awk -v name="$1:" '$1 == name { print $2 }' /proc/meminfo; }
+
+refuses_to_unload() { ! rmmod weft && ! /usr/bin/busybox rmmod weft; }
+
+all_published() { [ "$(counter nodes_published)" = "$VM_NODES" ]; }
+
+# given a machine without the module, when it is loaded
+check "the module loads" insmod "$KO"
+check "/dev/weft is there" test -c /dev/weft
+check "its counters are there" test -r "$COUNTERS"
+is "nobody uses it" "$(cat /sys/module/weft/refcnt)" 0
+
+# when a descriptor is open, then it stays
+exec 5<>/dev/weft
+is "an open descriptor is a use" "$(cat /sys/module/weft/refcnt)" 1
+check "rmmod with an open descriptor is refused" refuses_to_unload
+check "rmmod says that the module is in use" grep -q 'in use' <(rmmod weft 2>&1)
+check "the descriptor still works" test -e /proc/$$/fd/5
+exec 5>&-
+is "closing it ends the use" "$(cat /sys/module/weft/refcnt)" 0
+check "the module unloads" rmmod weft
+check "/dev/weft is gone" test ! -e /dev/weft
+check "its counters are gone" test ! -e "$COUNTERS"
+
+# when it is loaded and unloaded many times, then nothing remains
+check "$WARM_UP times to warm up" cycles $WARM_UP
+objects >/tmp/before
+vmalloc=$(kib VmallocUsed) percpu=$(kib Percpu)
+check "$ROUNDS times more" cycles $ROUNDS
+objects >/tmp/after
+is "no slab cache has grown" "$(grown /tmp/before /tmp/after)" ""
+at_most "KiB of vmalloc space that are left over" $(($(kib VmallocUsed) - vmalloc)) 256
+at_most "KiB of per-CPU memory that are left over" $(($(kib Percpu) - percpu)) 256
+
+# when there is a metadata server, then it publishes, and unpublishes
+check "the module loads with a metadata server" insmod "$KO" "meta=$META"
+check "all nodes are published" within 5 all_published
+check "and it unloads" rmmod weft
+check "10 times more, at once" cycles 10 "meta=$META"
+
+# when the server is not there, then that is no reason not to load or unload
+check "the module loads and unloads without its metadata server" cycle meta=10.77.0.2:9
+done_testing

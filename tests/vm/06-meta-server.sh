@@ -1,0 +1,112 @@
+#!/bin/bash
+# weft-meta as nodes and others see it: what is published is found by READ, only
+# the right incarnation withdraws, noise and a full table do no harm, signals and
+# errors are answered as the manual says.
+# vm: --no-module --nodes 2
+. "$(dirname "$0")/lib.sh"
+
+readonly LOG=$VM_RUN/meta.log OUT=$VM_RUN/meta.out NODE=::ffff:10.77.0.1
+
+# start ARG...: starts a server and waits until it is ready.
+start() {
+  local tries
+  : >"$OUT"
+  weft-meta "$@" >"$OUT" 2>"$LOG" &
+  SERVER=$!
+  for ((tries = 0; tries < 100; tries++)); do
+    ! grep -q '^weft-meta ready' "$OUT" || return 0
+    sleep 0.05
+  done
+  cat "$LOG"
+  return 1
+}
+
+# stop SIGNAL: ends the server, and keeps its exit status. (Not for `check`: only
+# the shell that started the server may wait for it.)
+stop() {
+  kill "-$1" "$SERVER"
+  wait "$SERVER"
+  STATUS=$?
+}
+
+# lookup_is GID WANTED [CMD...]: waits a while for a record to be as wanted.
+lookup_is() {
+  local tries gid=$1 wanted=$2 got
+  shift 2
+  for ((tries = 0; tries < 40; tries++)); do
+    got=$("$@" weft-probe lookup "$gid") || return 1
+    [ "$got" != "$wanted" ] || return 0
+    sleep 0.05
+  done
+  echo "$gid: got $got, wanted $wanted"
+  return 1
+}
+
+# fails_with TEXT CMD...: CMD fails, and says TEXT.
+fails_with() {
+  local text=$1 output
+  shift
+  if output=$("$@" 2>&1); then
+    echo "it should have failed: $output"
+    return 1
+  fi
+  grep -qF -- "$text" <<<"$output" || { echo "it said: $output"; return 1; }
+}
+
+report() {
+  kill -USR1 "$SERVER"
+  sleep 0.2
+  tail -n 1 "$OUT"
+}
+
+cpu_ticks() { awk '{ print $14 + $15 }' "/proc/$SERVER/stat"; }
+
+start --capacity 4096
+is "one line says that it is ready" "$(grep -c '^weft-meta ready listen=0.0.0.0:7471 capacity=4096 table_bytes=[0-9]* bytes_per_record=' "$OUT")" 1
+
+check "a record is published" weft-probe publish "$NODE" 7
+check "another node finds it, after its connection is gone" lookup_is "$NODE" 7 ip netns exec n1
+check "a node that nobody published is absent" lookup_is 10.9.9.9 absent
+check "a newer incarnation replaces it" weft-probe publish "$NODE" 8
+check "the newer one is found" lookup_is "$NODE" 8
+check "an older incarnation may withdraw" weft-probe withdraw "$NODE" 7
+check "which does nothing" lookup_is "$NODE" 8
+check "the stored incarnation withdraws" ip netns exec n1 weft-probe --server 10.77.0.1:7471 withdraw "$NODE" 8
+check "the record is gone" lookup_is "$NODE" absent
+
+check "noise is taken" weft-probe noise 48
+check "short noise is taken" weft-probe noise 3
+weft-probe noise 2000 >/dev/null 2>&1
+check "nobody can write the table" weft-probe intrude
+check "it serves as before" weft-probe publish "$NODE" 9
+check "what it is told after noise is found" lookup_is "$NODE" 9
+is "SIGUSR1 reports records and connections" "$(report)" "weft-meta records=1 connections=0"
+
+check "300 nodes at once" weft-probe crowd 300
+sleep 0.5
+before=$(cpu_ticks)
+sleep 2
+is "idle, it uses no CPU" "$(($(cpu_ticks) - before))" 0
+is "all of them are gone again" "$(report)" "weft-meta records=1 connections=0"
+
+check "a second server on the port says what is wrong" fails_with "another program listens" weft-meta
+check "so does one on the address" fails_with "another program listens" weft-meta --listen 10.77.0.1:7471
+check "a second server on another port runs beside it" timeout -s TERM --preserve-status 0.5 weft-meta --listen 10.77.0.1:7472
+stop TERM
+is "SIGTERM ends it cleanly" "$STATUS" 0
+
+start --capacity 1 --listen 10.77.0.1:7471
+check "too many records are sent" weft-probe fill 500
+check "the first is there" lookup_is fd00::1 1
+check "the last was refused" lookup_is fd00::1f4 absent
+check "the log says that the table is full" grep -q "TABLE IS FULL" "$LOG"
+stop INT
+is "SIGINT ends it cleanly" "$STATUS" 0
+
+check "an address that is not local" fails_with "no interface here has this address" weft-meta --listen 10.99.0.1:7471
+check "capacity 0" fails_with "0 is not in 1.." weft-meta --capacity 0
+check "a capacity beyond all bounds" fails_with "ask for fewer records" weft-meta --capacity 4000000000
+check "a server that is not there" fails_with "cannot connect to weft-meta" weft-probe lookup "$NODE"
+rdma link delete rxe0 && rdma link delete rxe1
+check "no RDMA device" fails_with "no RDMA device is visible" weft-meta
+done_testing

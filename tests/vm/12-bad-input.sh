@@ -1,0 +1,4 @@
+#!/bin/bash
+# Every senseless request gets its documented errno, in time.
+# vm: --meta --nodes 2
+exec weft-check bad-input

@@ -1,0 +1,5 @@
+#!/bin/bash
+# Without a meta server, with one that is stopped, killed, and started again.
+# The module is loaded without one.
+# vm: --nodes 2
+exec weft-check meta-lost

@@ -1,0 +1,4 @@
+#!/bin/bash
+# 10,000 connections that come and go leave nothing behind.
+# vm: --meta --nodes 2
+exec weft-check churn

@@ -1,0 +1,31 @@
+#!/bin/bash
+# The C ABI: installed, found by pkg-config, compiled without a warning, run.
+# vm: --meta --nodes 2
+. "$(dirname "$0")/lib.sh"
+
+prefix=/tmp/weft-c
+shim=$WEFT_ROOT/shim
+export PKG_CONFIG_PATH=$prefix/lib/pkgconfig LD_LIBRARY_PATH=$prefix/lib
+
+compile() {
+  local flags
+  flags=$(pkg-config --cflags --libs weft) || return
+  # shellcheck disable=SC2086
+  gcc -std=gnu11 -O2 -Wall -Wextra -Werror "$1" $flags -o "$2"
+}
+soname() { readelf -d "$1" | sed -n 's/.*(SONAME).*\[\(.*\)\]/\1/p'; }
+exported() { nm -D --defined-only "$prefix/lib/libweft.so" | awk '{ print $3 }' | sort; }
+declared() { sed '/^#/d; s|^ \*.*||' "$prefix/include/weft.h" | grep -oE 'weft_[a-z_]+\(' | tr -d '(' | sort -u; }
+needed() { readelf -d "$1" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | sort | tr '\n' ' '; }
+
+check "installed" env WEFT_CACHE="${WEFT_OUT%/out/*}" "$WEFT_ROOT/scripts/install-c" "$prefix"
+is "soname" "$(soname "$prefix/lib/libweft.so")" libweft.so.0
+is "the library exports what the header declares" "$(exported)" "$(declared)"
+check "the example compiles" compile "$shim/examples/c/hello.c" "$prefix/hello"
+is "it needs libweft and libc" "$(needed "$prefix/hello")" "libc.so.6 libweft.so.0 "
+is "the example says hello" "$("$prefix/hello" 2>&1 | tail -n 1)" "read back: hello from node 0"
+
+check "the tests compile" compile "$shim/tests/c/calls.c" "$prefix/calls"
+"$prefix/calls" || not_ok "every call does what weft.h says"
+is "nothing is left behind" "$(worker_gauges | awk '{ n += $2 } END { print n + 0 }')" 0
+done_testing

@@ -1,0 +1,56 @@
+# How a VM test says what it found. Sourced by the tests, which run inside the
+# machine: `check NAME CMD...` prints `ok NAME` or `not ok NAME`, and the
+# script ends with `done_testing`.
+set -uo pipefail
+
+FAILURES=0
+readonly COUNTERS=/sys/kernel/debug/weft/counters
+
+ok() { printf 'ok %s\n' "$1"; }
+not_ok() {
+  printf 'not ok %s\n' "$1"
+  FAILURES=$((FAILURES + 1))
+  shift
+  [ $# = 0 ] || printf '#   %s\n' "$@"
+}
+
+# check NAME CMD...: CMD's output is shown only if it fails.
+check() {
+  local name=$1 output
+  shift
+  if output=$("$@" 2>&1); then
+    ok "$name"
+  else
+    not_ok "$name" "\$ $*" "$(printf '%s\n' "$output" | tail -n 20)"
+  fi
+}
+
+# is NAME GOT WANTED
+is() { if [ "$2" = "$3" ]; then ok "$1"; else not_ok "$1" "got $2, wanted $3"; fi; }
+
+# at_most NAME GOT LIMIT
+at_most() { if [ "$2" -le "$3" ]; then ok "$1"; else not_ok "$1" "got $2, at most $3 wanted"; fi; }
+
+# in_node K CMD...
+in_node() {
+  local k=$1
+  shift
+  if [ "$k" = 0 ]; then "$@"; else ip netns exec "n$k" "$@"; fi
+}
+
+counter() { awk -v name="$1" '$1 == name { print $2 }' "$COUNTERS"; }
+
+# What exists because a worker made it; all of it has to go with the worker.
+worker_gauges() { awk '/^(sessions|vqps|mrs|pinned_pages) / { print $1, $2 }' "$COUNTERS"; }
+
+# within SECONDS CMD...: true as soon as CMD is, false after SECONDS.
+within() {
+  local deadline=$((SECONDS + $1))
+  shift
+  until "$@"; do
+    [ "$SECONDS" -lt "$deadline" ] || return 1
+    sleep 0.05
+  done
+}
+
+done_testing() { exit $((FAILURES > 0)); }

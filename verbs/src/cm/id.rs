@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! What librdmacm knows by an id: listeners and connections.
+
+use std::ffi::c_int;
+use std::net::{IpAddr, SocketAddr};
+use std::ptr::{self, NonNull};
+
+use super::event::EventChannel;
+use super::sockaddr::{ip_of, RawAddr};
+use super::CmContexts;
+use crate::error::{done, made};
+use crate::qp::{init_attr, MAX_READS_IN_FLIGHT};
+use crate::{sys, Context, Cq, Error, Pd, Result, Srq};
+
+/// Names a connection or a listener in events; compares, means nothing else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ConnectionId(usize);
+
+impl ConnectionId {
+    pub(super) fn of(raw: NonNull<sys::rdma_cm_id>) -> Self {
+        Self(raw.as_ptr() as usize)
+    }
+}
+
+/// An rdma_cm id, with its queue pair if it has one.
+///
+/// # Invariants
+///
+/// `raw` exists until this is dropped, on `_channel` or, if that is `None`, on
+/// one that librdmacm keeps for it alone. All its events that were taken are
+/// acknowledged, by us or, in the latter case, by librdmacm.
+#[derive(Debug)]
+pub(crate) struct CmId {
+    pub(super) raw: NonNull<sys::rdma_cm_id>,
+    pub(super) _channel: Option<EventChannel>,
+}
+
+// SAFETY: librdmacm is thread safe.
+unsafe impl Send for CmId {}
+// SAFETY: as above.
+unsafe impl Sync for CmId {}
+
+impl CmId {
+    fn new(channel: &EventChannel) -> Result<Self> {
+        let mut raw = ptr::null_mut();
+        // SAFETY: the channel exists and the id keeps it; `raw` is writable.
+        let answer = unsafe {
+            sys::rdma_create_id(channel.raw(), &mut raw, ptr::null_mut(), sys::RDMA_PS_TCP)
+        };
+        done("rdma_create_id", answer)?;
+        Ok(Self {
+            raw: made("rdma_create_id", raw)?,
+            _channel: Some(channel.clone()),
+        })
+    }
+
+    pub(super) fn name(&self) -> ConnectionId {
+        ConnectionId::of(self.raw)
+    }
+
+    /// The device that the id is bound to, if it is bound to one.
+    pub(super) fn verbs(&self) -> Option<NonNull<sys::ibv_context>> {
+        // SAFETY: the id exists (invariant).
+        NonNull::new(unsafe { self.raw.as_ref() }.verbs)
+    }
+
+    /// The same device, held open.
+    pub(super) fn context(&self) -> Result<Context> {
+        let contexts = CmContexts::open()?;
+        match self.verbs() {
+            Some(verbs) if contexts.holds(verbs) => Ok(Context::from_cm(verbs, contexts)),
+            _ => Err(Error::NoDevice),
+        }
+    }
+
+    pub(super) fn peer(&self) -> Option<IpAddr> {
+        // SAFETY: the id exists (invariant).
+        let route = unsafe { &self.raw.as_ref().route };
+        // SAFETY: every member of the union is an address in the same bytes,
+        // and the storage variant covers them all.
+        let storage = unsafe { &route.addr.__bindgen_anon_2.dst_storage };
+        ip_of(storage)
+    }
+
+    /// Makes the id's queue pair and accepts the connection.
+    pub(super) fn accept(
+        self,
+        pd: &Pd,
+        cq: &Cq,
+        srq: &Srq,
+        reply: &[u8],
+    ) -> Result<ServerConnection> {
+        // Receives come from the shared queue; nothing is ever sent.
+        let mut attr = sys::ibv_qp_init_attr {
+            srq: srq.raw(),
+            ..init_attr(cq, 1)
+        };
+        // SAFETY: the id and everything that `attr` names exist; the connection
+        // keeps the latter until after the queue pair is destroyed.
+        let answer = unsafe { sys::rdma_create_qp(self.raw.as_ptr(), pd.raw(), &mut attr) };
+        done("rdma_create_qp", answer)?;
+        let connection = ServerConnection {
+            id: self,
+            _uses: (pd.clone(), cq.clone(), srq.clone()),
+        };
+        let mut param = sys::rdma_conn_param {
+            private_data: reply.as_ptr().cast(),
+            private_data_len: u8::try_from(reply.len()).unwrap_or(u8::MAX),
+            responder_resources: MAX_READS_IN_FLIGHT,
+            initiator_depth: MAX_READS_IN_FLIGHT,
+            ..Default::default()
+        };
+        // SAFETY: the id has its queue pair; `param` and the reply live through
+        // the call, and the length said is at most the reply's.
+        let answer = unsafe { sys::rdma_accept(connection.id.raw.as_ptr(), &mut param) };
+        done("rdma_accept", answer)?;
+        Ok(connection)
+    }
+}
+
+impl Drop for CmId {
+    fn drop(&mut self) {
+        // SAFETY: the id exists (invariant).
+        if !unsafe { self.raw.as_ref() }.qp.is_null() {
+            // SAFETY: the id has a queue pair, which nothing else destroys.
+            unsafe { sys::rdma_destroy_qp(self.raw.as_ptr()) };
+        }
+        // SAFETY: all events are acknowledged (invariant), so this does not
+        // block; it tells the peer of a connection that it is over.
+        unsafe { sys::rdma_destroy_id(self.raw.as_ptr()) };
+    }
+}
+
+/// Accepts connections to an address. Dropping it stops that.
+#[derive(Debug)]
+pub struct Listener(CmId);
+
+impl Listener {
+    /// Listens on `addr`; connection requests arrive on `channel`. At most
+    /// `backlog` wait to be taken. (`rdma_bind_addr`, `rdma_listen`)
+    ///
+    /// # Errors
+    ///
+    /// `EADDRINUSE`, `EADDRNOTAVAIL` (not an address of this host), `ENODEV` (no
+    /// RDMA device has it).
+    pub fn bind(channel: &EventChannel, addr: SocketAddr, backlog: u16) -> Result<Self> {
+        let id = CmId::new(channel)?;
+        let mut raw_addr = RawAddr::from(addr);
+        // SAFETY: the id exists; the address is laid out as its family says.
+        let answer = unsafe { sys::rdma_bind_addr(id.raw.as_ptr(), raw_addr.as_mut_ptr()) };
+        done("rdma_bind_addr", answer)?;
+        // SAFETY: the id is bound.
+        let answer = unsafe { sys::rdma_listen(id.raw.as_ptr(), c_int::from(backlog)) };
+        done("rdma_listen", answer)?;
+        Ok(Self(id))
+    }
+
+    /// Its name in events.
+    #[must_use]
+    pub fn id(&self) -> ConnectionId {
+        self.0.name()
+    }
+}
+
+/// An accepted connection with its queue pair. Dropping it disconnects.
+#[derive(Debug)]
+pub struct ServerConnection {
+    id: CmId,
+    _uses: (Pd, Cq, Srq),
+}
+
+impl ServerConnection {
+    /// Its name in events.
+    #[must_use]
+    pub fn id(&self) -> ConnectionId {
+        self.id.name()
+    }
+
+    /// The number of its queue pair, as completions give it.
+    #[must_use]
+    pub fn qp_num(&self) -> u32 {
+        // SAFETY: the id exists.
+        let qp = unsafe { self.id.raw.as_ref() }.qp;
+        // SAFETY: a connection is only made with a queue pair, which exists
+        // until the id is dropped.
+        unsafe { (*qp).qp_num }
+    }
+
+    /// The peer's IP address.
+    #[must_use]
+    pub fn peer(&self) -> Option<IpAddr> {
+        self.id.peer()
+    }
+}

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Devices, their GIDs, and protection domains.
+
+use std::ffi::{c_int, CStr};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use weft_core::gid::Gid;
+
+use crate::cm::CmContexts;
+use crate::error::made;
+use crate::{sys, Error, Result};
+
+/// An open RDMA device. Clones share it; the last one closes it.
+#[derive(Clone, Debug)]
+pub struct Context(Arc<ContextInner>);
+
+/// # Invariants
+///
+/// `raw` is an open device for as long as this exists: either it is ours to
+/// close, or it is one of `of_cm`, which keeps librdmacm from closing it.
+#[derive(Debug)]
+struct ContextInner {
+    raw: NonNull<sys::ibv_context>,
+    of_cm: Option<CmContexts>,
+}
+
+// SAFETY: libibverbs is thread safe, device contexts included
+// (ibv_open_device(3) binds no context to a thread).
+unsafe impl Send for ContextInner {}
+// SAFETY: as above.
+unsafe impl Sync for ContextInner {}
+
+impl Drop for ContextInner {
+    fn drop(&mut self) {
+        if self.of_cm.is_none() {
+            // SAFETY: opened in `Context::open`, and everything made from the
+            // context holds it, so nothing of it is left.
+            unsafe { sys::ibv_close_device(self.raw.as_ptr()) };
+        }
+    }
+}
+
+/// A GID of a device's port, as queue pairs refer to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LocalGid {
+    /// The GID.
+    pub gid: Gid,
+    /// Its index in the port's table.
+    pub index: u8,
+    /// The port.
+    pub port: u8,
+}
+
+/// Entries of a GID table that are looked at. More would not fit the system
+/// call, which gives their length in bytes 16 bits.
+const MAX_GIDS: usize = 2000;
+/// How often a GID that is waited for is looked for.
+const GID_POLL_INTERVAL: Duration = Duration::from_millis(5);
+
+impl Context {
+    /// Opens the device of this name, such as `mlx5_0`.
+    /// (`ibv_get_device_list`, `ibv_open_device`)
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoDevice`], [`Error::NoSuchDevice`]; `EACCES` when the process
+    /// may not open it.
+    pub fn open(name: &str) -> Result<Self> {
+        let list = DeviceList::new()?;
+        let device = list
+            .devices()
+            .iter()
+            .find(|&&device| device_name(device) == name)
+            .ok_or_else(|| Error::NoSuchDevice(name.to_owned()))?;
+        // SAFETY: the device is in a list that is not freed yet.
+        let raw = unsafe { sys::ibv_open_device(*device) };
+        // INVARIANT: opened here, closed by `drop`.
+        Ok(Self(Arc::new(ContextInner {
+            raw: made("ibv_open_device", raw)?,
+            of_cm: None,
+        })))
+    }
+
+    /// Finds the RoCE v2 or InfiniBand entry of a GID, waiting up to `patience`
+    /// for it: a port gets the GID of an IP address some time after the address.
+    /// (`ibv_query_gid_table`)
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchGid`].
+    pub fn wait_for_gid(&self, gid: Gid, patience: Duration) -> Result<LocalGid> {
+        let deadline = Instant::now() + patience;
+        loop {
+            if let Some(found) = self.find_gid(gid)? {
+                return Ok(found);
+            }
+            if Instant::now() >= deadline {
+                return Err(Error::NoSuchGid(gid, self.name()));
+            }
+            std::thread::sleep(GID_POLL_INTERVAL);
+        }
+    }
+
+    fn find_gid(&self, gid: Gid) -> Result<Option<LocalGid>> {
+        let mut entries = vec![sys::ibv_gid_entry::empty(); MAX_GIDS];
+        // SAFETY: the context is open and `entries` is writable for its length.
+        let filled =
+            unsafe { sys::ibv_query_gid_table(self.raw(), entries.as_mut_ptr(), entries.len(), 0) };
+        let filled = usize::try_from(filled).map_err(|_| Error::last("ibv_query_gid_table"))?;
+        Ok(entries[..filled].iter().find_map(|entry| {
+            // SAFETY: any bytes are a valid `raw`.
+            let raw = unsafe { entry.gid.raw };
+            let usable = raw == gid.0 && entry.gid_type != sys::IBV_GID_TYPE_ROCE_V1;
+            usable.then_some(LocalGid {
+                gid,
+                index: u8::try_from(entry.gid_index).ok()?,
+                port: u8::try_from(entry.port_num).ok()?,
+            })
+        }))
+    }
+
+    /// A context that librdmacm opened. `raw` must be one of `contexts`.
+    pub(crate) fn from_cm(raw: NonNull<sys::ibv_context>, contexts: CmContexts) -> Self {
+        debug_assert!(contexts.holds(raw));
+        // INVARIANT: the caller found `raw` in `contexts`, which is kept.
+        Self(Arc::new(ContextInner {
+            raw,
+            of_cm: Some(contexts),
+        }))
+    }
+
+    /// The device's name, such as `mlx5_0`.
+    #[must_use]
+    pub fn name(&self) -> String {
+        // SAFETY: the context is open (invariant of `ContextInner`).
+        device_name(unsafe { (*self.raw()).device })
+    }
+
+    pub(crate) fn raw(&self) -> *mut sys::ibv_context {
+        self.0.raw.as_ptr()
+    }
+}
+
+impl sys::ibv_gid_entry {
+    fn empty() -> Self {
+        Self {
+            gid: sys::ibv_gid { raw: [0; 16] },
+            gid_index: 0,
+            port_num: 0,
+            gid_type: 0,
+            ndev_ifindex: 0,
+        }
+    }
+}
+
+/// The devices of the host. (`ibv_get_device_list`)
+///
+/// # Invariants
+///
+/// `list` has `count` devices and is freed once.
+struct DeviceList {
+    list: NonNull<*mut sys::ibv_device>,
+    count: usize,
+}
+
+impl DeviceList {
+    fn new() -> Result<Self> {
+        let mut count: c_int = 0;
+        // SAFETY: `count` is writable.
+        let list = unsafe { sys::ibv_get_device_list(&mut count) };
+        // INVARIANT: list and count are from the same call.
+        let list = Self {
+            list: made("ibv_get_device_list", list)?,
+            count: usize::try_from(count).unwrap_or(0),
+        };
+        match list.count {
+            0 => Err(Error::NoDevice),
+            _ => Ok(list),
+        }
+    }
+
+    fn devices(&self) -> &[*mut sys::ibv_device] {
+        // SAFETY: the invariant gives the list's length.
+        unsafe { std::slice::from_raw_parts(self.list.as_ptr(), self.count) }
+    }
+}
+
+impl Drop for DeviceList {
+    fn drop(&mut self) {
+        // SAFETY: from `ibv_get_device_list`, freed here only (invariant). Open
+        // devices do not need the list.
+        unsafe { sys::ibv_free_device_list(self.list.as_ptr()) };
+    }
+}
+
+/// The name of a device of a list that is not freed, or of an open context.
+fn device_name(device: *mut sys::ibv_device) -> String {
+    // SAFETY: the caller knows that the device exists.
+    let name = unsafe { sys::ibv_get_device_name(device) };
+    // SAFETY: the name is a C string inside the device.
+    let name = unsafe { CStr::from_ptr(name) };
+    name.to_string_lossy().into_owned()
+}
+
+/// A protection domain. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Pd(Arc<PdInner>);
+
+#[derive(Debug)]
+struct PdInner {
+    raw: NonNull<sys::ibv_pd>,
+    context: Context,
+}
+
+// SAFETY: libibverbs is thread safe.
+unsafe impl Send for PdInner {}
+// SAFETY: as above.
+unsafe impl Sync for PdInner {}
+
+impl Pd {
+    /// Allocates a protection domain. (`ibv_alloc_pd`)
+    ///
+    /// # Errors
+    ///
+    /// What the device answers, `ENOMEM` for one.
+    pub fn new(context: &Context) -> Result<Self> {
+        // SAFETY: the context is open.
+        let raw = unsafe { sys::ibv_alloc_pd(context.raw()) };
+        Ok(Self(Arc::new(PdInner {
+            raw: made("ibv_alloc_pd", raw)?,
+            context: context.clone(),
+        })))
+    }
+
+    /// The device that it belongs to.
+    #[must_use]
+    pub fn context(&self) -> &Context {
+        &self.0.context
+    }
+
+    pub(crate) fn raw(&self) -> *mut sys::ibv_pd {
+        self.0.raw.as_ptr()
+    }
+}
+
+impl Drop for PdInner {
+    fn drop(&mut self) {
+        // SAFETY: made in `Pd::new`; everything made from the domain holds it,
+        // so nothing of it is left.
+        unsafe { sys::ibv_dealloc_pd(self.raw.as_ptr()) };
+    }
+}

@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Reliable connected queue pairs, a type for each state that a program meets.
+//!
+//! An [`InitQp`] knows no peer and cannot post; connecting consumes it and gives
+//! an [`RcQp`], which is in RTS:
+//!
+//! ```compile_fail
+//! fn post(qp: &weft_verbs::InitQp, wr: &weft_verbs::WorkRequest) {
+//!     qp.post(wr).unwrap();
+//! }
+//! ```
+
+use std::ffi::c_int;
+use std::ptr::{self, NonNull};
+
+use crate::cm::CmId;
+use crate::endpoint::{Endpoint, PSN_MASK};
+use crate::error::{done, made};
+use crate::{sys, Cq, LocalGid, Mr, Pd, Result};
+
+/// Incoming READs and atomics that a queue pair accepts at once, and outgoing
+/// ones that it may have: what every NIC in use can do.
+pub(crate) const MAX_READS_IN_FLIGHT: u8 = 16;
+/// What fits the smallest Ethernet in use, 1,500 bytes.
+const PATH_MTU: sys::ibv_mtu = sys::IBV_MTU_1024;
+/// 4.096 µs × 2^14 = 67 ms until an unanswered packet is sent again.
+const ACK_TIMEOUT: u8 = 14;
+/// How often it is.
+const RETRIES: u8 = 7;
+/// For ever, as far as a receiver with no buffer is concerned.
+const RNR_RETRIES: u8 = 7;
+/// 0.64 ms between those.
+const RNR_TIMER: u8 = 12;
+
+/// A queue pair in INIT, without a peer. It accepts READs and WRITEs later on.
+#[derive(Debug)]
+pub struct InitQp {
+    qp: OwnedQp,
+    local: LocalGid,
+    psn: u32,
+}
+
+impl InitQp {
+    /// Makes a queue pair for `max_send_wr` requests at a time, which complete to
+    /// `cq`, and takes it to INIT. (`ibv_create_qp`, `ibv_modify_qp`)
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` when the device cannot hold so many requests or `cq` is of
+    /// another device, `ENOMEM` when it has no queue pair left.
+    pub fn new(pd: &Pd, cq: &Cq, local: LocalGid, max_send_wr: u32) -> Result<Self> {
+        let mut init = init_attr(cq, max_send_wr);
+        // SAFETY: domain and queue exist and are kept with the queue pair.
+        let raw = unsafe { sys::ibv_create_qp(pd.raw(), &mut init) };
+        let raw = made("ibv_create_qp", raw)?;
+        // SAFETY: the queue pair was just made.
+        let qp_num = unsafe { raw.as_ref() }.qp_num;
+        let this = Self {
+            qp: OwnedQp {
+                raw,
+                _uses: (pd.clone(), cq.clone()),
+            },
+            local,
+            // Any start will do; this one differs from queue pair to queue pair.
+            psn: qp_num.wrapping_mul(0x9e37_79b1) & PSN_MASK,
+        };
+        let access = sys::IBV_ACCESS_LOCAL_WRITE
+            | sys::IBV_ACCESS_REMOTE_READ
+            | sys::IBV_ACCESS_REMOTE_WRITE;
+        let mut attr = sys::ibv_qp_attr {
+            qp_state: sys::IBV_QPS_INIT,
+            qp_access_flags: access,
+            port_num: local.port,
+            ..Default::default()
+        };
+        let mask = sys::IBV_QP_STATE
+            | sys::IBV_QP_PKEY_INDEX
+            | sys::IBV_QP_PORT
+            | sys::IBV_QP_ACCESS_FLAGS;
+        this.qp.modify(&mut attr, mask)?;
+        Ok(this)
+    }
+
+    /// Its address, for the peer.
+    #[must_use]
+    pub fn endpoint(&self) -> Endpoint {
+        // SAFETY: the queue pair exists.
+        let qp_num = unsafe { self.qp.raw.as_ref() }.qp_num;
+        Endpoint {
+            gid: self.local.gid,
+            qp_num,
+            psn: self.psn,
+        }
+    }
+
+    /// Connects to the peer's queue pair, through RTR to RTS. (`ibv_modify_qp`)
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` when the peer's address has no route, `ETIMEDOUT` when it does
+    /// not resolve.
+    pub fn connect(self, peer: &Endpoint) -> Result<RcQp> {
+        let mut attr = sys::ibv_qp_attr {
+            qp_state: sys::IBV_QPS_RTR,
+            path_mtu: PATH_MTU,
+            dest_qp_num: peer.qp_num,
+            rq_psn: peer.psn,
+            max_dest_rd_atomic: MAX_READS_IN_FLIGHT,
+            min_rnr_timer: RNR_TIMER,
+            ah_attr: sys::ibv_ah_attr {
+                grh: sys::ibv_global_route {
+                    dgid: sys::ibv_gid { raw: peer.gid.0 },
+                    sgid_index: self.local.index,
+                    hop_limit: 64,
+                    ..Default::default()
+                },
+                is_global: 1,
+                port_num: self.local.port,
+                ..Default::default()
+            },
+            ..Default::default()
+        };
+        let mask = sys::IBV_QP_STATE
+            | sys::IBV_QP_AV
+            | sys::IBV_QP_PATH_MTU
+            | sys::IBV_QP_DEST_QPN
+            | sys::IBV_QP_RQ_PSN
+            | sys::IBV_QP_MAX_DEST_RD_ATOMIC
+            | sys::IBV_QP_MIN_RNR_TIMER;
+        self.qp.modify(&mut attr, mask)?;
+
+        let mut attr = sys::ibv_qp_attr {
+            qp_state: sys::IBV_QPS_RTS,
+            sq_psn: self.psn,
+            timeout: ACK_TIMEOUT,
+            retry_cnt: RETRIES,
+            rnr_retry: RNR_RETRIES,
+            max_rd_atomic: MAX_READS_IN_FLIGHT,
+            ..Default::default()
+        };
+        let mask = sys::IBV_QP_STATE
+            | sys::IBV_QP_SQ_PSN
+            | sys::IBV_QP_TIMEOUT
+            | sys::IBV_QP_RETRY_CNT
+            | sys::IBV_QP_RNR_RETRY
+            | sys::IBV_QP_MAX_QP_RD_ATOMIC;
+        self.qp.modify(&mut attr, mask)?;
+        Ok(RcQp {
+            raw: self.qp.raw,
+            owner: Owner::Verbs(self.qp),
+        })
+    }
+}
+
+/// What a work request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Copies the peer's bytes here.
+    Read,
+    /// Copies bytes to the peer.
+    Write,
+    /// Gives bytes to a receive of the peer.
+    Send,
+}
+
+/// A work request with one scatter/gather element. It makes a completion.
+///
+/// It names memory by key and address, and the NIC checks both against the
+/// registration, so a wrong one is a failed completion, never a stray access.
+#[derive(Clone, Copy, Debug)]
+pub struct WorkRequest {
+    /// Comes back in the completion.
+    pub wr_id: u64,
+    /// What to do.
+    pub op: Op,
+    /// Local address.
+    pub local_addr: u64,
+    /// Key of the local memory.
+    pub lkey: u32,
+    /// Bytes.
+    pub len: u32,
+    /// Address in the peer's memory. SEND ignores it.
+    pub remote_addr: u64,
+    /// Key of the peer's memory. SEND ignores it.
+    pub rkey: u32,
+}
+
+impl WorkRequest {
+    /// `op` on the first `len` bytes of `local` and the peer's memory at
+    /// `remote`, an address and a key.
+    #[must_use]
+    pub fn new(op: Op, local: &Mr, len: u32, remote: (u64, u32)) -> Self {
+        Self {
+            wr_id: 0,
+            op,
+            local_addr: local.pages().addr(),
+            lkey: local.lkey(),
+            len,
+            remote_addr: remote.0,
+            rkey: remote.1,
+        }
+    }
+
+    /// The local memory, as the library has it.
+    pub(crate) fn element(&self) -> sys::ibv_sge {
+        sys::ibv_sge {
+            addr: self.local_addr,
+            length: self.len,
+            lkey: self.lkey,
+        }
+    }
+
+    /// The request as the library has it, with its one element.
+    pub(crate) fn raw(&self, element: *mut sys::ibv_sge, signaled: bool) -> sys::ibv_send_wr {
+        let mut raw = sys::ibv_send_wr {
+            wr_id: self.wr_id,
+            sg_list: element,
+            num_sge: 1,
+            opcode: match self.op {
+                Op::Read => sys::IBV_WR_RDMA_READ,
+                Op::Write => sys::IBV_WR_RDMA_WRITE,
+                Op::Send => sys::IBV_WR_SEND,
+            },
+            send_flags: if signaled { sys::IBV_SEND_SIGNALED } else { 0 },
+            ..Default::default()
+        };
+        raw.wr.rdma = sys::ibv_send_wr__bindgen_ty_2__bindgen_ty_1 {
+            remote_addr: self.remote_addr,
+            rkey: self.rkey,
+        };
+        raw
+    }
+}
+
+/// A connected queue pair, in RTS. Dropping it destroys it.
+///
+/// # Invariants
+///
+/// `raw` exists for as long as `owner`.
+#[derive(Debug)]
+pub struct RcQp {
+    raw: NonNull<sys::ibv_qp>,
+    owner: Owner,
+}
+
+// SAFETY: libibverbs is thread safe; posting locks inside the provider.
+unsafe impl Send for RcQp {}
+// SAFETY: as above.
+unsafe impl Sync for RcQp {}
+
+/// Who destroys a queue pair, together with what it was made from.
+#[derive(Debug)]
+enum Owner {
+    Verbs(#[expect(dead_code, reason = "held to be dropped")] OwnedQp),
+    Cm(
+        CmId,
+        #[expect(dead_code, reason = "held to be dropped")] (Pd, Cq),
+    ),
+}
+
+impl RcQp {
+    /// The queue pair that rdma_cm made for an id and connected.
+    pub(crate) fn of_cm(raw: NonNull<sys::ibv_qp>, id: CmId, pd: &Pd, cq: &Cq) -> Self {
+        // INVARIANT: the id destroys its queue pair when it is dropped.
+        Self {
+            raw,
+            owner: Owner::Cm(id, (pd.clone(), cq.clone())),
+        }
+    }
+
+    pub(crate) fn raw(&self) -> *mut sys::ibv_qp {
+        self.raw.as_ptr()
+    }
+
+    /// The rdma_cm id that it belongs to, if it belongs to one.
+    pub(crate) fn cm_id(&self) -> Option<&CmId> {
+        match &self.owner {
+            Owner::Cm(id, _) => Some(id),
+            Owner::Verbs(_) => None,
+        }
+    }
+
+    /// Posts a request. (`ibv_post_send`)
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` when the queue is full.
+    pub fn post(&self, request: &WorkRequest) -> Result<()> {
+        let mut element = request.element();
+        let mut wr = request.raw(&mut element, true);
+        let mut bad = ptr::null_mut();
+        // SAFETY: the queue pair exists (invariant); request and element live
+        // through the call, which copies them.
+        let answer = unsafe { sys::ibv_post_send(self.raw.as_ptr(), &mut wr, &mut bad) };
+        done("ibv_post_send", answer)
+    }
+}
+
+/// What every queue pair that sends is made with.
+pub(crate) fn init_attr(cq: &Cq, max_send_wr: u32) -> sys::ibv_qp_init_attr {
+    sys::ibv_qp_init_attr {
+        send_cq: cq.raw(),
+        recv_cq: cq.raw(),
+        qp_type: sys::IBV_QPT_RC,
+        cap: sys::ibv_qp_cap {
+            max_send_wr,
+            max_send_sge: 1,
+            ..Default::default()
+        },
+        ..Default::default()
+    }
+}
+
+/// A queue pair that `ibv_create_qp` made.
+#[derive(Debug)]
+struct OwnedQp {
+    raw: NonNull<sys::ibv_qp>,
+    _uses: (Pd, Cq),
+}
+
+// SAFETY: libibverbs is thread safe.
+unsafe impl Send for OwnedQp {}
+// SAFETY: as above.
+unsafe impl Sync for OwnedQp {}
+
+impl OwnedQp {
+    fn modify(&self, attr: &mut sys::ibv_qp_attr, mask: sys::ibv_qp_attr_mask) -> Result<()> {
+        let mask = c_int::try_from(mask).unwrap_or(c_int::MAX);
+        // SAFETY: the queue pair exists; the attributes are whole.
+        let answer = unsafe { sys::ibv_modify_qp(self.raw.as_ptr(), attr, mask) };
+        done("ibv_modify_qp", answer)
+    }
+}
+
+impl Drop for OwnedQp {
+    fn drop(&mut self) {
+        // SAFETY: made in `InitQp::new`, destroyed here only; what it uses goes
+        // after it.
+        unsafe { sys::ibv_destroy_qp(self.raw.as_ptr()) };
+    }
+}
