@@ -54,6 +54,8 @@ pub(crate) struct SoftDc<B: Bearer, R: Requester> {
     tick: Periodic<Self>,
     /// The tick is scheduled.
     ticking: AtomicBool,
+    /// The node has gone.
+    stopped: AtomicBool,
 }
 
 impl<B: Bearer, R: Requester> SoftDc<B, R> {
@@ -71,6 +73,7 @@ impl<B: Bearer, R: Requester> SoftDc<B, R> {
                 contexts,
                 tick <- Periodic::new(),
                 ticking: AtomicBool::new(false),
+                stopped: AtomicBool::new(false),
             }),
             GFP_KERNEL,
         )
@@ -86,14 +89,22 @@ impl<B: Bearer, R: Requester> SoftDc<B, R> {
         &self.mrs
     }
 
-    /// A new stream to a peer's target.
+    /// A new stream to a peer's target. On a node that has gone it is one on which
+    /// everything fails.
     ///
     /// # Errors
     ///
     /// `ENOMEM`; `ENOSPC` (the node has no more streams).
     pub(crate) fn connect(self: &Arc<Self>, to: &Target) -> Result<Arc<Stream<B, R>>> {
-        self.streams
-            .insert(|index| Stream::new(self.clone(), index, to))
+        let stream = self
+            .streams
+            .insert(|index| Stream::new(self.clone(), index, to))?;
+        // After it was taken in: either `stop` finds it in the table, or the lock
+        // of its slot shows us that `stop` was there before.
+        if self.stopped.load(Ordering::Relaxed) {
+            stream.kill();
+        }
+        Ok(stream)
     }
 
     /// Forgets a stream that nobody uses any more.
@@ -117,6 +128,7 @@ impl<B: Bearer, R: Requester> SoftDc<B, R> {
     /// Ends everything: requests complete with errors, later ones too. The bearer
     /// has to be stopped already. May sleep.
     pub(crate) fn stop(&self) {
+        self.stopped.store(true, Ordering::Relaxed);
         self.tick.stop();
         self.streams.drain(|stream| stream.kill());
         self.contexts.clear();

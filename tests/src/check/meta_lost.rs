@@ -17,7 +17,7 @@ use crate::world::{counter, gid, timely, wait_for, Link};
 /// Where it is.
 pub const SERVER: &str = "10.77.0.1:7471";
 /// Longest that a connection attempt may take.
-const BOUND: Duration = Duration::from_secs(5);
+const BOUND: Duration = Duration::from_secs(20);
 /// Longest that nodes may take to find a server that is there.
 const FOUND: Duration = Duration::from_secs(60);
 

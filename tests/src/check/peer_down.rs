@@ -12,7 +12,7 @@ use crate::report::Report;
 use crate::world::{system, timely, wait_for, Baseline, Link};
 
 /// A dead peer is told within this time.
-const BOUND: Duration = Duration::from_secs(3);
+const BOUND: Duration = Duration::from_secs(10);
 const BACK: Duration = Duration::from_secs(30);
 
 fn set_link(state: &str) -> Result<()> {
