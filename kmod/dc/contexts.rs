@@ -4,12 +4,17 @@
 
 use kernel::alloc::KVBox;
 use kernel::prelude::*;
-use weft_core::dc::wire::{Destination, Kind, Operands, Request, Response, Status, REQUEST_BYTES};
+use weft_core::dc::wire::{
+    Destination, Kind, Message, Operands, Request, Response, Status, MESSAGE_BYTES, OPERAND_BYTES,
+    REQUEST_BYTES,
+};
 use weft_core::dc::{Context, Verdict, CONTEXT_IDLE_NS, MAX_CHUNK_BYTES};
 use weft_core::vqp::ATOMIC_BYTES;
 
 use crate::clock::now_ns;
 use crate::counters::{Counted, COUNTERS};
+use crate::dc::incoming::{take_chunk, take_immediate, Incoming, Receives};
+use crate::dc::receivers::Receivers;
 use crate::mem::{Access, MrTable};
 use crate::net::{Bearer, Endpoint, Skb};
 use crate::sync::{new_lock, BhDisabled, BhLock};
@@ -26,26 +31,38 @@ pub(crate) struct Arrived<'a> {
     pub(crate) from: Endpoint,
     /// What follows the header, read as operands.
     pub(crate) operands: Option<Operands>,
+    /// What follows the header, read as a message's.
+    pub(crate) message: Option<Message>,
+}
+
+/// What a request meets at its target.
+pub(crate) struct Here<'a, B: Bearer, R: Receives> {
+    pub(crate) bearer: &'a B,
+    pub(crate) mrs: &'a MrTable,
+    pub(crate) receivers: &'a Receivers<R>,
+    pub(crate) identity: Destination,
 }
 
 /// One peer's stream.
-struct Slot<P> {
+struct Slot<P, R: Receives> {
     from: Endpoint,
     stream: u32,
     token: u64,
     context: Context,
+    /// The message that is not all there.
+    incoming: Option<Incoming<R>>,
     path: P,
     _count: Counted,
 }
 
-type Set<P> = [Option<KBox<Slot<P>>>; WAYS];
+type Set<P, R> = [Option<KBox<Slot<P, R>>>; WAYS];
 
 /// A node's contexts.
-pub(crate) struct Contexts<P> {
-    sets: Pin<KVBox<[BhLock<Set<P>>; SETS]>>,
+pub(crate) struct Contexts<P, R: Receives> {
+    sets: Pin<KVBox<[BhLock<Set<P, R>>; SETS]>>,
 }
 
-impl<P> Contexts<P> {
+impl<P, R: Receives> Contexts<P, R> {
     /// No contexts.
     pub(crate) fn new() -> Result<Self> {
         let sets = KVBox::pin_init(
@@ -57,7 +74,7 @@ impl<P> Contexts<P> {
         Ok(Self { sets })
     }
 
-    fn set(&self, from: Endpoint, stream: u32) -> &BhLock<Set<P>> {
+    fn set(&self, from: Endpoint, stream: u32) -> &BhLock<Set<P, R>> {
         // Streams are numbered from 0 by each peer: mix the address in.
         let mixed = u32::from_ne_bytes(from.addr).wrapping_mul(0x9e37_79b1)
             ^ stream.wrapping_mul(0x85eb_ca6b);
@@ -85,14 +102,12 @@ impl<P> Contexts<P> {
     /// Carries a request out, or not, and answers it. Softirq context.
     pub(crate) fn serve<B: Bearer<Path = P>>(
         &self,
-        bearer: &B,
-        mrs: &MrTable,
-        identity: Destination,
+        here: &Here<'_, B, R>,
         request: &Request,
         arrived: &Arrived<'_>,
     ) {
-        let from = arrived.from;
-        if request.destination != identity {
+        let (from, bearer) = (arrived.from, here.bearer);
+        if request.destination != here.identity {
             return refuse(bearer, request, from, Status::Stale);
         }
         let mut set = self.set(from, request.stream).lock();
@@ -113,12 +128,12 @@ impl<P> Contexts<P> {
         if request.kind == Kind::Close {
             set[way] = None;
         } else if let Some(slot) = &mut set[way] {
-            slot.serve(bearer, mrs, request, arrived);
+            slot.serve(here, request, arrived);
         }
     }
 }
 
-fn is_idle<P>(slot: &Slot<P>, now_ns: u64) -> bool {
+fn is_idle<P, R: Receives>(slot: &Slot<P, R>, now_ns: u64) -> bool {
     now_ns.saturating_sub(slot.context.last_used_ns()) > CONTEXT_IDLE_NS
 }
 
@@ -130,22 +145,24 @@ fn refuse<B: Bearer>(bearer: &B, request: &Request, from: Endpoint, status: Stat
 }
 
 /// Opens a context in a free way, or in that of an idle one.
-fn open<B: Bearer>(
-    set: &mut Set<B::Path>,
+fn open<B: Bearer, R: Receives>(
+    set: &mut Set<B::Path, R>,
     bearer: &B,
     request: &Request,
     from: Endpoint,
 ) -> Result<usize, Status> {
     let now_ns = now_ns();
     let context = Context::open(request, now_ns).ok_or(Status::NoContext)?;
-    let is_free =
-        |way: &Option<KBox<Slot<B::Path>>>| way.as_ref().is_none_or(|slot| is_idle(slot, now_ns));
+    let is_free = |way: &Option<KBox<Slot<B::Path, R>>>| {
+        way.as_ref().is_none_or(|slot| is_idle(slot, now_ns))
+    };
     let way = set.iter().position(is_free).ok_or(Status::Busy)?;
     let slot = Slot {
         from,
         stream: request.stream,
         token: request.token,
         context,
+        incoming: None,
         path: bearer.path(from),
         _count: Counted::one(&COUNTERS.contexts),
     };
@@ -153,18 +170,18 @@ fn open<B: Bearer>(
     Ok(way)
 }
 
-impl<P> Slot<P> {
+impl<P, R: Receives> Slot<P, R> {
     fn is_for(&self, request: &Request, from: Endpoint) -> bool {
         self.token == request.token && self.stream == request.stream && self.from == from
     }
 
     fn serve<B: Bearer<Path = P>>(
         &mut self,
-        bearer: &B,
-        mrs: &MrTable,
+        here: &Here<'_, B, R>,
         request: &Request,
         arrived: &Arrived<'_>,
     ) {
+        let (bearer, mrs) = (here.bearer, here.mrs);
         let bh = BhDisabled::new();
         let status = match self.context.admit(request, now_ns()) {
             Verdict::Drop => return COUNTERS.packets_dropped.bump(),
@@ -179,7 +196,7 @@ impl<P> Slot<P> {
                 COUNTERS.requests_repeated.bump();
                 status
             }
-            Verdict::Execute => self.execute_next(&bh, mrs, request, arrived),
+            Verdict::Execute => self.execute_next(&bh, here, request, arrived),
         };
         let response = Response::to(request, status);
         if Context::fetches(request, status) && request.len != 0 {
@@ -193,70 +210,51 @@ impl<P> Slot<P> {
 
     /// Carries a request out; a READ is only judged. Answers what the word of an
     /// atomic operation was.
-    fn execute(
-        &self,
+    fn execute<B: Bearer>(
+        &mut self,
         bh: &BhDisabled,
-        mrs: &MrTable,
+        here: &Here<'_, B, R>,
         request: &Request,
         arrived: &Arrived<'_>,
     ) -> Result<Option<u64>, Status> {
         if self.context.is_closed(request.flow) {
             return Err(Status::Flushed);
         }
-        let payload = arrived.packet.len().saturating_sub(REQUEST_BYTES as u32);
-        let operands = arrived.operands.filter(|_| request.kind.is_atomic());
-        let well_formed = match request.kind {
-            Kind::Write => payload == request.len,
-            Kind::CompareSwap | Kind::FetchAdd => {
-                operands.is_some() && request.len == ATOMIC_BYTES && request.remote_addr % 8 == 0
-            }
-            _ => true,
-        };
-        if request.len > MAX_CHUNK_BYTES || !well_formed {
+        if !is_well_formed(request, arrived) {
             return Err(Status::Invalid);
         }
         COUNTERS.requests_executed.bump();
-        if request.len == 0 {
-            return Ok(None);
+        match request.kind {
+            Kind::Send => {
+                let pending = &mut self.incoming;
+                take_chunk(pending, here.receivers, bh, here.mrs, request, arrived).map(|()| None)
+            }
+            Kind::WriteImm => take_immediate(here.receivers, request, arrived, || {
+                touch(bh, here.mrs, request, arrived).map(drop)
+            })
+            .map(|()| None),
+            _ => touch(bh, here.mrs, request, arrived),
         }
-        let access = match request.kind {
-            Kind::Write => Access::RemoteWrite,
-            Kind::CompareSwap | Kind::FetchAdd => Access::RemoteAtomic,
-            _ => Access::RemoteRead,
-        };
-        let addr = request.remote_addr;
-        let done = mrs
-            .find(bh, request.rkey, 0, addr, request.len, access)
-            .and_then(|piece| match (request.kind, operands) {
-                (Kind::Write, _) => piece
-                    .write(arrived.packet, REQUEST_BYTES as u32, request.len)
-                    .then_some(None),
-                (Kind::CompareSwap, Some(operands)) => piece
-                    .compare_swap(operands.compare_add, operands.swap)
-                    .map(Some),
-                (Kind::FetchAdd, Some(operands)) => piece.fetch_add(operands.compare_add).map(Some),
-                _ => Some(None),
-            });
-        done.ok_or_else(|| {
-            COUNTERS.access_errors.bump();
-            Status::Access
-        })
     }
 
     /// Carries the stream's next request out, and keeps what came of it.
-    fn execute_next(
+    fn execute_next<B: Bearer>(
         &mut self,
         bh: &BhDisabled,
-        mrs: &MrTable,
+        here: &Here<'_, B, R>,
         request: &Request,
         arrived: &Arrived<'_>,
     ) -> Status {
-        let outcome = self.execute(bh, mrs, request, arrived);
+        let outcome = self.execute(bh, here, request, arrived);
         if let Ok(Some(former)) = outcome {
             self.context.record_result(request.psn, former);
         }
         let status = outcome.err().unwrap_or(Status::Ok);
-        self.context.record(request, status);
+        if status == Status::NotReady {
+            COUNTERS.not_ready.bump();
+        } else {
+            self.context.record(request, status);
+        }
         status
     }
 
@@ -313,4 +311,61 @@ impl<P> Slot<P> {
             self.answer(bearer, Response::to(request, Status::Access));
         }
     }
+}
+
+/// Whether a request's packet is as long as its header says, and so on.
+fn is_well_formed(request: &Request, arrived: &Arrived<'_>) -> bool {
+    // First, so that sums with the length fit into their type.
+    if request.len > MAX_CHUNK_BYTES {
+        return false;
+    }
+    let payload = arrived.packet.len().saturating_sub(REQUEST_BYTES as u32);
+    match request.kind {
+        Kind::Write => payload == request.len,
+        Kind::Send | Kind::WriteImm => {
+            arrived.message.is_some() && payload == request.len + MESSAGE_BYTES as u32
+        }
+        Kind::CompareSwap | Kind::FetchAdd => {
+            payload == OPERAND_BYTES as u32
+                && request.len == ATOMIC_BYTES
+                && request.remote_addr % 8 == 0
+        }
+        _ => true,
+    }
+}
+
+/// Touches the memory that a one-sided request names. Answers what the word of an
+/// atomic operation was.
+fn touch(
+    bh: &BhDisabled,
+    mrs: &MrTable,
+    request: &Request,
+    arrived: &Arrived<'_>,
+) -> Result<Option<u64>, Status> {
+    if request.len == 0 {
+        return Ok(None);
+    }
+    let (access, payload) = match request.kind {
+        Kind::Write => (Access::RemoteWrite, REQUEST_BYTES),
+        Kind::WriteImm => (Access::RemoteWrite, REQUEST_BYTES + MESSAGE_BYTES),
+        Kind::CompareSwap | Kind::FetchAdd => (Access::RemoteAtomic, REQUEST_BYTES),
+        _ => (Access::RemoteRead, REQUEST_BYTES),
+    };
+    let addr = request.remote_addr;
+    let done = mrs
+        .find(bh, request.rkey, 0, addr, request.len, access)
+        .and_then(|piece| match (request.kind, arrived.operands) {
+            (Kind::Write | Kind::WriteImm, _) => piece
+                .write(arrived.packet, payload as u32, request.len)
+                .then_some(None),
+            (Kind::CompareSwap, Some(operands)) => piece
+                .compare_swap(operands.compare_add, operands.swap)
+                .map(Some),
+            (Kind::FetchAdd, Some(operands)) => piece.fetch_add(operands.compare_add).map(Some),
+            _ => Some(None),
+        });
+    done.ok_or_else(|| {
+        COUNTERS.access_errors.bump();
+        Status::Access
+    })
 }

@@ -4,16 +4,18 @@
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
+use kernel::alloc::KVBox;
 use kernel::prelude::*;
 use kernel::sync::Arc;
-use weft_core::dc::wire::{Destination, Kind, Response, OPERAND_BYTES, RESPONSE_BYTES};
+use weft_core::dc::wire::{Destination, Response, RESPONSE_BYTES};
 use weft_core::dc::{Incoming, Initiator, Op, MAX_OPS};
 use weft_core::uapi::WcStatus;
 
 use crate::clock::now_ns;
 use crate::counters::{Counted, COUNTERS};
+use crate::dc::payload::{land, send};
 use crate::dc::{Requester, SoftDc};
-use crate::mem::{Access, MrTable};
+use crate::mem::MrTable;
 use crate::net::{Bearer, Endpoint, Skb};
 use crate::random::random_u64;
 use crate::sync::{new_lock, BhDisabled, BhGuard, BhLock, EventCount};
@@ -41,15 +43,6 @@ pub(crate) struct Entry {
     pub(crate) failed: Option<WcStatus>,
 }
 
-impl Entry {
-    /// A place for a request.
-    pub(crate) const EMPTY: Self = Self {
-        op: Op::EMPTY,
-        signaled: false,
-        failed: None,
-    };
-}
-
 /// Who posted an operation.
 struct Owner<R> {
     requester: Arc<R>,
@@ -61,7 +54,7 @@ struct Owner<R> {
 /// `owners` has a value for exactly the operations that `initiator` has, in the
 /// order in which they were posted, in the slots from `first` on, in a circle.
 struct Inner<B: Bearer, R> {
-    initiator: KBox<Initiator>,
+    initiator: KVBox<Initiator>,
     path: B::Path,
     owners: KVec<Option<Owner<R>>>,
     first: usize,
@@ -107,9 +100,9 @@ pub(crate) struct Stream<B: Bearer, R: Requester> {
 /// last reference may take a whole session's objects with it.
 type Drained<R> = [Option<Arc<R>>; DRAIN_BATCH];
 
-fn new_initiator() -> Result<KBox<Initiator>> {
+fn new_initiator() -> Result<KVBox<Initiator>> {
     static EMPTY: Initiator = Initiator::EMPTY;
-    let mut place = KBox::<Initiator>::new_uninit(GFP_KERNEL)?;
+    let mut place = KVBox::<Initiator>::new_uninit(GFP_KERNEL)?;
     // Copied from memory to memory: it is too large for the stack.
     // SAFETY: both are valid for one `Initiator`, which is plain data.
     unsafe { core::ptr::copy_nonoverlapping(&raw const EMPTY, place.as_mut_ptr(), 1) };
@@ -124,6 +117,7 @@ impl<B: Bearer, R: Requester> Stream<B, R> {
         initiator.open(
             index,
             random_u64(),
+            dc.identity(),
             to.destination,
             dc.bearer().payload_max(),
         );
@@ -196,12 +190,11 @@ impl<B: Bearer, R: Requester> Stream<B, R> {
             Incoming::Handled => {}
             Incoming::Data {
                 psn,
-                lkey,
-                owner,
-                local_addr,
+                op,
+                offset,
                 len,
             } => {
-                let landed = land(self.dc.mrs(), lkey, owner, local_addr, len, packet);
+                let landed = land(self.dc.mrs(), &op, offset, len, packet);
                 inner.initiator.landed(psn, landed, now_ns);
             }
             Incoming::Stale => self.suspicion.raise(),
@@ -263,22 +256,6 @@ impl<B: Bearer, R: Requester> Stream<B, R> {
     }
 }
 
-/// Puts a READ's bytes where they belong.
-fn land(
-    mrs: &MrTable,
-    lkey: u32,
-    owner: u32,
-    addr: u64,
-    len: u32,
-    packet: &Skb,
-) -> Result<(), WcStatus> {
-    let bh = BhDisabled::new();
-    mrs.find(&bh, lkey, owner, addr, len, Access::LocalWrite)
-        .filter(|piece| piece.write(packet, RESPONSE_BYTES as u32, len))
-        .map(drop)
-        .ok_or(WcStatus::LocProtErr)
-}
-
 impl<B: Bearer, R: Requester> Inner<B, R> {
     /// Queues one entry; `false` if there is no room.
     fn push(&mut self, requester: &Arc<R>, entry: &Entry) -> bool {
@@ -309,34 +286,8 @@ impl<B: Bearer, R: Requester> Inner<B, R> {
     fn transmit(&mut self, bearer: &B, mrs: &MrTable, now_ns: u64) {
         let bh = BhDisabled::new();
         while let Some(outgoing) = self.initiator.poll_request(now_ns) {
-            let request = outgoing.request;
-            let access = match request.kind {
-                Kind::Write => Access::LocalRead,
-                _ => Access::LocalWrite,
-            };
-            let (lkey, owner) = (outgoing.lkey, outgoing.owner);
-            let piece = mrs.find(&bh, lkey, owner, outgoing.local_addr, request.len, access);
-            let header = request.encode();
-            let path = &mut self.path;
-            let sent = match piece {
-                _ if request.len == 0 => bearer.send(path, &header, 0, |_| Ok(())),
-                None => Err(()),
-                Some(piece) if request.kind == Kind::Write => {
-                    bearer.send(path, &header, request.len, |to| {
-                        piece.read(to).then_some(()).ok_or(())
-                    })
-                }
-                Some(_) if request.kind.is_atomic() => {
-                    let operands = outgoing.operands.encode();
-                    bearer.send(path, &header, OPERAND_BYTES as u32, |to| {
-                        to.copy_from_slice(&operands);
-                        Ok(())
-                    })
-                }
-                Some(_) => bearer.send(path, &header, 0, |_| Ok(())),
-            };
             COUNTERS.requests_sent.bump();
-            if sent.is_err() {
+            if send(bearer, &mut self.path, &bh, mrs, &outgoing).is_err() {
                 let header = self
                     .initiator
                     .unusable(&outgoing, WcStatus::LocProtErr)

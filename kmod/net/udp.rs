@@ -10,6 +10,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use kernel::error::to_result;
 use kernel::prelude::*;
+use weft_core::dc::wire::{MESSAGE_BYTES, REQUEST_BYTES};
 
 use crate::bindings;
 use crate::net::{Bearer, Endpoint, Skb};
@@ -87,7 +88,7 @@ impl UdpBearer {
         let sock = NonNull::new(unsafe { (*socket).sk }).ok_or(EINVAL)?;
         // SAFETY: `sock` is valid as long as the socket is.
         unsafe { bindings::weft_sock_hold(sock.as_ptr()) };
-        let room = mtu.saturating_sub(IP_UDP_BYTES + weft_core::dc::wire::REQUEST_BYTES as u32);
+        let room = mtu.saturating_sub(IP_UDP_BYTES + (REQUEST_BYTES + MESSAGE_BYTES) as u32);
         // Powers of two keep chunks within pages of the target.
         let payload_max = if room >= chunk_max {
             chunk_max
