@@ -11,6 +11,7 @@
 //! softirqs out.
 
 mod contexts;
+mod inbox;
 mod incoming;
 mod payload;
 mod receivers;
@@ -31,6 +32,7 @@ use crate::net::{Bearer, Endpoint, Handler, Skb};
 use crate::sync::{Periodic, Routine};
 
 use contexts::{Arrived, Contexts, Here};
+pub(crate) use inbox::{Inbox, Letter, Reader, LETTER_BYTES};
 pub(crate) use incoming::{Arrival, Receives};
 pub(crate) use receivers::Receivers;
 pub(crate) use stream::{Entry, Stream, Suspicion, Target};
@@ -57,6 +59,7 @@ pub(crate) struct SoftDc<B: Bearer, R: Requester> {
     streams: StreamTable<B, R>,
     contexts: Contexts<B::Path, R>,
     receivers: Receivers<R>,
+    inbox: Pin<KBox<Inbox>>,
     #[pin]
     tick: Periodic<Self>,
     /// The tick is scheduled.
@@ -72,6 +75,7 @@ impl<B: Bearer, R: Requester> SoftDc<B, R> {
         let streams = StreamTable::new()?;
         let contexts = Contexts::new()?;
         let receivers = Receivers::new()?;
+        let inbox = Inbox::new()?;
         Arc::pin_init(
             pin_init!(Self {
                 bearer,
@@ -80,6 +84,7 @@ impl<B: Bearer, R: Requester> SoftDc<B, R> {
                 streams,
                 contexts,
                 receivers,
+                inbox,
                 tick <- Periodic::new(),
                 ticking: AtomicBool::new(false),
                 stopped: AtomicBool::new(false),
@@ -101,6 +106,11 @@ impl<B: Bearer, R: Requester> SoftDc<B, R> {
     /// Who receives messages.
     pub(crate) fn receivers(&self) -> &Receivers<R> {
         &self.receivers
+    }
+
+    /// Letters to this node.
+    pub(crate) fn inbox(&self) -> &Inbox {
+        &self.inbox
     }
 
     /// The target that it is.
@@ -149,6 +159,7 @@ impl<B: Bearer, R: Requester> SoftDc<B, R> {
     pub(crate) fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
         self.tick.stop();
+        self.inbox.close();
         self.streams.drain(|stream| stream.kill());
         self.contexts.clear();
         self.receivers.drain(Receives::node_gone);
@@ -160,6 +171,7 @@ impl<B: Bearer, R: Requester> SoftDc<B, R> {
                 bearer: &self.bearer,
                 mrs: &self.mrs,
                 receivers: &self.receivers,
+                inbox: &self.inbox,
                 identity: self.identity,
             },
             request,
@@ -170,12 +182,17 @@ impl<B: Bearer, R: Requester> SoftDc<B, R> {
 
 impl<B: Bearer, R: Requester> Handler for SoftDc<B, R> {
     fn receive(&self, mut packet: Skb, from: Endpoint) {
-        const START_BYTES: usize = wire::REQUEST_BYTES + wire::MESSAGE_BYTES;
+        const START_BYTES: usize = wire::REQUEST_BYTES + wire::MESSAGE_BYTES + LETTER_BYTES;
         let Some(start) = packet.start(START_BYTES as u32) else {
             return COUNTERS.packets_dropped.bump();
         };
         let rest = start.get(wire::REQUEST_BYTES..).unwrap_or(&[]);
         let (operands, message) = (wire::Operands::decode(rest), wire::Message::decode(rest));
+        let letter = message
+            .filter(|message| message.to == wire::Receiver::Node)
+            .and_then(|message| {
+                Letter::new(from, message.sender, rest.get(wire::MESSAGE_BYTES..)?)
+            });
         match wire::decode(start) {
             Some(Packet::Request(request)) => {
                 let packet = &packet;
@@ -186,6 +203,7 @@ impl<B: Bearer, R: Requester> Handler for SoftDc<B, R> {
                         from,
                         operands,
                         message,
+                        letter,
                     },
                 );
             }

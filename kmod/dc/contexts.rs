@@ -13,6 +13,7 @@ use weft_core::vqp::ATOMIC_BYTES;
 
 use crate::clock::now_ns;
 use crate::counters::{Counted, COUNTERS};
+use crate::dc::inbox::{Inbox, Letter};
 use crate::dc::incoming::{take_chunk, take_immediate, Incoming, Receives};
 use crate::dc::receivers::Receivers;
 use crate::mem::{Access, MrTable};
@@ -33,6 +34,8 @@ pub(crate) struct Arrived<'a> {
     pub(crate) operands: Option<Operands>,
     /// What follows the header, read as a message's.
     pub(crate) message: Option<Message>,
+    /// The whole of it, if it is for the node.
+    pub(crate) letter: Option<Letter>,
 }
 
 /// What a request meets at its target.
@@ -40,6 +43,7 @@ pub(crate) struct Here<'a, B: Bearer, R: Receives> {
     pub(crate) bearer: &'a B,
     pub(crate) mrs: &'a MrTable,
     pub(crate) receivers: &'a Receivers<R>,
+    pub(crate) inbox: &'a Inbox,
     pub(crate) identity: Destination,
 }
 
@@ -57,9 +61,11 @@ struct Slot<P, R: Receives> {
 
 type Set<P, R> = [Option<KBox<Slot<P, R>>>; WAYS];
 
+type Sets<P, R> = [BhLock<Set<P, R>>; SETS];
+
 /// A node's contexts.
 pub(crate) struct Contexts<P, R: Receives> {
-    sets: Pin<KVBox<[BhLock<Set<P, R>>; SETS]>>,
+    sets: Pin<KVBox<Sets<P, R>>>,
 }
 
 impl<P, R: Receives> Contexts<P, R> {
@@ -225,10 +231,7 @@ impl<P, R: Receives> Slot<P, R> {
         }
         COUNTERS.requests_executed.bump();
         match request.kind {
-            Kind::Send => {
-                let pending = &mut self.incoming;
-                take_chunk(pending, here.receivers, bh, here.mrs, request, arrived).map(|()| None)
-            }
+            Kind::Send => take_chunk(&mut self.incoming, here, bh, request, arrived).map(|()| None),
             Kind::WriteImm => take_immediate(here.receivers, request, arrived, || {
                 touch(bh, here.mrs, request, arrived).map(drop)
             })

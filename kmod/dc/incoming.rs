@@ -8,14 +8,14 @@
 use kernel::prelude::*;
 use kernel::sync::Arc;
 use weft_core::dc::cut;
-use weft_core::dc::wire::{Kind, Message, Request, Status, MESSAGE_BYTES, REQUEST_BYTES};
+use weft_core::dc::wire::{Kind, Message, Receiver, Request, Status, MESSAGE_BYTES, REQUEST_BYTES};
 use weft_core::uapi::{RecvWr, WcStatus};
 use weft_core::vqp::check_recv;
 
-use crate::dc::contexts::Arrived;
+use crate::dc::contexts::{Arrived, Here};
 use crate::dc::receivers::Receivers;
 use crate::mem::{Access, MrTable};
-use crate::net::Endpoint;
+use crate::net::{Bearer, Endpoint};
 use crate::sync::BhDisabled;
 
 /// What a receiver learns of a message.
@@ -122,15 +122,19 @@ impl<R: Receives> Incoming<R> {
 
 /// Takes a chunk of a message; `pending` is the message of this stream that is not
 /// all there.
-pub(super) fn take_chunk<R: Receives>(
+pub(super) fn take_chunk<B: Bearer, R: Receives>(
     pending: &mut Option<Incoming<R>>,
-    receivers: &Receivers<R>,
+    here: &Here<'_, B, R>,
     bh: &BhDisabled,
-    mrs: &MrTable,
     request: &Request,
     arrived: &Arrived<'_>,
 ) -> Result<(), Status> {
     let message = arrived.message.ok_or(Status::Invalid)?;
+    if message.to == Receiver::Node {
+        let letter = arrived.letter.ok_or(Status::Invalid)?;
+        let taken = message.total == request.len && here.inbox.put(letter);
+        return taken.then_some(()).ok_or(Status::NotReady);
+    }
     let end = request.remote_addr.checked_add(u64::from(request.len));
     if end.is_none_or(|end| end > u64::from(message.total)) {
         return Err(Status::Invalid);
@@ -138,7 +142,7 @@ pub(super) fn take_chunk<R: Receives>(
     if request.remote_addr == 0 {
         // What was before it will never end.
         *pending = None;
-        let incoming = Incoming::begin(receivers, request, arrived, message)?;
+        let incoming = Incoming::begin(here.receivers, request, arrived, message)?;
         let incoming = match check_recv(&incoming.buffer) {
             Ok(room) if room >= message.total => incoming,
             Ok(_) => return Err(incoming.refuse(WcStatus::LocLenErr, Status::Invalid)),
@@ -153,7 +157,7 @@ pub(super) fn take_chunk<R: Receives>(
     if !continues {
         return Err(Status::Invalid);
     }
-    if !incoming.land(bh, mrs, arrived, request.len) {
+    if !incoming.land(bh, here.mrs, arrived, request.len) {
         return Err(Status::Operation);
     }
     if incoming.got == message.total {

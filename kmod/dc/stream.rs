@@ -7,8 +7,8 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use kernel::alloc::KVBox;
 use kernel::prelude::*;
 use kernel::sync::Arc;
-use weft_core::dc::wire::{Destination, Response, RESPONSE_BYTES};
-use weft_core::dc::{Incoming, Initiator, Op, MAX_OPS};
+use weft_core::dc::wire::{Destination, Receiver, Response, RESPONSE_BYTES};
+use weft_core::dc::{Incoming, Initiator, Local, Op, OpKind, MAX_OPS};
 use weft_core::uapi::WcStatus;
 
 use crate::clock::now_ns;
@@ -45,7 +45,8 @@ pub(crate) struct Entry {
 
 /// Who posted an operation.
 struct Owner<R> {
-    requester: Arc<R>,
+    /// Nobody, if it is a letter of the node's.
+    requester: Option<Arc<R>>,
     signaled: bool,
 }
 
@@ -175,6 +176,30 @@ impl<B: Bearer, R: Requester> Stream<B, R> {
         taken
     }
 
+    /// Sends a letter to the peer's node. Nobody hears whether it arrives. At most
+    /// [`LETTER_BYTES`].
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC`: there is no room now.
+    pub(crate) fn post_letter(&self, text: &[u8]) -> Result {
+        let mut inner = self.inner.lock();
+        let now_ns = now_ns();
+        if inner.initiator.needs_restart(now_ns) {
+            inner.initiator.restart(random_u64());
+        }
+        let taken = inner.push_letter(Op {
+            kind: OpKind::Send,
+            to: Receiver::Node,
+            len: text.len() as u32,
+            local: Local::inline_of(text).ok_or(EINVAL)?,
+            ..Op::EMPTY
+        });
+        self.run(inner, now_ns);
+        self.dc.ensure_tick();
+        taken.then_some(()).ok_or(ENOSPC)
+    }
+
     /// A response to this stream, perhaps.
     pub(crate) fn on_response(&self, response: &Response, packet: &Skb) {
         let mut inner = self.inner.lock();
@@ -276,8 +301,24 @@ impl<B: Bearer, R: Requester> Inner<B, R> {
         };
         // INVARIANT: both have one more.
         *slot = Some(Owner {
-            requester: requester.clone(),
+            requester: Some(requester.clone()),
             signaled: entry.signaled,
+        });
+        self.count += 1;
+        true
+    }
+
+    /// Queues a letter; `false` if there is no room.
+    fn push_letter(&mut self, op: Op) -> bool {
+        let last = (self.first + self.count) % MAX_OPS;
+        let pushed = !self.dead && self.initiator.push(op).is_ok();
+        let Some(slot) = self.owners.get_mut(last).filter(|_| pushed) else {
+            return false;
+        };
+        // INVARIANT: both have one more.
+        *slot = Some(Owner {
+            requester: None,
+            signaled: false,
         });
         self.count += 1;
         true
@@ -308,9 +349,11 @@ impl<B: Bearer, R: Requester> Inner<B, R> {
             // INVARIANT: both have one less.
             self.first = (self.first + 1) % MAX_OPS;
             self.count -= 1;
-            if let Some(owner) = owner {
-                owner.requester.completed(&completion, owner.signaled);
-                *place = Some(owner.requester);
+            if let Some((requester, signaled)) =
+                owner.and_then(|owner| Some((owner.requester?, owner.signaled)))
+            {
+                requester.completed(&completion, signaled);
+                *place = Some(requester);
             }
             count += 1;
         }

@@ -296,6 +296,8 @@ pub enum Receiver {
     Port(u32),
     /// A virtual queue pair, by its flow.
     Flow(u32),
+    /// The node itself.
+    Node,
 }
 
 /// What a receiver has to know of a message, and how to reach its sender: so
@@ -317,6 +319,7 @@ pub const MESSAGE_BYTES: usize = 32;
 
 const HAS_IMM: u32 = 1;
 const TO_FLOW: u32 = 2;
+const TO_NODE: u32 = 4;
 
 impl Message {
     /// The message's header as bytes.
@@ -325,6 +328,7 @@ impl Message {
         let (to, flag) = match self.to {
             Receiver::Port(port) => (port, 0),
             Receiver::Flow(flow) => (flow, TO_FLOW),
+            Receiver::Node => (0, TO_NODE),
         };
         let flags = flag | if self.imm.is_some() { HAS_IMM } else { 0 };
         let mut out = [0; MESSAGE_BYTES];
@@ -343,17 +347,16 @@ impl Message {
     pub fn decode(payload: &[u8]) -> Option<Self> {
         let bytes: &[u8; MESSAGE_BYTES] = payload.first_chunk()?;
         let (flags, to) = (be_u32(bytes, 8), be_u32(bytes, 12));
-        if flags & !(HAS_IMM | TO_FLOW) != 0 {
-            return None;
-        }
+        let to = match flags & !HAS_IMM {
+            0 => Receiver::Port(to),
+            TO_FLOW => Receiver::Flow(to),
+            TO_NODE => Receiver::Node,
+            _ => return None,
+        };
         Some(Self {
             total: be_u32(bytes, 0),
             imm: (flags & HAS_IMM != 0).then_some(be_u32(bytes, 4)),
-            to: if flags & TO_FLOW == 0 {
-                Receiver::Port(to)
-            } else {
-                Receiver::Flow(to)
-            },
+            to,
             sender: Destination {
                 dct_number: be_u32(bytes, 16),
                 dct_key: be_u64(bytes, 20),
