@@ -11,6 +11,7 @@
 //! softirqs out.
 
 mod contexts;
+mod frames;
 mod inbox;
 mod incoming;
 mod payload;
@@ -22,7 +23,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use kernel::prelude::*;
 use kernel::sync::Arc;
-use weft_core::dc::wire::{self, Destination, Packet, Request};
+use weft_core::dc::wire::{Destination, Packet, Request};
 use weft_core::dc::Completion;
 
 use crate::clock::now_ns;
@@ -31,7 +32,8 @@ use crate::mem::MrTable;
 use crate::net::{Bearer, Endpoint, Handler, Skb};
 use crate::sync::{Periodic, Routine};
 
-use contexts::{Arrived, Contexts, Here};
+use contexts::{Contexts, Here};
+use frames::Arrived;
 pub(crate) use inbox::{Inbox, Letter, Reader, LETTER_BYTES};
 pub(crate) use incoming::{Arrival, Receives};
 pub(crate) use receivers::Receivers;
@@ -182,33 +184,10 @@ impl<B: Bearer, R: Requester> SoftDc<B, R> {
 
 impl<B: Bearer, R: Requester> Handler for SoftDc<B, R> {
     fn receive(&self, mut packet: Skb, from: Endpoint) {
-        const START_BYTES: usize = wire::REQUEST_BYTES + wire::MESSAGE_BYTES + LETTER_BYTES;
-        let Some(start) = packet.start(START_BYTES as u32) else {
-            return COUNTERS.packets_dropped.bump();
-        };
-        let rest = start.get(wire::REQUEST_BYTES..).unwrap_or(&[]);
-        let (operands, message) = (wire::Operands::decode(rest), wire::Message::decode(rest));
-        let letter = message
-            .filter(|message| message.to == wire::Receiver::Node)
-            .and_then(|message| {
-                Letter::new(from, message.sender, rest.get(wire::MESSAGE_BYTES..)?)
-            });
-        match wire::decode(start) {
-            Some(Packet::Request(request)) => {
-                let packet = &packet;
-                self.serve(
-                    &request,
-                    &Arrived {
-                        packet,
-                        from,
-                        operands,
-                        message,
-                        letter,
-                    },
-                );
-            }
-            Some(Packet::Response(response)) => match self.streams.find(response.stream) {
-                Some(stream) => stream.on_response(&response, &packet),
+        match Arrived::open(&mut packet, from) {
+            Some((arrived, Packet::Request(first))) => self.serve(&first, &arrived),
+            Some((arrived, Packet::Response(first))) => match self.streams.find(first.stream) {
+                Some(stream) => stream.on_responses(first, &arrived),
                 None => COUNTERS.packets_dropped.bump(),
             },
             None => COUNTERS.packets_dropped.bump(),

@@ -7,16 +7,17 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use kernel::alloc::KVBox;
 use kernel::prelude::*;
 use kernel::sync::Arc;
-use weft_core::dc::wire::{Destination, Receiver, Response, RESPONSE_BYTES};
+use weft_core::dc::wire::{Destination, Receiver, Response};
 use weft_core::dc::{Incoming, Initiator, Local, Op, OpKind, MAX_OPS};
 use weft_core::uapi::WcStatus;
 
 use crate::clock::now_ns;
 use crate::counters::{Counted, COUNTERS};
-use crate::dc::payload::{land, send};
+use crate::dc::frames::Arrived;
+use crate::dc::payload::{append, land};
 use crate::dc::{Requester, SoftDc};
 use crate::mem::MrTable;
-use crate::net::{Bearer, Endpoint, Skb};
+use crate::net::{Bearer, Endpoint, Train};
 use crate::random::random_u64;
 use crate::sync::{new_lock, BhDisabled, BhGuard, BhLock, EventCount};
 
@@ -200,29 +201,29 @@ impl<B: Bearer, R: Requester> Stream<B, R> {
         taken.then_some(()).ok_or(ENOSPC)
     }
 
-    /// A response to this stream, perhaps.
-    pub(crate) fn on_response(&self, response: &Response, packet: &Skb) {
+    /// Responses to this stream, perhaps; `first` is the first of them.
+    pub(crate) fn on_responses(&self, first: Response, arrived: &Arrived<'_>) {
         let mut inner = self.inner.lock();
-        let payload = packet.len().saturating_sub(RESPONSE_BYTES as u32);
-        if response.token != inner.initiator.token() {
+        if first.token != inner.initiator.token() {
             return COUNTERS.packets_dropped.bump();
         }
         let now_ns = now_ns();
-        match inner
-            .initiator
-            .on_response(response, payload as usize, now_ns)
-        {
-            Incoming::Handled => {}
-            Incoming::Data {
-                psn,
-                op,
-                offset,
-                len,
-            } => {
-                let landed = land(self.dc.mrs(), &op, offset, len, packet);
-                inner.initiator.landed(psn, landed, now_ns);
+        for (response, bytes_at) in arrived.responses(first) {
+            let len = response.len as usize;
+            match inner.initiator.on_response(&response, len, now_ns) {
+                Incoming::Handled => {}
+                Incoming::Data {
+                    psn,
+                    op,
+                    offset,
+                    len,
+                } => {
+                    let (mrs, packet) = (self.dc.mrs(), arrived.packet());
+                    let landed = land(mrs, &op, offset, len, packet, bytes_at);
+                    inner.initiator.landed(psn, landed, now_ns);
+                }
+                Incoming::Stale => self.suspicion.raise(),
             }
-            Incoming::Stale => self.suspicion.raise(),
         }
         self.run(inner, now_ns);
     }
@@ -255,10 +256,9 @@ impl<B: Bearer, R: Requester> Stream<B, R> {
         if inner.initiator.was_used() && !inner.dead {
             let inner = &mut *inner;
             let header = inner.initiator.close_request().encode();
-            let _: Result<(), ()> = self
-                .dc
-                .bearer()
-                .send(&mut inner.path, &header, 0, |_| Ok(()));
+            let mut train = Train::new(self.dc.bearer());
+            let _: Result<(), ()> = train.append(&mut inner.path, &header, 0, false, |_| Ok(()));
+            train.flush(&mut inner.path);
         }
     }
 
@@ -326,16 +326,19 @@ impl<B: Bearer, R: Requester> Inner<B, R> {
 
     fn transmit(&mut self, bearer: &B, mrs: &MrTable, now_ns: u64) {
         let bh = BhDisabled::new();
+        let mut train = Train::new(bearer);
         while let Some(outgoing) = self.initiator.poll_request(now_ns) {
             COUNTERS.requests_sent.bump();
-            if send(bearer, &mut self.path, &bh, mrs, &outgoing).is_err() {
+            let more = self.initiator.has_more();
+            if append(&mut train, &mut self.path, &bh, mrs, &outgoing, more).is_err() {
                 let header = self
                     .initiator
                     .unusable(&outgoing, WcStatus::LocProtErr)
                     .encode();
-                let _: Result<(), ()> = bearer.send(&mut self.path, &header, 0, |_| Ok(()));
+                let _: Result<(), ()> = train.append(&mut self.path, &header, 0, more, |_| Ok(()));
             }
         }
+        train.flush(&mut self.path);
     }
 
     /// Hands out completions, as many as fit into `drained`.

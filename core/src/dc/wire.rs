@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! The packets of SoftDc: a fixed header in network byte order, then payload.
+//! The frames of SoftDc: a fixed header in network byte order, then payload. A packet
+//! has one or several of them, all of one stream.
 //!
 //! | bytes | request | bytes | response |
 //! |---|---|---|---|
@@ -198,6 +199,18 @@ impl Request {
             rkey: 0,
             remote_addr: 0,
             ..self
+        }
+    }
+
+    /// Bytes that follow the header.
+    #[must_use]
+    pub const fn payload_bytes(&self) -> usize {
+        let bytes = self.len as usize;
+        match self.kind {
+            Kind::Write => bytes,
+            Kind::Send | Kind::WriteImm => bytes.saturating_add(MESSAGE_BYTES),
+            Kind::CompareSwap | Kind::FetchAdd => OPERAND_BYTES,
+            Kind::Read | Kind::Close | Kind::Response => 0,
         }
     }
 
