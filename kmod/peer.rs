@@ -15,6 +15,7 @@ use crate::counters::{Counted, COUNTERS};
 use crate::dc::{Stream, Suspicion, Target};
 use crate::net::{Endpoint, UdpBearer};
 use crate::node::Dc;
+use crate::rc::{Rc, RcQueue};
 use crate::sync::{new_lock, BhLock, FastLock};
 use crate::vqp::Vqp;
 
@@ -31,6 +32,7 @@ pub(crate) type VqpStream = Stream<UdpBearer, Vqp>;
 pub(crate) struct Peer {
     gid: Gid,
     dc: Arc<Dc>,
+    rc: Arc<Rc<Vqp>>,
     target: Target,
     #[pin]
     streams: BhLock<[Option<Arc<VqpStream>>; INITIATORS]>,
@@ -44,7 +46,12 @@ impl Peer {
     ///
     /// `EHOSTUNREACH`: its GID maps no IPv4 address, so that the bearer cannot
     /// reach it. `ENOMEM`.
-    pub(crate) fn new(gid: Gid, record: &Record, dc: Arc<Dc>) -> Result<Arc<Self>> {
+    pub(crate) fn new(
+        gid: Gid,
+        record: &Record,
+        dc: Arc<Dc>,
+        rc: Arc<Rc<Vqp>>,
+    ) -> Result<Arc<Self>> {
         let addr = gid.to_ipv4().ok_or_else(crate::errno::host_unreach)?;
         let target = Target {
             endpoint: Endpoint {
@@ -62,6 +69,7 @@ impl Peer {
             pin_init!(Self {
                 gid,
                 dc,
+                rc,
                 target,
                 streams <- new_lock!([const { None }; INITIATORS], "weft_peer"),
                 _count: Counted::one(&COUNTERS.peers),
@@ -73,6 +81,11 @@ impl Peer {
     /// Whether the record is doubtful and should be looked up again.
     pub(crate) fn is_suspect(&self) -> bool {
         self.target.suspicion.is_raised()
+    }
+
+    /// The RC queue pair that a VQP is to use; `None`: DC.
+    pub(crate) fn rc_queue(&self) -> Option<Arc<RcQueue<Vqp>>> {
+        self.rc.choose(&self.gid)
     }
 
     /// The stream of a DC initiator to this peer, made if need be.

@@ -20,6 +20,7 @@ use crate::counters::{Counted, COUNTERS};
 use crate::dc::{Entry, Requester};
 use crate::errno;
 use crate::peer::{Peer, VqpStream};
+use crate::rc::{Attending, RcQueue};
 use crate::sync::{cpu, new_lock, BhLock, EventCount, Once, Woken};
 use crate::user;
 
@@ -36,8 +37,32 @@ const SPIN_NS: u64 = 20_000;
 /// What a VQP is connected to.
 struct Connection {
     peer: Arc<Peer>,
-    /// That of the CPU on which it is first used.
-    stream: Once<Arc<VqpStream>>,
+    /// Chosen when it is first used.
+    path: Once<Path>,
+}
+
+/// What requests run on.
+enum Path {
+    /// The stream of the CPU on which the VQP was first used.
+    Dc(Arc<VqpStream>),
+    /// The RC queue pair to the peer.
+    Rc(Arc<RcQueue<Vqp>>),
+}
+
+impl Path {
+    fn post(&self, vqp: &Arc<Vqp>, entries: &[Entry]) -> usize {
+        match self {
+            Self::Dc(stream) => stream.post(vqp, entries),
+            Self::Rc(queue) => queue.post(vqp, entries),
+        }
+    }
+
+    fn room(&self) -> &EventCount {
+        match self {
+            Self::Dc(stream) => stream.room(),
+            Self::Rc(queue) => queue.room(),
+        }
+    }
 }
 
 /// # Invariants
@@ -124,7 +149,7 @@ impl Vqp {
     pub(crate) fn connect(&self, peer: Arc<Peer>) -> Result {
         let connection = Connection {
             peer,
-            stream: Once::new(),
+            path: Once::new(),
         };
         if self.connection.set(connection) {
             Ok(())
@@ -133,19 +158,27 @@ impl Vqp {
         }
     }
 
-    /// The stream that requests go to.
-    fn stream(&self) -> Result<&VqpStream> {
+    /// What requests run on.
+    fn path(&self) -> Result<&Path> {
         let connection = self.connection.get().ok_or_else(errno::not_conn)?;
-        if let Some(stream) = connection.stream.get() {
-            return Ok(stream);
+        if let Some(path) = connection.path.get() {
+            return Ok(path);
         }
-        // Whoever comes second gets the same stream from the peer.
-        connection.stream.set(connection.peer.stream(cpu())?);
-        connection
-            .stream
-            .get()
-            .map(|stream| &**stream)
-            .ok_or(EAGAIN)
+        let path = match connection.peer.rc_queue() {
+            Some(queue) => Path::Rc(queue),
+            None => Path::Dc(connection.peer.stream(cpu())?),
+        };
+        // Whoever comes second takes what the first has chosen.
+        connection.path.set(path);
+        connection.path.get().ok_or(EAGAIN)
+    }
+
+    /// The RC queue pair that requests run on, if it is one.
+    fn rc(&self) -> Option<&RcQueue<Self>> {
+        match self.connection.get()?.path.get()? {
+            Path::Rc(queue) => Some(queue),
+            Path::Dc(_) => None,
+        }
     }
 
     /// Submits, waits and reaps: [`uapi::IOC_ENTER`].
@@ -156,12 +189,17 @@ impl Vqp {
         let mut entered = Entered::default();
         let mut outcome = Ok(());
         if request.wr_count != 0 {
+            self.path()?;
+        }
+        // Before posting: then completions need no event.
+        let attending = self.rc().map(RcQueue::attend);
+        if request.wr_count != 0 {
             outcome = self.submit(request, &mut entered.submitted);
         }
         // A full queue is a reason to reap, not to give up.
         if request.wc_max != 0 && outcome.map_or_else(|error| error == ENOSPC, |()| true) {
             outcome = self
-                .reap_or_wait(request, &mut entered.completed)
+                .reap_or_wait(request, &mut entered.completed, attending)
                 .and(outcome);
         }
         // What was done is reported; the reason why no more was done comes back
@@ -173,17 +211,17 @@ impl Vqp {
     }
 
     fn submit(self: &Arc<Self>, request: &uapi::Enter, submitted: &mut u32) -> Result {
-        let stream = self.stream()?;
+        let path = self.path()?;
         while *submitted < request.wr_count {
             let wanted = (request.wr_count - *submitted).min(POST_BATCH as u32);
             let places = self.inner.lock().queue.admit(wanted);
             if places == 0 {
                 return Err(ENOSPC);
             }
-            let seen = stream.room().seen();
+            let seen = path.room().seen();
             let taken = match self.read_entries(request.wrs, *submitted, places) {
                 Ok(entries) => {
-                    stream.post(self, entries.get(..places as usize).unwrap_or(&[])) as u32
+                    path.post(self, entries.get(..places as usize).unwrap_or(&[])) as u32
                 }
                 Err(error) => {
                     self.inner.lock().queue.withdraw(places);
@@ -193,7 +231,7 @@ impl Vqp {
             *submitted += taken;
             if taken < places {
                 self.inner.lock().queue.withdraw(places - taken);
-                if stream.room().wait(seen, ROOM_WAIT_NS, true) != Woken::Event {
+                if path.room().wait(seen, ROOM_WAIT_NS, true) != Woken::Event {
                     return Err(EINTR);
                 }
             }
@@ -241,11 +279,19 @@ impl Vqp {
         }
     }
 
-    fn reap_or_wait(&self, request: &uapi::Enter, completed: &mut u32) -> Result {
+    fn reap_or_wait(
+        &self,
+        request: &uapi::Enter,
+        completed: &mut u32,
+        mut attending: Option<Attending<'_, Self>>,
+    ) -> Result {
         let start_ns = now_ns();
         let timeout_ns = request.timeout_ns.min(uapi::MAX_WAIT_NS);
         loop {
             let seen = self.done.seen();
+            if let Some(queue) = self.rc() {
+                queue.poll();
+            }
             self.reap(request, completed)?;
             let waited_ns = now_ns().saturating_sub(start_ns);
             if *completed >= request.wc_min || waited_ns >= timeout_ns {
@@ -254,7 +300,10 @@ impl Vqp {
             let left_ns = timeout_ns - waited_ns;
             if waited_ns < SPIN_NS {
                 self.spin(seen, left_ns.min(SPIN_NS));
-            } else if self.done.wait(seen, left_ns, true) == Woken::Signal {
+                continue;
+            }
+            drop(attending.take());
+            if self.done.wait(seen, left_ns, true) == Woken::Signal {
                 return Err(EINTR);
             }
         }
@@ -264,6 +313,9 @@ impl Vqp {
     fn spin(&self, seen: u32, time_ns: u64) {
         let start_ns = now_ns();
         while self.done.seen() == seen && now_ns().saturating_sub(start_ns) < time_ns {
+            if let Some(queue) = self.rc() {
+                queue.poll();
+            }
             // SAFETY: no requirement.
             unsafe { crate::bindings::weft_cpu_relax() };
         }
@@ -327,6 +379,10 @@ impl Inner {
 impl Requester for Vqp {
     fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Relaxed)
+    }
+
+    fn fail(&self) {
+        self.failed.store(true, Ordering::Relaxed);
     }
 
     fn completed(&self, completion: &Completion, signaled: bool) {

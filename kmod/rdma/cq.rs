@@ -78,14 +78,29 @@ impl Cq {
     }
 
     /// Takes completions out, as many as there is room for; answers how many.
-    pub(crate) fn poll(&self, wcs: &mut [bindings::ib_wc]) -> usize {
+    pub(crate) fn poll<const N: usize>(&self, out: &mut [WorkCompletion; N]) -> usize {
+        let mut wcs = [bindings::ib_wc::default(); N];
         // SAFETY: the queue is valid, and `wcs` has so many places.
-        let count = unsafe {
-            bindings::weft_ib_poll_cq(self.as_ptr(), wcs.len() as i32, wcs.as_mut_ptr())
-        };
+        let count = unsafe { bindings::weft_ib_poll_cq(self.as_ptr(), N as i32, wcs.as_mut_ptr()) };
         // An error is no completion.
-        usize::try_from(count).unwrap_or(0)
+        let count = usize::try_from(count).unwrap_or(0);
+        for (to, wc) in out.iter_mut().zip(wcs.iter().take(count)) {
+            *to = WorkCompletion {
+                // SAFETY: requests are posted with a number, never with a pointer.
+                wr_id: unsafe { wc.__bindgen_anon_1.wr_id },
+                status: wc.status,
+            };
+        }
+        count
     }
+}
+
+/// What is of interest in a completion.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct WorkCompletion {
+    /// The number that the request was posted with.
+    pub(crate) wr_id: u64,
+    pub(crate) status: bindings::ib_wc_status,
 }
 
 impl Drop for Cq {
@@ -93,12 +108,6 @@ impl Drop for Cq {
         // SAFETY: ours, and the queue pairs on it are gone: they own it.
         unsafe { bindings::ib_destroy_cq_user(self.as_ptr(), core::ptr::null_mut()) };
     }
-}
-
-/// The number that the request of a completion was posted with.
-pub(crate) fn wr_id(wc: &bindings::ib_wc) -> u64 {
-    // SAFETY: requests are posted with a number, never with a pointer.
-    unsafe { wc.__bindgen_anon_1.wr_id }
 }
 
 /// A completion queue with a counter of its calls, to sleep on.
@@ -133,8 +142,10 @@ impl EventCq {
 
     /// The next completion: the request's number, and its status.
     pub(crate) fn poll(&self) -> Option<(u64, bindings::ib_wc_status)> {
-        let mut wc = [bindings::ib_wc::default()];
-        (self.cq.poll(&mut wc) == 1).then(|| (wr_id(&wc[0]), wc[0].status))
+        let mut wcs = [WorkCompletion::default()];
+        let count = self.cq.poll(&mut wcs);
+        let [wc] = wcs;
+        (count == 1).then_some((wc.wr_id, wc.status))
     }
 }
 

@@ -90,9 +90,8 @@ impl DmaWords {
         let bytes = count * size_of::<AtomicU64>();
         // SAFETY: the device is valid and the words are ours until `drop`; the
         // allocation is physically contiguous and does not move.
-        let dma = unsafe {
-            bindings::weft_ib_dma_map(device.as_ptr(), words.as_mut_ptr().cast(), bytes)
-        };
+        let dma =
+            unsafe { bindings::weft_ib_dma_map(device.as_ptr(), words.as_mut_ptr().cast(), bytes) };
         // SAFETY: the device is valid.
         if unsafe { bindings::weft_ib_dma_failed(device.as_ptr(), dma) } {
             return Err(ENOMEM);
@@ -119,9 +118,7 @@ impl DmaWords {
     /// Shows the device what was stored, where that needs doing.
     pub(crate) fn flush(&self) {
         // SAFETY: device and mapping are valid by the invariant.
-        unsafe {
-            bindings::weft_ib_dma_sync(self.device.as_ptr(), self.dma, self.bytes(), false)
-        };
+        unsafe { bindings::weft_ib_dma_sync(self.device.as_ptr(), self.dma, self.bytes(), false) };
     }
 }
 

@@ -219,6 +219,11 @@ impl Qp<Init> {
 }
 
 impl Qp<Ready> {
+    /// The key for DMA buffers of the kernel.
+    pub(crate) fn lkey(&self) -> u32 {
+        self.pd.lkey()
+    }
+
     /// Posts a chain of requests.
     ///
     /// # Errors

@@ -123,6 +123,12 @@ impl Window {
         (seq & (self.depth - 1)) as usize
     }
 
+    /// How many requests were published, over the wrap of numbers.
+    #[must_use]
+    pub fn published(&self) -> u32 {
+        self.tail.load(Ordering::Relaxed)
+    }
+
     /// Requests that have not ended. A hint, unless the caller is the reaper or
     /// the poster.
     #[must_use]
