@@ -14,15 +14,17 @@ use weft_core::dc::wire::Destination;
 use weft_core::dc::MAX_CHUNK_BYTES;
 use weft_core::gid::Gid;
 use weft_core::meta::Record;
-use weft_core::uapi::{Lookup, NodeInfo, Pod, MAX_NODES};
+use weft_core::uapi::{Lookup, MrReg, NodeInfo, Pod, MAX_NODES};
 
 use crate::bindings;
 use crate::counters::{Counted, COUNTERS};
 use crate::dc::SoftDc;
+use crate::mem::MrTable;
 use crate::meta::{Directory, Uplink};
 use crate::net::{Endpoint, UdpBearer};
 use crate::peer::{DcCache, Peer};
 use crate::random::{random_u32, random_u64};
+use crate::rc::{HelloBytes, Rc};
 use crate::rdma::{Client, Connector, Device, Pd, Port};
 use crate::sync::{Periodic, Routine};
 use crate::text::Shown;
@@ -47,6 +49,7 @@ pub(crate) struct Node {
     netns: u64,
     record: Record,
     dc: Arc<Dc>,
+    rc: Arc<Rc<Vqp>>,
     dccache: DcCache,
     #[pin]
     directory: Directory,
@@ -115,10 +118,17 @@ impl Node {
         // SAFETY: the namespace outlives the network devices in it, and `stop`
         // closes the bearer before ours is let go.
         let bearer = unsafe { UdpBearer::open(net, local, netdev.mtu(), MAX_CHUNK_BYTES) }?;
-        let dc = SoftDc::new(bearer, identity)?;
+        let pd = Arc::new(Pd::new(port.device)?, GFP_KERNEL)?;
+        let mrs = MrTable::new()?;
+        if port.device.has_user_mrs() {
+            mrs.enable_rc(port.device, pd.clone())
+                .unwrap_or_else(|error| pr_warn!("{}: no RC: {error:?}\n", Shown(gid)));
+        }
+        let rc = Rc::new(gid, port, pd.clone(), mrs.clone(), exchange)?;
+        let dc = SoftDc::new(bearer, identity, mrs)?;
         let connector = Connector {
             device: port.device,
-            pd: Arc::new(Pd::new(port.device)?, GFP_KERNEL)?,
+            pd,
             source: addr,
         };
         // SAFETY: `net` is valid as above.
@@ -133,6 +143,7 @@ impl Node {
                 netns,
                 record,
                 dc,
+                rc,
                 dccache,
                 directory <- directory,
                 flights <- pin_init::pin_init_array_from_fn(|_| kernel::new_mutex!((), "weft_flight")),
@@ -157,9 +168,11 @@ impl Node {
         while self.users.load(Ordering::SeqCst) != 0 {
             kernel::time::delay::fsleep(kernel::time::Delta::from_millis(1));
         }
+        self.rc.stop();
         self.directory.shutdown();
         self.dc.bearer().stop();
         self.dc.stop();
+        self.dc.mrs().stop();
         self.dccache.flush();
     }
 
@@ -177,6 +190,44 @@ impl Node {
     /// The DC provider.
     pub(crate) fn dc(&self) -> &Arc<Dc> {
         &self.dc
+    }
+
+    /// Keeps an RC queue pair to a peer.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Rc::pin`].
+    pub(crate) fn pin(&self, gid: &Gid) -> Result {
+        self.rc.pin(gid)
+    }
+
+    /// No longer keeps one.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Rc::unpin`].
+    pub(crate) fn unpin(&self, gid: &Gid) -> Result {
+        self.rc.unpin(gid)
+    }
+
+    /// Answers a peer's offer of an RC queue pair. May sleep.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV`, and those of [`Rc::accept`].
+    pub(crate) fn accept_rc(&self, offer: &[u8]) -> Result<HelloBytes> {
+        let _using = DeviceUse::new(self)?;
+        self.rc.accept(offer)
+    }
+
+    /// Registers memory of the caller and answers its key.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV`, and those of [`MrTable::register`].
+    pub(crate) fn register(&self, owner: u32, request: &MrReg) -> Result<u32> {
+        let _using = DeviceUse::new(self)?;
+        self.dc.mrs().register(owner, request)
     }
 
     /// How many VQPs its sessions have, for them to keep.
@@ -219,7 +270,7 @@ impl Node {
             return Ok(peer);
         }
         let (record, _) = self.directory.look_up(gid).map_err(as_connect_error)?;
-        let peer = Peer::new(*gid, &record, self.dc.clone())?;
+        let peer = Peer::new(*gid, &record, self.dc.clone(), self.rc.clone())?;
         self.dccache.insert(peer.clone());
         COUNTERS.connects_uncached.bump();
         Ok(peer)
@@ -240,7 +291,8 @@ impl Node {
             udp_port: sender.from.port,
         };
         let gid = Gid::from_ipv4(sender.from.addr);
-        self.dccache.find_or_insert(gid, &record, &self.dc)
+        self.dccache
+            .find_or_insert(gid, &record, &self.dc, &self.rc)
     }
 
     /// A look-up past the cache.
@@ -349,6 +401,17 @@ pub(crate) fn of_caller() -> Result<(u32, Arc<Node>)> {
             .map(|node| (index as u32, node.clone()))
     });
     found.ok_or(ENODEV)
+}
+
+/// Carries an offer of an RC queue pair to a node of this host.
+fn exchange(to: &Gid, offer: &HelloBytes) -> Result<HelloBytes> {
+    let node = {
+        let nodes = NODES.lock();
+        let mut nodes = nodes.iter().flatten();
+        nodes.find(|node| node.gid == *to).cloned()
+    };
+    node.ok_or_else(crate::errno::host_unreach)?
+        .accept_rc(offer)
 }
 
 /// Takes a node in, under the first free index.
