@@ -34,7 +34,7 @@ use crate::sync::{Periodic, Routine};
 
 use contexts::{Contexts, Here};
 use frames::Arrived;
-pub(crate) use inbox::{Inbox, Letter, Reader, LETTER_BYTES};
+pub(crate) use inbox::{Inbox, Letter, Reader};
 pub(crate) use incoming::{Arrival, Receives};
 pub(crate) use receivers::Receivers;
 pub(crate) use stream::{Entry, Stream, Suspicion, Target};

@@ -6,6 +6,8 @@
 //! it in the background, and stops it when the device goes. Sessions may hold a
 //! stopped node; everything on it then ends with errors.
 
+mod letters;
+
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
 use kernel::prelude::*;
@@ -29,6 +31,8 @@ use crate::rdma::{Client, Connector, Device, Pd, Port};
 use crate::sync::{Periodic, Routine};
 use crate::text::Shown;
 use crate::vqp::{Sender, Vqp};
+
+use letters::Answers;
 
 /// A node's DC provider.
 pub(crate) type Dc = SoftDc<UdpBearer, Vqp>;
@@ -57,6 +61,8 @@ pub(crate) struct Node {
     /// first instead of asking too. A load spike asks once.
     #[pin]
     flights: [Mutex<()>; FLIGHTS],
+    #[pin]
+    answers: Answers,
     alive: AtomicBool,
     /// Calls that use the RDMA device; `stop` waits for them.
     users: AtomicI32,
@@ -124,7 +130,7 @@ impl Node {
             mrs.enable_rc(port.device, pd.clone())
                 .unwrap_or_else(|error| pr_warn!("{}: no RC: {error:?}\n", Shown(gid)));
         }
-        let rc = Rc::new(gid, port, pd.clone(), mrs.clone(), exchange)?;
+        let rc = Rc::new(gid, port, pd.clone(), mrs.clone())?;
         let dc = SoftDc::new(bearer, identity, mrs)?;
         let connector = Connector {
             device: port.device,
@@ -147,6 +153,7 @@ impl Node {
                 dccache,
                 directory <- directory,
                 flights <- pin_init::pin_init_array_from_fn(|_| kernel::new_mutex!((), "weft_flight")),
+                answers <- Answers::new(),
                 alive: AtomicBool::new(true),
                 users: AtomicI32::new(0),
                 vqps: AtomicU32::new(0),
@@ -158,6 +165,10 @@ impl Node {
         // SAFETY: the provider lives as long as the node, which closes the bearer
         // before it goes.
         unsafe { node.dc.bearer().start(&raw const *node.dc) };
+        // SAFETY: the node closes the inbox before it goes.
+        unsafe { node.dc.inbox().open(&raw const *node) };
+        // SAFETY: the node stops that before it goes.
+        unsafe { node.rc.start(&raw const *node) };
         Ok(node)
     }
 
@@ -401,17 +412,6 @@ pub(crate) fn of_caller() -> Result<(u32, Arc<Node>)> {
             .map(|node| (index as u32, node.clone()))
     });
     found.ok_or(ENODEV)
-}
-
-/// Carries an offer of an RC queue pair to a node of this host.
-fn exchange(to: &Gid, offer: &HelloBytes) -> Result<HelloBytes> {
-    let node = {
-        let nodes = NODES.lock();
-        let mut nodes = nodes.iter().flatten();
-        nodes.find(|node| node.gid == *to).cloned()
-    };
-    node.ok_or_else(crate::errno::host_unreach)?
-        .accept_rc(offer)
 }
 
 /// Takes a node in, under the first free index.

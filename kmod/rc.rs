@@ -7,7 +7,7 @@
 //! begin() ── offer ──> peer's accept() ── answer ──> finish() ── first message ──> peer is up
 //! ```
 //!
-//! What carries offer and answer is the caller's affair.
+//! Offer and answer travel as letters of the nodes (`dc::Inbox`).
 //!
 //! Lock order: `wants`, `links`; `hardware` is held alone. None of them is held
 //! while a queue is ended.
@@ -32,7 +32,7 @@ use crate::clock::now_ns;
 use crate::dc::Requester;
 use crate::mem::MrTable;
 use crate::rdma::{Pd, Port};
-use crate::sync::{new_lock, FastLock, Periodic, Routine};
+use crate::sync::{new_lock, FastLock, Once, Periodic, Routine};
 use crate::text::Shown;
 
 use link::{Hardware, Opening};
@@ -48,8 +48,26 @@ const MAX_LOOKS: u32 = 5;
 /// An offer or an answer.
 pub(crate) type HelloBytes = [u8; HELLO_BYTES];
 
-/// Carries an offer to a peer and brings the answer. May sleep for seconds.
-pub(crate) type Exchange = fn(&Gid, &HelloBytes) -> Result<HelloBytes>;
+/// Carries offers.
+pub(crate) trait Exchange: Sync {
+    /// Carries an offer to a peer and brings the answer. May sleep for seconds.
+    fn exchange(&self, to: &Gid, offer: &HelloBytes) -> Result<HelloBytes>;
+}
+
+/// Who carries offers, without its type.
+///
+/// # Invariants
+///
+/// `call` takes `carrier`, which is valid until [`Rc::stop`] has returned.
+struct Carrier {
+    carrier: *const (),
+    call: unsafe fn(*const (), &Gid, &HelloBytes) -> Result<HelloBytes>,
+}
+
+// SAFETY: a carrier is `Sync`.
+unsafe impl Send for Carrier {}
+// SAFETY: as above.
+unsafe impl Sync for Carrier {}
 
 struct Link<R: Requester> {
     queue: Arc<RcQueue<R>>,
@@ -69,7 +87,7 @@ struct Want {
 pub(crate) struct Rc<R: Requester> {
     gid: Gid,
     mrs: Arc<MrTable>,
-    exchange: Exchange,
+    carrier: Once<Carrier>,
     /// `None` where the device cannot do it, and once it goes.
     #[pin]
     hardware: Mutex<Option<Hardware>>,
@@ -106,13 +124,7 @@ pub(crate) fn check_parameter() -> Result {
 
 impl<R: Requester> Rc<R> {
     /// The RC side of a node whose regions are in `mrs`.
-    pub(crate) fn new(
-        gid: Gid,
-        port: Port,
-        pd: Arc<Pd>,
-        mrs: Arc<MrTable>,
-        exchange: Exchange,
-    ) -> Result<Arc<Self>> {
+    pub(crate) fn new(gid: Gid, port: Port, pd: Arc<Pd>, mrs: Arc<MrTable>) -> Result<Arc<Self>> {
         let hardware = mrs.table_info().map(|_| Hardware { port, pd });
         let links = KVec::with_capacity(MAX_LINKS, GFP_KERNEL)?;
         let wants = KVec::with_capacity(MAX_LINKS, GFP_KERNEL)?;
@@ -120,7 +132,7 @@ impl<R: Requester> Rc<R> {
             pin_init!(Self {
                 gid,
                 mrs,
-                exchange,
+                carrier: Once::new(),
                 hardware <- kernel::new_mutex!(hardware, "weft_rc"),
                 links <- new_lock!(links, "weft_rc_links"),
                 wants <- new_lock!(wants, "weft_rc_wants"),
@@ -128,6 +140,30 @@ impl<R: Requester> Rc<R> {
             }),
             GFP_KERNEL,
         )
+    }
+
+    /// Lets queue pairs be made, with `carrier` to carry the offers.
+    ///
+    /// # Safety
+    ///
+    /// `carrier` is valid until [`Rc::stop`] has returned.
+    pub(crate) unsafe fn start<T: Exchange>(&self, carrier: *const T) {
+        /// # Safety
+        ///
+        /// `carrier` is a valid `T`.
+        unsafe fn call<T: Exchange>(
+            carrier: *const (),
+            to: &Gid,
+            offer: &HelloBytes,
+        ) -> Result<HelloBytes> {
+            // SAFETY: the caller's promise.
+            unsafe { &*carrier.cast::<T>() }.exchange(to, offer)
+        }
+        // INVARIANT: the caller's promise, and the types agree.
+        self.carrier.set(Carrier {
+            carrier: carrier.cast(),
+            call: call::<T>,
+        });
     }
 
     /// The queue to a peer, if there is one that can be used.
@@ -331,7 +367,9 @@ impl<R: Requester> Rc<R> {
 
     fn connect(&self, gid: &Gid) -> Result {
         let (opening, offer) = self.begin(gid)?;
-        let answer = (self.exchange)(gid, &offer)?;
+        let carrier = self.carrier.get().ok_or(EAGAIN)?;
+        // SAFETY: by the invariant: `stop` waits for this work.
+        let answer = unsafe { (carrier.call)(carrier.carrier, gid, &offer) }?;
         self.finish(opening, &answer)
     }
 
