@@ -11,6 +11,8 @@
 //! softirqs out.
 
 mod contexts;
+mod frames;
+mod inbox;
 mod incoming;
 mod payload;
 mod receivers;
@@ -21,7 +23,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use kernel::prelude::*;
 use kernel::sync::Arc;
-use weft_core::dc::wire::{self, Destination, Packet, Request};
+use weft_core::dc::wire::{Destination, Packet, Request};
 use weft_core::dc::Completion;
 
 use crate::clock::now_ns;
@@ -30,7 +32,9 @@ use crate::mem::MrTable;
 use crate::net::{Bearer, Endpoint, Handler, Skb};
 use crate::sync::{Periodic, Routine};
 
-use contexts::{Arrived, Contexts, Here};
+use contexts::{Contexts, Here};
+use frames::Arrived;
+pub(crate) use inbox::{Inbox, Letter, Reader, LETTER_BYTES};
 pub(crate) use incoming::{Arrival, Receives};
 pub(crate) use receivers::Receivers;
 pub(crate) use stream::{Entry, Stream, Suspicion, Target};
@@ -57,6 +61,7 @@ pub(crate) struct SoftDc<B: Bearer, R: Requester> {
     streams: StreamTable<B, R>,
     contexts: Contexts<B::Path, R>,
     receivers: Receivers<R>,
+    inbox: Pin<KBox<Inbox>>,
     #[pin]
     tick: Periodic<Self>,
     /// The tick is scheduled.
@@ -72,6 +77,7 @@ impl<B: Bearer, R: Requester> SoftDc<B, R> {
         let streams = StreamTable::new()?;
         let contexts = Contexts::new()?;
         let receivers = Receivers::new()?;
+        let inbox = Inbox::new()?;
         Arc::pin_init(
             pin_init!(Self {
                 bearer,
@@ -80,6 +86,7 @@ impl<B: Bearer, R: Requester> SoftDc<B, R> {
                 streams,
                 contexts,
                 receivers,
+                inbox,
                 tick <- Periodic::new(),
                 ticking: AtomicBool::new(false),
                 stopped: AtomicBool::new(false),
@@ -101,6 +108,11 @@ impl<B: Bearer, R: Requester> SoftDc<B, R> {
     /// Who receives messages.
     pub(crate) fn receivers(&self) -> &Receivers<R> {
         &self.receivers
+    }
+
+    /// Letters to this node.
+    pub(crate) fn inbox(&self) -> &Inbox {
+        &self.inbox
     }
 
     /// The target that it is.
@@ -149,6 +161,7 @@ impl<B: Bearer, R: Requester> SoftDc<B, R> {
     pub(crate) fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
         self.tick.stop();
+        self.inbox.close();
         self.streams.drain(|stream| stream.kill());
         self.contexts.clear();
         self.receivers.drain(Receives::node_gone);
@@ -160,6 +173,7 @@ impl<B: Bearer, R: Requester> SoftDc<B, R> {
                 bearer: &self.bearer,
                 mrs: &self.mrs,
                 receivers: &self.receivers,
+                inbox: &self.inbox,
                 identity: self.identity,
             },
             request,
@@ -170,27 +184,10 @@ impl<B: Bearer, R: Requester> SoftDc<B, R> {
 
 impl<B: Bearer, R: Requester> Handler for SoftDc<B, R> {
     fn receive(&self, mut packet: Skb, from: Endpoint) {
-        const START_BYTES: usize = wire::REQUEST_BYTES + wire::MESSAGE_BYTES;
-        let Some(start) = packet.start(START_BYTES as u32) else {
-            return COUNTERS.packets_dropped.bump();
-        };
-        let rest = start.get(wire::REQUEST_BYTES..).unwrap_or(&[]);
-        let (operands, message) = (wire::Operands::decode(rest), wire::Message::decode(rest));
-        match wire::decode(start) {
-            Some(Packet::Request(request)) => {
-                let packet = &packet;
-                self.serve(
-                    &request,
-                    &Arrived {
-                        packet,
-                        from,
-                        operands,
-                        message,
-                    },
-                );
-            }
-            Some(Packet::Response(response)) => match self.streams.find(response.stream) {
-                Some(stream) => stream.on_response(&response, &packet),
+        match Arrived::open(&mut packet, from) {
+            Some((arrived, Packet::Request(first))) => self.serve(&first, &arrived),
+            Some((arrived, Packet::Response(first))) => match self.streams.find(first.stream) {
+                Some(stream) => stream.on_responses(first, &arrived),
                 None => COUNTERS.packets_dropped.bump(),
             },
             None => COUNTERS.packets_dropped.bump(),

@@ -302,6 +302,16 @@ const u8 *weft_skb_data(const struct sk_buff *skb)
 	return skb->data;
 }
 
+u32 weft_skb_contiguous(const struct sk_buff *skb)
+{
+	return skb_headlen(skb);
+}
+
+void weft_skb_trim(struct sk_buff *skb, u32 len)
+{
+	skb_trim(skb, len);
+}
+
 u32 weft_skb_len(const struct sk_buff *skb)
 {
 	return skb->len;

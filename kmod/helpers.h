@@ -58,6 +58,8 @@ void *weft_skb_put(struct sk_buff *skb, u32 len);
 bool weft_skb_pull_header(struct sk_buff *skb, u32 len);
 bool weft_skb_has(struct sk_buff *skb, u32 len);
 const u8 *weft_skb_data(const struct sk_buff *skb);
+u32 weft_skb_contiguous(const struct sk_buff *skb);
+void weft_skb_trim(struct sk_buff *skb, u32 len);
 u32 weft_skb_len(const struct sk_buff *skb);
 __be32 weft_skb_source_addr(const struct sk_buff *skb);
 __be16 weft_skb_source_port(const struct sk_buff *skb);

@@ -4,42 +4,30 @@
 
 use kernel::alloc::KVBox;
 use kernel::prelude::*;
-use weft_core::dc::wire::{
-    Destination, Kind, Message, Operands, Request, Response, Status, MESSAGE_BYTES, OPERAND_BYTES,
-    REQUEST_BYTES,
-};
+use weft_core::dc::wire::{Destination, Kind, Request, Response, Status};
 use weft_core::dc::{Context, Verdict, CONTEXT_IDLE_NS, MAX_CHUNK_BYTES};
 use weft_core::vqp::ATOMIC_BYTES;
 
 use crate::clock::now_ns;
 use crate::counters::{Counted, COUNTERS};
+use crate::dc::frames::{Arrived, Frame};
+use crate::dc::inbox::Inbox;
 use crate::dc::incoming::{take_chunk, take_immediate, Incoming, Receives};
 use crate::dc::receivers::Receivers;
 use crate::mem::{Access, MrTable};
-use crate::net::{Bearer, Endpoint, Skb};
+use crate::net::{Bearer, Endpoint, Train};
 use crate::sync::{new_lock, BhDisabled, BhLock};
 
 const SETS: usize = 512;
 /// Streams whose numbers fall into one set.
 const WAYS: usize = 16;
 
-/// A request's packet.
-pub(crate) struct Arrived<'a> {
-    /// The packet, header included.
-    pub(crate) packet: &'a Skb,
-    /// Who sent it.
-    pub(crate) from: Endpoint,
-    /// What follows the header, read as operands.
-    pub(crate) operands: Option<Operands>,
-    /// What follows the header, read as a message's.
-    pub(crate) message: Option<Message>,
-}
-
 /// What a request meets at its target.
 pub(crate) struct Here<'a, B: Bearer, R: Receives> {
     pub(crate) bearer: &'a B,
     pub(crate) mrs: &'a MrTable,
     pub(crate) receivers: &'a Receivers<R>,
+    pub(crate) inbox: &'a Inbox,
     pub(crate) identity: Destination,
 }
 
@@ -57,9 +45,11 @@ struct Slot<P, R: Receives> {
 
 type Set<P, R> = [Option<KBox<Slot<P, R>>>; WAYS];
 
+type Sets<P, R> = [BhLock<Set<P, R>>; SETS];
+
 /// A node's contexts.
 pub(crate) struct Contexts<P, R: Receives> {
-    sets: Pin<KVBox<[BhLock<Set<P, R>>; SETS]>>,
+    sets: Pin<KVBox<Sets<P, R>>>,
 }
 
 impl<P, R: Receives> Contexts<P, R> {
@@ -99,36 +89,47 @@ impl<P, R: Receives> Contexts<P, R> {
         }
     }
 
-    /// Carries a request out, or not, and answers it. Softirq context.
+    /// Carries the requests of a packet out, or not, and answers them. `first` is
+    /// the first of them. Softirq context.
     pub(crate) fn serve<B: Bearer<Path = P>>(
         &self,
         here: &Here<'_, B, R>,
-        request: &Request,
+        first: &Request,
         arrived: &Arrived<'_>,
     ) {
         let (from, bearer) = (arrived.from, here.bearer);
-        if request.destination != here.identity {
-            return refuse(bearer, request, from, Status::Stale);
+        if first.destination != here.identity {
+            return refuse(bearer, first, from, Status::Stale);
         }
-        let mut set = self.set(from, request.stream).lock();
+        let mut set = self.set(from, first.stream).lock();
         let way = match set
             .iter()
-            .position(|way| way.as_ref().is_some_and(|slot| slot.is_for(request, from)))
+            .position(|way| way.as_ref().is_some_and(|slot| slot.is_for(first, from)))
         {
             Some(way) => way,
-            None if request.kind == Kind::Close => return,
-            None => match open(&mut set, bearer, request, from) {
+            None if first.kind == Kind::Close => return,
+            None => match open(&mut set, bearer, first, from) {
                 Ok(way) => way,
                 Err(status) => {
                     drop(set);
-                    return refuse(bearer, request, from, status);
+                    return refuse(bearer, first, from, status);
                 }
             },
         };
-        if request.kind == Kind::Close {
-            set[way] = None;
-        } else if let Some(slot) = &mut set[way] {
-            slot.serve(here, request, arrived);
+        let Some(way) = set.get_mut(way) else {
+            return;
+        };
+        if let Some(slot) = way {
+            let bh = BhDisabled::new();
+            let mut train = Train::new(bearer);
+            let requests = arrived.requests(*first);
+            for frame in requests.take_while(|frame| frame.request.kind != Kind::Close) {
+                slot.serve(&bh, here, &frame, &mut train);
+            }
+            train.flush(&mut slot.path);
+        }
+        if first.kind == Kind::Close {
+            *way = None;
         }
     }
 }
@@ -141,7 +142,9 @@ fn is_idle<P, R: Receives>(slot: &Slot<P, R>, now_ns: u64) -> bool {
 fn refuse<B: Bearer>(bearer: &B, request: &Request, from: Endpoint, status: Status) {
     let _bh = BhDisabled::new();
     let response = Response::to(request, status).encode();
-    let _: Result<(), ()> = bearer.send(&mut bearer.path(from), &response, 0, |_| Ok(()));
+    let (mut train, mut path) = (Train::new(bearer), bearer.path(from));
+    let _: Result<(), ()> = train.append(&mut path, &response, 0, false, |_| Ok(()));
+    train.flush(&mut path);
 }
 
 /// Opens a context in a free way, or in that of an idle one.
@@ -177,12 +180,12 @@ impl<P, R: Receives> Slot<P, R> {
 
     fn serve<B: Bearer<Path = P>>(
         &mut self,
+        bh: &BhDisabled,
         here: &Here<'_, B, R>,
-        request: &Request,
-        arrived: &Arrived<'_>,
+        frame: &Frame<'_>,
+        train: &mut Train<'_, B>,
     ) {
-        let (bearer, mrs) = (here.bearer, here.mrs);
-        let bh = BhDisabled::new();
+        let request = &frame.request;
         let status = match self.context.admit(request, now_ns()) {
             Verdict::Drop => return COUNTERS.packets_dropped.bump(),
             Verdict::Premature(psn) => {
@@ -190,21 +193,21 @@ impl<P, R: Receives> Slot<P, R> {
                     psn,
                     ..Response::to(request, Status::Sequence)
                 };
-                return self.answer(bearer, response);
+                return self.answer(train, response, frame.more);
             }
             Verdict::Repeat(status) => {
                 COUNTERS.requests_repeated.bump();
                 status
             }
-            Verdict::Execute => self.execute_next(&bh, here, request, arrived),
+            Verdict::Execute => self.execute_next(bh, here, frame),
         };
         let response = Response::to(request, status);
         if Context::fetches(request, status) && request.len != 0 {
-            self.answer_read(&bh, bearer, mrs, request, response);
+            self.answer_read(bh, here.mrs, frame, train, response);
         } else if request.kind.is_atomic() && status == Status::Ok {
-            self.answer_atomic(bearer, response);
+            self.answer_atomic(train, response, frame.more);
         } else {
-            self.answer(bearer, response);
+            self.answer(train, response, frame.more);
         }
     }
 
@@ -214,26 +217,23 @@ impl<P, R: Receives> Slot<P, R> {
         &mut self,
         bh: &BhDisabled,
         here: &Here<'_, B, R>,
-        request: &Request,
-        arrived: &Arrived<'_>,
+        frame: &Frame<'_>,
     ) -> Result<Option<u64>, Status> {
+        let request = &frame.request;
         if self.context.is_closed(request.flow) {
             return Err(Status::Flushed);
         }
-        if !is_well_formed(request, arrived) {
+        if !is_well_formed(frame) {
             return Err(Status::Invalid);
         }
         COUNTERS.requests_executed.bump();
         match request.kind {
-            Kind::Send => {
-                let pending = &mut self.incoming;
-                take_chunk(pending, here.receivers, bh, here.mrs, request, arrived).map(|()| None)
-            }
-            Kind::WriteImm => take_immediate(here.receivers, request, arrived, || {
-                touch(bh, here.mrs, request, arrived).map(drop)
+            Kind::Send => take_chunk(&mut self.incoming, here, bh, frame).map(|()| None),
+            Kind::WriteImm => take_immediate(here.receivers, frame, || {
+                touch(bh, here.mrs, frame).map(drop)
             })
             .map(|()| None),
-            _ => touch(bh, here.mrs, request, arrived),
+            _ => touch(bh, here.mrs, frame),
         }
     }
 
@@ -242,10 +242,10 @@ impl<P, R: Receives> Slot<P, R> {
         &mut self,
         bh: &BhDisabled,
         here: &Here<'_, B, R>,
-        request: &Request,
-        arrived: &Arrived<'_>,
+        frame: &Frame<'_>,
     ) -> Status {
-        let outcome = self.execute(bh, here, request, arrived);
+        let request = &frame.request;
+        let outcome = self.execute(bh, here, frame);
         if let Ok(Some(former)) = outcome {
             self.context.record_result(request.psn, former);
         }
@@ -258,13 +258,24 @@ impl<P, R: Receives> Slot<P, R> {
         status
     }
 
-    fn answer<B: Bearer<Path = P>>(&mut self, bearer: &B, response: Response) {
-        let _: Result<(), ()> = bearer.send(&mut self.path, &response.encode(), 0, |_| Ok(()));
+    fn answer<B: Bearer<Path = P>>(
+        &mut self,
+        train: &mut Train<'_, B>,
+        response: Response,
+        more: bool,
+    ) {
+        let _: Result<(), ()> =
+            train.append(&mut self.path, &response.encode(), 0, more, |_| Ok(()));
     }
 
     /// Answers an atomic operation with what the word was. The context has it: an
     /// initiator repeats no older one.
-    fn answer_atomic<B: Bearer<Path = P>>(&mut self, bearer: &B, response: Response) {
+    fn answer_atomic<B: Bearer<Path = P>>(
+        &mut self,
+        train: &mut Train<'_, B>,
+        response: Response,
+        more: bool,
+    ) {
         let Some(former) = self.context.result(response.psn) else {
             return COUNTERS.packets_dropped.bump();
         };
@@ -272,10 +283,11 @@ impl<P, R: Receives> Slot<P, R> {
             len: ATOMIC_BYTES,
             ..response
         };
-        let _: Result<(), ()> = bearer.send(&mut self.path, &header.encode(), ATOMIC_BYTES, |to| {
-            to.copy_from_slice(&former.to_ne_bytes());
-            Ok(())
-        });
+        let _: Result<(), ()> =
+            train.append(&mut self.path, &header.encode(), ATOMIC_BYTES, more, |to| {
+                to.copy_from_slice(&former.to_ne_bytes());
+                Ok(())
+            });
     }
 
     /// Answers a READ with its bytes. The region may have gone since the READ was
@@ -283,11 +295,12 @@ impl<P, R: Receives> Slot<P, R> {
     fn answer_read<B: Bearer<Path = P>>(
         &mut self,
         bh: &BhDisabled,
-        bearer: &B,
         mrs: &MrTable,
-        request: &Request,
+        frame: &Frame<'_>,
+        train: &mut Train<'_, B>,
         response: Response,
     ) {
+        let request = &frame.request;
         let piece = mrs.find(
             bh,
             request.rkey,
@@ -301,62 +314,50 @@ impl<P, R: Receives> Slot<P, R> {
             ..response
         }
         .encode();
+        let more = frame.more;
         let sent = match piece {
-            Some(piece) => bearer.send(&mut self.path, &header, request.len, |to| {
+            Some(piece) => train.append(&mut self.path, &header, request.len, more, |to| {
                 piece.read(to).then_some(()).ok_or(())
             }),
             None => Err(()),
         };
         if sent.is_err() {
-            self.answer(bearer, Response::to(request, Status::Access));
+            self.answer(train, Response::to(request, Status::Access), more);
         }
     }
 }
 
-/// Whether a request's packet is as long as its header says, and so on.
-fn is_well_formed(request: &Request, arrived: &Arrived<'_>) -> bool {
-    // First, so that sums with the length fit into their type.
-    if request.len > MAX_CHUNK_BYTES {
-        return false;
-    }
-    let payload = arrived.packet.len().saturating_sub(REQUEST_BYTES as u32);
-    match request.kind {
-        Kind::Write => payload == request.len,
-        Kind::Send | Kind::WriteImm => {
-            arrived.message.is_some() && payload == request.len + MESSAGE_BYTES as u32
-        }
+/// Whether a request has what it needs.
+fn is_well_formed(frame: &Frame<'_>) -> bool {
+    let request = &frame.request;
+    let fits = match request.kind {
+        Kind::Send | Kind::WriteImm => frame.message.is_some(),
         Kind::CompareSwap | Kind::FetchAdd => {
-            payload == OPERAND_BYTES as u32
-                && request.len == ATOMIC_BYTES
-                && request.remote_addr % 8 == 0
+            request.len == ATOMIC_BYTES && request.remote_addr % 8 == 0
         }
         _ => true,
-    }
+    };
+    request.len <= MAX_CHUNK_BYTES && fits
 }
 
 /// Touches the memory that a one-sided request names. Answers what the word of an
 /// atomic operation was.
-fn touch(
-    bh: &BhDisabled,
-    mrs: &MrTable,
-    request: &Request,
-    arrived: &Arrived<'_>,
-) -> Result<Option<u64>, Status> {
+fn touch(bh: &BhDisabled, mrs: &MrTable, frame: &Frame<'_>) -> Result<Option<u64>, Status> {
+    let request = &frame.request;
     if request.len == 0 {
         return Ok(None);
     }
-    let (access, payload) = match request.kind {
-        Kind::Write => (Access::RemoteWrite, REQUEST_BYTES),
-        Kind::WriteImm => (Access::RemoteWrite, REQUEST_BYTES + MESSAGE_BYTES),
-        Kind::CompareSwap | Kind::FetchAdd => (Access::RemoteAtomic, REQUEST_BYTES),
-        _ => (Access::RemoteRead, REQUEST_BYTES),
+    let access = match request.kind {
+        Kind::Write | Kind::WriteImm => Access::RemoteWrite,
+        Kind::CompareSwap | Kind::FetchAdd => Access::RemoteAtomic,
+        _ => Access::RemoteRead,
     };
     let addr = request.remote_addr;
     let done = mrs
         .find(bh, request.rkey, 0, addr, request.len, access)
-        .and_then(|piece| match (request.kind, arrived.operands) {
+        .and_then(|piece| match (request.kind, frame.operands) {
             (Kind::Write | Kind::WriteImm, _) => piece
-                .write(arrived.packet, payload as u32, request.len)
+                .write(frame.packet, frame.bytes_at, request.len)
                 .then_some(None),
             (Kind::CompareSwap, Some(operands)) => piece
                 .compare_swap(operands.compare_add, operands.swap)

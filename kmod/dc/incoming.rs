@@ -8,14 +8,15 @@
 use kernel::prelude::*;
 use kernel::sync::Arc;
 use weft_core::dc::cut;
-use weft_core::dc::wire::{Kind, Message, Request, Status, MESSAGE_BYTES, REQUEST_BYTES};
+use weft_core::dc::wire::{Kind, Message, Receiver, Status};
 use weft_core::uapi::{RecvWr, WcStatus};
 use weft_core::vqp::check_recv;
 
-use crate::dc::contexts::Arrived;
+use crate::dc::contexts::Here;
+use crate::dc::frames::Frame;
 use crate::dc::receivers::Receivers;
 use crate::mem::{Access, MrTable};
-use crate::net::Endpoint;
+use crate::net::{Bearer, Endpoint};
 use crate::sync::BhDisabled;
 
 /// What a receiver learns of a message.
@@ -71,15 +72,14 @@ impl<R: Receives> Incoming<R> {
     /// A buffer for the message that `request` begins, or is the immediate of.
     fn begin(
         receivers: &Receivers<R>,
-        request: &Request,
-        arrived: &Arrived<'_>,
+        frame: &Frame<'_>,
         message: Message,
     ) -> Result<Self, Status> {
         let arrival = Arrival {
             message,
-            from: arrived.from,
-            flow: request.flow,
-            is_write: request.kind == Kind::WriteImm,
+            from: frame.from,
+            flow: frame.request.flow,
+            is_write: frame.request.kind == Kind::WriteImm,
         };
         let receiver = receivers.find(message.to).ok_or(Status::NoReceiver)?;
         if !receiver.admits(&arrival) {
@@ -103,13 +103,13 @@ impl<R: Receives> Incoming<R> {
     }
 
     /// Puts a chunk where it belongs; answers whether it was the last.
-    fn land(&mut self, bh: &BhDisabled, mrs: &MrTable, arrived: &Arrived<'_>, len: u32) -> bool {
-        let mut from = (REQUEST_BYTES + MESSAGE_BYTES) as u32;
+    fn land(&mut self, bh: &BhDisabled, mrs: &MrTable, frame: &Frame<'_>) -> bool {
+        let (mut from, len) = (frame.bytes_at, frame.request.len);
         let sges = self.buffer.sges.get(..self.buffer.num_sge as usize);
         for sge in cut(sges.unwrap_or(&[]), self.got, len) {
             let owner = self.receiver.owner();
             let piece = mrs.find(bh, sge.lkey, owner, sge.addr, sge.len, Access::LocalWrite);
-            if !piece.is_some_and(|piece| piece.write(arrived.packet, from, sge.len)) {
+            if !piece.is_some_and(|piece| piece.write(frame.packet, from, sge.len)) {
                 self.status = WcStatus::LocProtErr;
                 return false;
             }
@@ -122,15 +122,19 @@ impl<R: Receives> Incoming<R> {
 
 /// Takes a chunk of a message; `pending` is the message of this stream that is not
 /// all there.
-pub(super) fn take_chunk<R: Receives>(
+pub(super) fn take_chunk<B: Bearer, R: Receives>(
     pending: &mut Option<Incoming<R>>,
-    receivers: &Receivers<R>,
+    here: &Here<'_, B, R>,
     bh: &BhDisabled,
-    mrs: &MrTable,
-    request: &Request,
-    arrived: &Arrived<'_>,
+    frame: &Frame<'_>,
 ) -> Result<(), Status> {
-    let message = arrived.message.ok_or(Status::Invalid)?;
+    let request = &frame.request;
+    let message = frame.message.ok_or(Status::Invalid)?;
+    if message.to == Receiver::Node {
+        let letter = frame.letter.ok_or(Status::Invalid)?;
+        let taken = message.total == request.len && here.inbox.put(letter);
+        return taken.then_some(()).ok_or(Status::NotReady);
+    }
     let end = request.remote_addr.checked_add(u64::from(request.len));
     if end.is_none_or(|end| end > u64::from(message.total)) {
         return Err(Status::Invalid);
@@ -138,7 +142,7 @@ pub(super) fn take_chunk<R: Receives>(
     if request.remote_addr == 0 {
         // What was before it will never end.
         *pending = None;
-        let incoming = Incoming::begin(receivers, request, arrived, message)?;
+        let incoming = Incoming::begin(here.receivers, frame, message)?;
         let incoming = match check_recv(&incoming.buffer) {
             Ok(room) if room >= message.total => incoming,
             Ok(_) => return Err(incoming.refuse(WcStatus::LocLenErr, Status::Invalid)),
@@ -153,7 +157,7 @@ pub(super) fn take_chunk<R: Receives>(
     if !continues {
         return Err(Status::Invalid);
     }
-    if !incoming.land(bh, mrs, arrived, request.len) {
+    if !incoming.land(bh, here.mrs, frame) {
         return Err(Status::Operation);
     }
     if incoming.got == message.total {
@@ -168,12 +172,11 @@ pub(super) fn take_chunk<R: Receives>(
 /// place once a buffer for the immediate is there.
 pub(super) fn take_immediate<R: Receives>(
     receivers: &Receivers<R>,
-    request: &Request,
-    arrived: &Arrived<'_>,
+    frame: &Frame<'_>,
     write: impl FnOnce() -> Result<(), Status>,
 ) -> Result<(), Status> {
-    let message = arrived.message.ok_or(Status::Invalid)?;
-    let mut incoming = Incoming::begin(receivers, request, arrived, message)?;
+    let message = frame.message.ok_or(Status::Invalid)?;
+    let mut incoming = Incoming::begin(receivers, frame, message)?;
     match write() {
         Ok(()) => incoming.status = WcStatus::Success,
         Err(status) => return Err(incoming.refuse(WcStatus::RemOpErr, status)),

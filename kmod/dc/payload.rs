@@ -2,22 +2,23 @@
 
 //! The bytes of an initiator's requests and responses, from and to local memory.
 
-use weft_core::dc::wire::{Kind, MESSAGE_BYTES, OPERAND_BYTES, RESPONSE_BYTES};
+use weft_core::dc::wire::{Kind, MESSAGE_BYTES};
 use weft_core::dc::{Op, Outgoing};
 use weft_core::uapi::WcStatus;
 
 use crate::mem::{Access, MrTable};
-use crate::net::{Bearer, Skb};
+use crate::net::{Bearer, Skb, Train};
 use crate::sync::BhDisabled;
 
-/// Sends a request. `Err`: local memory that it names may not be used so, and
-/// nothing was sent.
-pub(super) fn send<B: Bearer>(
-    bearer: &B,
+/// Adds a request to those that are sent. `Err`: local memory that it names may not
+/// be used so.
+pub(super) fn append<B: Bearer>(
+    train: &mut Train<'_, B>,
     path: &mut B::Path,
     bh: &BhDisabled,
     mrs: &MrTable,
     outgoing: &Outgoing,
+    more: bool,
 ) -> Result<(), ()> {
     let request = &outgoing.request;
     let (kind, op) = (request.kind, &outgoing.op);
@@ -34,19 +35,15 @@ pub(super) fn send<B: Bearer>(
             return Err(());
         }
     }
-    let before = if kind.is_atomic() {
-        OPERAND_BYTES
-    } else if outgoing.message.is_some() {
-        MESSAGE_BYTES
-    } else {
-        0
-    };
-    let bytes = if carries { request.len } else { 0 };
-    bearer.send(path, &request.encode(), before as u32 + bytes, |to| {
-        let (head, body) = to.split_at_mut_checked(before).ok_or(())?;
+    let bytes = request.payload_bytes() as u32;
+    train.append(path, &request.encode(), bytes, more, |to| {
         if kind.is_atomic() {
-            head.copy_from_slice(&op.operands.encode());
-        } else if let Some(message) = &outgoing.message {
+            to.copy_from_slice(&op.operands.encode());
+            return Ok(());
+        }
+        let before = outgoing.message.map_or(0, |_| MESSAGE_BYTES);
+        let (head, body) = to.split_at_mut_checked(before).ok_or(())?;
+        if let Some(message) = &outgoing.message {
             head.copy_from_slice(&message.encode());
         }
         gather(bh, mrs, op, outgoing.offset, body)
@@ -79,16 +76,17 @@ fn gather(
     to.is_empty().then_some(()).ok_or(())
 }
 
-/// Puts the bytes of a response where the operation wants them.
+/// Puts the bytes of a response, `from` there in its packet, where the operation
+/// wants them.
 pub(super) fn land(
     mrs: &MrTable,
     op: &Op,
     offset: u32,
     len: u32,
     packet: &Skb,
+    mut from: u32,
 ) -> Result<(), WcStatus> {
     let bh = BhDisabled::new();
-    let mut from = RESPONSE_BYTES as u32;
     for sge in op.local.pieces(offset, len) {
         mrs.find(
             &bh,

@@ -37,7 +37,10 @@ impl<R: Send + Sync> Receivers<R> {
 
     fn set(&self, name: Receiver) -> &BhLock<Set<R>> {
         // Both kinds are numbered from the bottom: low bits spread them.
-        let (Receiver::Port(number) | Receiver::Flow(number)) = name;
+        let number = match name {
+            Receiver::Port(number) | Receiver::Flow(number) => number,
+            Receiver::Node => 0,
+        };
         &self.sets[number as usize % SETS]
     }
 

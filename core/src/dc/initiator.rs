@@ -319,6 +319,12 @@ impl Initiator {
         })
     }
 
+    /// Whether [`Self::poll_request`] probably has another one.
+    #[must_use]
+    pub const fn has_more(&self) -> bool {
+        self.resend != self.next || self.cut_op != self.next_op
+    }
+
     /// The local memory of a chunk that [`Self::poll_request`] gave may not be
     /// used: its operation fails. Answers what has to be sent in its place.
     pub fn unusable(&mut self, outgoing: &Outgoing, status: WcStatus) -> Request {

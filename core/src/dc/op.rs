@@ -53,6 +53,21 @@ impl Local {
         }; MAX_SGE],
     );
 
+    /// These bytes; `None`: they are more than fit.
+    #[must_use]
+    pub fn inline_of(bytes: &[u8]) -> Option<Self> {
+        let mut words = [0; MAX_INLINE as usize / 8];
+        if bytes.len() > MAX_INLINE as usize {
+            return None;
+        }
+        for (word, bytes) in words.iter_mut().zip(bytes.chunks(8)) {
+            let mut whole = [0; 8];
+            whole[..bytes.len()].copy_from_slice(bytes);
+            *word = u64::from_ne_bytes(whole);
+        }
+        Some(Self::Inline(words))
+    }
+
     /// The pieces of memory that hold `len` bytes from `offset` on, in order.
     /// None if the bytes are inline.
     pub fn pieces(&self, offset: u32, len: u32) -> impl Iterator<Item = Sge> + '_ {
@@ -200,9 +215,9 @@ mod tests {
 
     #[test]
     fn inline_bytes_are_found_by_their_place() {
-        let local = Local::Inline(core::array::from_fn(|i| {
-            u64::from_ne_bytes(core::array::from_fn(|j| (8 * i + j) as u8))
-        }));
+        let all: Vec<u8> = (0..80).collect();
+        let local = Local::inline_of(&all).unwrap();
+        assert_eq!(Local::inline_of(&[0; 81]), None);
         assert_eq!(local.inline(3, 4), Some(&[3, 4, 5, 6][..]));
         assert_eq!(local.inline(78, 2), Some(&[78, 79][..]));
         assert_eq!(local.inline(78, 3), None);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! The packets of SoftDc: a fixed header in network byte order, then payload.
+//! The frames of SoftDc: a fixed header in network byte order, then payload. A packet
+//! has one or several of them, all of one stream.
 //!
 //! | bytes | request | bytes | response |
 //! |---|---|---|---|
@@ -201,6 +202,18 @@ impl Request {
         }
     }
 
+    /// Bytes that follow the header.
+    #[must_use]
+    pub const fn payload_bytes(&self) -> usize {
+        let bytes = self.len as usize;
+        match self.kind {
+            Kind::Write => bytes,
+            Kind::Send | Kind::WriteImm => bytes.saturating_add(MESSAGE_BYTES),
+            Kind::CompareSwap | Kind::FetchAdd => OPERAND_BYTES,
+            Kind::Read | Kind::Close | Kind::Response => 0,
+        }
+    }
+
     /// The header as bytes.
     #[must_use]
     pub fn encode(&self) -> [u8; REQUEST_BYTES] {
@@ -296,6 +309,8 @@ pub enum Receiver {
     Port(u32),
     /// A virtual queue pair, by its flow.
     Flow(u32),
+    /// The node itself.
+    Node,
 }
 
 /// What a receiver has to know of a message, and how to reach its sender: so
@@ -317,6 +332,7 @@ pub const MESSAGE_BYTES: usize = 32;
 
 const HAS_IMM: u32 = 1;
 const TO_FLOW: u32 = 2;
+const TO_NODE: u32 = 4;
 
 impl Message {
     /// The message's header as bytes.
@@ -325,6 +341,7 @@ impl Message {
         let (to, flag) = match self.to {
             Receiver::Port(port) => (port, 0),
             Receiver::Flow(flow) => (flow, TO_FLOW),
+            Receiver::Node => (0, TO_NODE),
         };
         let flags = flag | if self.imm.is_some() { HAS_IMM } else { 0 };
         let mut out = [0; MESSAGE_BYTES];
@@ -343,17 +360,16 @@ impl Message {
     pub fn decode(payload: &[u8]) -> Option<Self> {
         let bytes: &[u8; MESSAGE_BYTES] = payload.first_chunk()?;
         let (flags, to) = (be_u32(bytes, 8), be_u32(bytes, 12));
-        if flags & !(HAS_IMM | TO_FLOW) != 0 {
-            return None;
-        }
+        let to = match flags & !HAS_IMM {
+            0 => Receiver::Port(to),
+            TO_FLOW => Receiver::Flow(to),
+            TO_NODE => Receiver::Node,
+            _ => return None,
+        };
         Some(Self {
             total: be_u32(bytes, 0),
             imm: (flags & HAS_IMM != 0).then_some(be_u32(bytes, 4)),
-            to: if flags & TO_FLOW == 0 {
-                Receiver::Port(to)
-            } else {
-                Receiver::Flow(to)
-            },
+            to,
             sender: Destination {
                 dct_number: be_u32(bytes, 16),
                 dct_key: be_u64(bytes, 20),

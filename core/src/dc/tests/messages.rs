@@ -175,10 +175,14 @@ proptest! {
 
     #[test]
     fn a_messages_header_survives_its_bytes(
-        total in any::<u32>(), imm in any::<Option<u32>>(), number in any::<u32>(),
+        total in any::<u32>(), imm in any::<Option<u32>>(), number in prop_oneof![Just(0), any::<u32>()],
         port in any::<bool>(), key in any::<u64>(), rest in any::<[u8; 40]>(),
     ) {
-        let to = if port { Receiver::Port(number) } else { Receiver::Flow(number) };
+        let to = match (number, port) {
+            (0, _) => Receiver::Node,
+            (_, true) => Receiver::Port(number),
+            (_, false) => Receiver::Flow(number),
+        };
         let sender = Destination { dct_number: total, dct_key: key, incarnation: number };
         let message = Message { total, imm, to, sender };
         prop_assert_eq!(Message::decode(&message.encode()), Some(message));
