@@ -307,6 +307,7 @@ impl<R: Requester> RcQueue<R> {
                 signaled,
             } => {
                 let completion = Completion {
+                    slot: 0,
                     cookie,
                     status,
                     kind,
