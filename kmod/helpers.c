@@ -53,9 +53,23 @@ bool weft_fatal_signal_pending(void)
 	return fatal_signal_pending(current);
 }
 
-void weft_cond_resched(void)
+/*
+ * One turn of a loop that looks for something: lets those run who want this CPU,
+ * also if they would only get it lazily, at the next tick. The driver's threads
+ * may be among them.
+ */
+void weft_spin_once(void)
 {
-	cond_resched();
+#ifdef CONFIG_PREEMPT_LAZY
+	if (test_thread_flag(TIF_NEED_RESCHED_LAZY)) {
+		schedule();
+		return;
+	}
+#endif
+	if (need_resched())
+		schedule();
+	else
+		cpu_relax();
 }
 
 bool weft_net_admin(void)

@@ -23,7 +23,7 @@ void weft_cpu_relax(void);
 void weft_yield(void);
 bool weft_signal_pending(void);
 bool weft_fatal_signal_pending(void);
-void weft_cond_resched(void);
+void weft_spin_once(void);
 bool weft_net_admin(void);
 
 /* waiting */

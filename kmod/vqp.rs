@@ -20,7 +20,7 @@ use crate::counters::{Counted, COUNTERS};
 use crate::dc::{Entry, Requester};
 use crate::errno;
 use crate::peer::{Peer, VqpStream};
-use crate::rc::{Attending, RcQueue};
+use crate::rc::{self, Attending, RcQueue};
 use crate::sync::{cpu, new_lock, BhLock, EventCount, Once, Woken};
 use crate::user;
 
@@ -298,11 +298,16 @@ impl Vqp {
                 return Ok(());
             }
             let left_ns = timeout_ns - waited_ns;
+            if let Some(polling) = attending.as_ref().filter(|_| waited_ns < rc::SPIN_NS) {
+                polling.spin(&self.done, seen, left_ns.min(rc::SPIN_NS));
+                continue;
+            }
+            // From here on the queue calls.
+            drop(attending.take());
             if waited_ns < SPIN_NS {
                 self.spin(seen, left_ns.min(SPIN_NS));
                 continue;
             }
-            drop(attending.take());
             if self.done.wait(seen, left_ns, true) == Woken::Signal {
                 return Err(EINTR);
             }
@@ -313,9 +318,6 @@ impl Vqp {
     fn spin(&self, seen: u32, time_ns: u64) {
         let start_ns = now_ns();
         while self.done.seen() == seen && now_ns().saturating_sub(start_ns) < time_ns {
-            if let Some(queue) = self.rc() {
-                queue.poll();
-            }
             // SAFETY: no requirement.
             unsafe { crate::bindings::weft_cpu_relax() };
         }

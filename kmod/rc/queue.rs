@@ -21,6 +21,8 @@ use weft_core::mr::Store;
 use weft_core::rc::{Attendance, Poster, Window, WrId, BUDGET_BYTES, DEPTH, SIGNAL_INTERVAL};
 use weft_core::uapi::WcStatus;
 
+use crate::bindings;
+use crate::clock::now_ns;
 use crate::counters::{Counted, COUNTERS};
 use crate::dc::Requester;
 use crate::mem::MrTable;
@@ -36,6 +38,9 @@ const DRAIN_BATCH: usize = 16;
 /// Times that the queue is armed and found not to be empty before it is left to
 /// the work item.
 const ARM_TRIES: u32 = 4;
+/// How long a waiter polls before it sleeps: longer than a small request takes,
+/// on soft-RoCE and a busy host too. It makes way for whoever wants the CPU.
+pub(crate) const SPIN_NS: u64 = 1_000_000;
 
 /// The poster's part.
 pub(super) struct Posting {
@@ -108,6 +113,21 @@ pub(crate) struct RcQueue<R: Requester> {
 
 /// Polls the queue, as long as it lives: completions need no event.
 pub(crate) struct Attending<'a, R: Requester>(&'a RcQueue<R>);
+
+impl<R: Requester> Attending<'_, R> {
+    /// Polls until `done` is no longer `seen`, for at most `time_ns`.
+    pub(crate) fn spin(&self, done: &EventCount, seen: u32, time_ns: u64) {
+        let start_ns = now_ns();
+        loop {
+            self.0.poll();
+            if done.seen() != seen || now_ns().saturating_sub(start_ns) >= time_ns {
+                return;
+            }
+            // SAFETY: process context, and no lock is held.
+            unsafe { bindings::weft_spin_once() };
+        }
+    }
+}
 
 impl<R: Requester> Drop for Attending<'_, R> {
     fn drop(&mut self) {
