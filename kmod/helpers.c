@@ -186,17 +186,15 @@ struct mm_struct *weft_mm_charge(unsigned long pages)
 	return mm;
 }
 
-struct mm_struct *weft_mm_grab(void)
-{
-	if (current->mm)
-		mmgrab(current->mm);
-	return current->mm;
-}
-
 /* Whatever the limit: the pages were charged until a moment ago. */
 void weft_mm_charge_more(struct mm_struct *mm, unsigned long pages)
 {
 	atomic64_add(pages, &mm->pinned_vm);
+}
+
+void weft_mm_charge_less(struct mm_struct *mm, unsigned long pages)
+{
+	atomic64_sub(pages, &mm->pinned_vm);
 }
 
 void weft_mm_uncharge(struct mm_struct *mm, unsigned long pages)
