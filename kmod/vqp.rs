@@ -57,10 +57,17 @@ impl Path {
         }
     }
 
-    fn room(&self) -> &EventCount {
+    fn room_seen(&self) -> u32 {
         match self {
-            Self::Dc(stream) => stream.room(),
-            Self::Rc(queue) => queue.room(),
+            Self::Dc(stream) => stream.room().seen(),
+            Self::Rc(queue) => queue.room_seen(),
+        }
+    }
+
+    fn wait_for_room(&self, seen: u32) -> Woken {
+        match self {
+            Self::Dc(stream) => stream.room().wait(seen, ROOM_WAIT_NS, true),
+            Self::Rc(queue) => queue.wait_for_room(seen, ROOM_WAIT_NS, true),
         }
     }
 }
@@ -218,7 +225,7 @@ impl Vqp {
             if places == 0 {
                 return Err(ENOSPC);
             }
-            let seen = path.room().seen();
+            let seen = path.room_seen();
             let taken = match self.read_entries(request.wrs, *submitted, places) {
                 Ok(entries) => {
                     path.post(self, entries.get(..places as usize).unwrap_or(&[])) as u32
@@ -231,7 +238,7 @@ impl Vqp {
             *submitted += taken;
             if taken < places {
                 self.inner.lock().queue.withdraw(places - taken);
-                if path.room().wait(seen, ROOM_WAIT_NS, true) != Woken::Event {
+                if path.wait_for_room(seen) != Woken::Event {
                     return Err(EINTR);
                 }
             }

@@ -154,7 +154,7 @@ impl Chain {
     pub(super) fn signal_last(&mut self) {
         let last = self.len.checked_sub(1).and_then(|last| self.request(last));
         if let Some(wr) = last {
-            wr.send_flags = ib_send_flags_IB_SEND_SIGNALED as i32;
+            wr.send_flags = ib_send_flags_IB_SEND_SIGNALED;
         }
     }
 

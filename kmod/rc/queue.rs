@@ -29,7 +29,7 @@ use crate::mem::MrTable;
 use crate::rc::chain::Chain;
 use crate::rc::slots::{Slot, Slots, Who};
 use crate::rdma::{Cq, DmaBuffer, Notified, Qp, Ready, WorkCompletion};
-use crate::sync::{new_lock, EventCount, FastLock, Once, Periodic, Routine};
+use crate::sync::{new_lock, EventCount, FastLock, Once, Periodic, Routine, Woken};
 
 /// Completions taken from the device at a time.
 const POLL_BATCH: usize = 8;
@@ -208,9 +208,16 @@ impl<R: Requester> RcQueue<R> {
         }
     }
 
-    /// To wait for room on.
-    pub(crate) fn room(&self) -> &EventCount {
-        &self.room
+    /// Counts the times that room was made; to be read before posting.
+    pub(crate) fn room_seen(&self) -> u32 {
+        self.room.seen()
+    }
+
+    /// Sleeps until room was made after `seen`, also while the caller attends.
+    pub(crate) fn wait_for_room(&self, seen: u32, timeout_ns: u64, interruptible: bool) -> Woken {
+        self.poll();
+        self.arm();
+        self.room.wait(seen, timeout_ns, interruptible)
     }
 
     /// Polls until the result is dropped: the caller calls [`RcQueue::poll`] again
