@@ -19,7 +19,7 @@
 //!
 //! The clocks are two, but only lengths of time are compared: the READ was posted
 //! before the owner removed the region, or it would not have seen it. KRCore's
-//! period is a second; so is this one.
+//! period is "e.g., 1 second".
 
 use crate::kv;
 use crate::rc::PATIENCE_NS;
@@ -63,7 +63,7 @@ impl Record {
     /// The record as a table value.
     #[must_use]
     pub fn to_value(self) -> kv::Value {
-        let packed = self.len & ((1 << LEN_BITS) - 1) | u64::from(self.access) << LEN_BITS;
+        let packed = (self.len & ((1 << LEN_BITS) - 1)) | (u64::from(self.access) << LEN_BITS);
         let mut value = [0; kv::VALUE_BYTES];
         value[..8].copy_from_slice(&self.addr.to_le_bytes());
         value[8..12].copy_from_slice(&self.rkey.to_le_bytes());

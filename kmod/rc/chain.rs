@@ -51,8 +51,8 @@ pub(super) struct Keys {
 
 /// # Invariants
 ///
-/// The first `len` places of `order` say in which of the two lists the request
-/// of the same index is.
+/// The first `len` places of `is_atomic` say in which of the two lists the request
+/// of the same index is; each of those but the last points to the next.
 pub(super) struct Chain {
     rdma: [ib_rdma_wr; CHAIN],
     atomic: [ib_atomic_wr; CHAIN],

@@ -59,14 +59,18 @@ fn a_full_set_forgets_one_and_keeps_the_others() {
 }
 
 fn records() -> impl Strategy<Value = Record> {
-    (any::<u64>(), 0u64..1 << LEN_BITS, 0..=ACCESS_ALL, any::<u32>()).prop_map(
-        |(addr, len, access, rkey)| Record {
+    (
+        any::<u64>(),
+        0u64..1 << LEN_BITS,
+        0..=ACCESS_ALL,
+        any::<u32>(),
+    )
+        .prop_map(|(addr, len, access, rkey)| Record {
             addr,
             len,
             access,
             rkey,
-        },
-    )
+        })
 }
 
 proptest! {

@@ -62,7 +62,9 @@ impl Hardware {
 enum Step {
     /// Requests with (asks for a completion, is refused by the pre-check, bytes).
     Post(Vec<(bool, bool, u32)>),
-    Advance { breaks: bool },
+    Advance {
+        breaks: bool,
+    },
     Poll,
 }
 
@@ -256,13 +258,28 @@ fn a_hello_survives_its_bytes() {
 #[test]
 fn a_hello_with_impossible_numbers_is_none() {
     for bad in [
-        Hello { qpn: 1 << 24, ..hello() },
-        Hello { psn: 1 << 24, ..hello() },
+        Hello {
+            qpn: 1 << 24,
+            ..hello()
+        },
+        Hello {
+            psn: 1 << 24,
+            ..hello()
+        },
         Hello { mtu: 6, ..hello() },
         Hello { mtu: 0, ..hello() },
-        Hello { read_depth: 0, ..hello() },
-        Hello { gid: Gid([0; 16]), ..hello() },
-        Hello { table_addr: u64::MAX - 8, ..hello() },
+        Hello {
+            read_depth: 0,
+            ..hello()
+        },
+        Hello {
+            gid: Gid([0; 16]),
+            ..hello()
+        },
+        Hello {
+            table_addr: u64::MAX - 8,
+            ..hello()
+        },
     ] {
         assert_eq!(Hello::decode(&bad.encode()), None, "{bad:?}");
     }
