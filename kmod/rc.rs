@@ -340,7 +340,7 @@ impl<R: Requester> Rc<R> {
         let mut index = 0;
         while let Some((queue, lost)) = self.inspect(index) {
             if lost {
-                pr_info!("RC to {} is lost\n", Shown(queue.gid));
+                pr_info!("RC to {} is lost: {:?}\n", Shown(queue.gid), queue.fate());
                 self.discard(&queue);
                 continue;
             }

@@ -39,7 +39,7 @@ pub const SIGNAL_INTERVAL: u32 = DEPTH / 4;
 /// Bytes outstanding on one queue pair, unless it is one request alone. Bounds
 /// how long a request waits for those of other virtual queue pairs, and with
 /// that how long it can outlive the lease of its memory ([`crate::mr`]).
-pub const BUDGET_BYTES: u64 = 8 << 20;
+pub const BUDGET_BYTES: u64 = 2 << 20;
 /// READs and atomic operations outstanding in the network, each way.
 pub const READ_DEPTH: u8 = 16;
 /// Local ACK timeout: 4.096 µs times two to this, 134 ms. soft-RoCE's timer runs on

@@ -25,8 +25,8 @@ const PENDING: u32 = u32::MAX;
 const SPIN_NS: u64 = 100_000;
 /// Longest sleep between two looks.
 const NAP_NS: u64 = 50_000_000;
-/// A queue pair in order answers, or breaks, well before this.
-const PATIENCE_NS: u64 = 3_000_000_000;
+/// A queue pair answers, or breaks, well before this, whatever is queued before.
+const PATIENCE_NS: u64 = 20_000_000_000;
 
 impl<R: Requester> RcQueue<R> {
     /// What is known of the peer's region of a key, now; `None`: the peer has no

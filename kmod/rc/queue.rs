@@ -235,6 +235,7 @@ impl<R: Requester> RcQueue<R> {
             .fate
             .compare_exchange(0, status, Ordering::AcqRel, Ordering::Relaxed);
         if first.is_ok() {
+            pr_debug!("an RC queue pair ends with status {status}\n");
             COUNTERS.rc_lost.bump();
             self.work.schedule(0);
         }
