@@ -181,22 +181,23 @@ fn write_with_imm() -> Result<()> {
     server.memory.copy_out(4096, &mut arrived)?;
     let whole = arrived[..3000].iter().all(|byte| *byte == 7) && arrived[3000] == 0;
     ensure!(whole, "other bytes were written");
-    // What may not be written takes no buffer.
+    // One that may not be written is no message: its buffer comes back.
     server.listener.post_recv(&[RecvWr::empty().wr_id(4)]);
     let wild = Remote { rkey: 1, ..to };
-    let refused = client
-        .vqp
-        .run(SendWr::write_with_imm(client.memory.slice(0..8)?, wild, 9));
-    let status = match refused {
-        Err(Error::Completion(error)) => error.status,
-        other => anyhow::bail!("{other:?}"),
-    };
-    ensure!(status == Some(WcStatus::RemAccessErr), "{status:?}");
-    let none = server
-        .listener
-        .pop_msgs(&mut [Message::default()], 0, Duration::ZERO)?;
-    ensure!(none == 0, "a buffer was taken");
+    let wr = SendWr::write_with_imm(client.memory.slice(0..8)?, wild, 9);
+    let refused = status_of(client.vqp.run(wr))?;
+    ensure!(refused == Some(WcStatus::RemAccessErr), "{refused:?}");
+    let back = status_of(server.pop()?.result().map_err(Error::from))?;
+    ensure!(back == Some(WcStatus::RemOpErr), "{back:?}");
     Ok(())
+}
+
+/// How something failed that had to.
+fn status_of(outcome: Result<u32, Error>) -> Result<Option<WcStatus>> {
+    match outcome {
+        Err(Error::Completion(error)) => Ok(error.status),
+        other => anyhow::bail!("{other:?}"),
+    }
 }
 
 /// Each sends its number, and gets it back.
@@ -305,10 +306,7 @@ fn sender_gone() -> Result<()> {
     let sender = server.pop()?.sender().context("nobody has sent it")?;
     drop(client);
     let reply = server.listener.vqp(sender)?.run(SendWr::send(Sges::EMPTY));
-    let status = match reply {
-        Err(Error::Completion(error)) => error.status,
-        other => anyhow::bail!("{other:?}"),
-    };
+    let status = status_of(reply)?;
     ensure!(status == Some(WcStatus::RetryExcErr), "{status:?}");
     server.listener.forget(sender);
     Ok(())
