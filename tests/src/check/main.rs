@@ -11,6 +11,7 @@ mod data;
 mod death;
 mod fuzz;
 mod hotplug;
+mod messages;
 mod meta_lost;
 mod peer_down;
 mod raw;
@@ -42,6 +43,8 @@ enum What {
     Data,
     /// The same on a network that loses, delays and reorders.
     Lossy,
+    /// Messages arrive, and their senders can be reached.
+    Messages,
     /// Requests that make no sense get their documented errno.
     BadInput,
     /// Work requests that make no sense get their documented status.
@@ -96,6 +99,7 @@ fn main() -> ExitCode {
         What::Worker(worker) => return work(&worker, &mut report),
         What::Data => data::run(&mut report, seed),
         What::Lossy => data::run_lossy(&mut report, seed),
+        What::Messages => messages::run(&mut report, seed),
         What::BadInput => bad::run_input(&mut report),
         What::BadRequests => bad::run_requests(&mut report),
         What::MetaLost => meta_lost::run(&mut report),
