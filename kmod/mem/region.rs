@@ -91,7 +91,7 @@ impl Mr {
 }
 
 /// A region in use by a request on an RC queue pair, which may last as long as
-/// such a request: half a second.
+/// such a request: a second.
 ///
 /// # Invariants
 ///

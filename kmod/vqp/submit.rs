@@ -16,7 +16,7 @@ use crate::clock::now_ns;
 use crate::dc::Entry;
 use crate::errno;
 use crate::peer::VqpQueue;
-use crate::rc::Attending;
+use crate::rc::{self, Attending};
 use crate::sync::Woken;
 
 /// Requests copied and posted at a time.
@@ -169,25 +169,25 @@ impl Vqp {
             queue = None;
         }
         loop {
-            let (taken, room, seen) = match &queue {
+            let woken = match &queue {
                 Some(queue) => {
-                    let seen = queue.room().seen();
-                    (queue.post(self, entries), queue.room(), seen)
+                    let seen = queue.room_seen();
+                    match queue.post(self, entries) {
+                        0 => queue.wait_for_room(seen, ROOM_WAIT_NS, true),
+                        taken => return Ok(taken as u32),
+                    }
                 }
                 None => {
                     let stream = connection.stream()?;
                     let seen = stream.room().seen();
-                    (stream.post(self, entries), stream.room(), seen)
+                    match stream.post(self, entries) {
+                        0 => stream.room().wait(seen, ROOM_WAIT_NS, true),
+                        taken => return Ok(taken as u32),
+                    }
                 }
             };
-            if taken != 0 {
-                return Ok(taken as u32);
-            }
-            if room.wait(seen, ROOM_WAIT_NS, true) == Woken::Signal {
+            if woken == Woken::Signal {
                 return Err(EINTR);
-            }
-            if let Some(queue) = &queue {
-                queue.poll();
             }
         }
     }
@@ -269,25 +269,24 @@ impl Vqp {
                 return Ok(());
             }
             let left_ns = timeout_ns - waited_ns;
-            if waited_ns < SPIN_NS {
-                self.spin(seen, left_ns.min(SPIN_NS), queue);
+            if let Some(polling) = attending.as_ref().filter(|_| waited_ns < rc::SPIN_NS) {
+                polling.spin(&self.done, seen, left_ns.min(rc::SPIN_NS));
                 continue;
             }
-            // From now on an event has to wake us.
+            // From here on the queue calls.
             drop(attending.take());
-            if self.done.wait(seen, left_ns, true) == Woken::Signal {
+            if waited_ns < SPIN_NS {
+                self.spin(seen, left_ns.min(SPIN_NS));
+            } else if self.done.wait(seen, left_ns, true) == Woken::Signal {
                 return Err(EINTR);
             }
         }
     }
 
     /// Looks for a completion without sleeping.
-    fn spin(&self, seen: u32, time_ns: u64, queue: Option<&VqpQueue>) {
+    fn spin(&self, seen: u32, time_ns: u64) {
         let start_ns = now_ns();
         while self.done.seen() == seen && now_ns().saturating_sub(start_ns) < time_ns {
-            if let Some(queue) = queue {
-                queue.poll();
-            }
             // SAFETY: no requirement.
             unsafe { crate::bindings::weft_cpu_relax() };
         }

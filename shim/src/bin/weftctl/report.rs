@@ -5,7 +5,6 @@
 use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
 use comfy_table::Table;
 use serde_json::{json, Value};
-use std::net::SocketAddr;
 use weft_shim::{MetaServerInfo, Node, Peer};
 
 /// Where the module shows its counters, one `name value` a line.
