@@ -46,7 +46,7 @@ pub const MAX_MRS_PER_SESSION: usize = 256;
 /// VQPs that the sessions of one user may hold on a node together.
 pub const MAX_VQPS_PER_USER: u32 = 4096;
 /// Memory regions that the sessions of one user may hold on a node together.
-pub const MAX_MRS_PER_USER: u32 = 8192;
+pub const MAX_MRS_PER_USER: u32 = 2048;
 /// Bytes of one memory region.
 pub const MAX_MR_BYTES: u64 = 1 << 30;
 /// Work requests outstanding on one VQP.

@@ -28,7 +28,7 @@ use crate::random::random_u32;
 use crate::rdma::{Device, Pd, TableMr, UserMr};
 use crate::sync::{new_lock, BhDisabled, BhLock, EventCount, Periodic, Routine};
 
-const SETS: usize = 4096;
+const SETS: usize = 1024;
 /// Regions with the same low bits in their key.
 const WAYS: usize = 8;
 /// Keys tried before the table counts as full.
