@@ -80,8 +80,10 @@ impl Vqp {
         }
         let mut submitted = 0;
         let mut outcome = Ok(());
+        // Another thread must not post between the choice and what is posted by it.
+        let head = (request.wr_count != 0).then(|| self.submitter.lock());
         let queue = self.connection.get().and_then(|connection| {
-            if request.wr_count != 0 && self.in_flight() == 0 {
+            if head.is_some() && self.in_flight() == 0 {
                 connection.choose()
             } else {
                 connection.queue()
@@ -89,8 +91,8 @@ impl Vqp {
         });
         // Before posting: then completions need no event.
         let mut attending = queue.as_deref().map(|queue| queue.attend());
-        if request.wr_count != 0 {
-            outcome = self.submit(request.wr_count, &mut submitted);
+        if let Some(mut head) = head {
+            outcome = self.submit(&mut head, request.wr_count, &mut submitted);
         }
         // Full queues are a reason to wait, not to give up.
         if request.wc_min != 0 && outcome.map_or_else(|error| error == ENOSPC, |()| true) {
@@ -106,9 +108,10 @@ impl Vqp {
         }
     }
 
-    fn submit(self: &Arc<Self>, count: u32, submitted: &mut u32) -> Result {
+    /// Takes `count` requests from index `head` on. It is the submitter's, whose lock
+    /// is held.
+    fn submit(self: &Arc<Self>, head: &mut u32, count: u32, submitted: &mut u32) -> Result {
         let connection = self.connection.get().ok_or_else(errno::not_conn)?;
-        let mut head = self.submitter.lock();
         while *submitted < count {
             let wanted = (count - *submitted).min(POST_BATCH as u32);
             let places = {

@@ -8,64 +8,76 @@ mod lossy;
 pub mod order;
 mod sizes;
 
+use anyhow::Result;
+
 use crate::report::Report;
-use crate::world::Baseline;
+use crate::world::{Baseline, Transport};
 
 pub use lossy::run as run_lossy;
 
 /// All checks on a good network.
 pub fn run(report: &mut Report, seed: u64) {
     let baseline = report.need("the gauges stand still", || Baseline::take(2));
-    report.check(
+    arrives(report, seed, Transport::Dc);
+    if let Some(baseline) = baseline {
+        report.check("all of it leaves nothing behind", || baseline.is_back());
+    }
+}
+
+/// The checks themselves, of requests that go by `transport`.
+pub fn arrives(report: &mut Report, seed: u64, transport: Transport) {
+    let mut check = |name: &str, body: &mut dyn FnMut() -> Result<()>| {
+        transport.check(report, name, body);
+    };
+    check(
         "every size arrives at odd offsets, and nothing beside it",
-        || sizes::all(seed),
+        &mut || sizes::all(seed),
     );
-    report.check(
+    check(
         "a region sees what is stored after it was registered",
-        sizes::late_stores,
+        &mut sizes::late_stores,
     );
-    report.check(
+    check(
         "unsignalled requests complete silently, the others in order",
-        order::batches,
+        &mut order::batches,
     );
-    report.check(
+    check(
         "a READ sees the WRITEs before it, whatever their sizes",
-        || order::mixed(seed),
+        &mut || order::mixed(seed),
     );
-    report.check(
+    check(
         "a full queue takes no more until it is reaped",
-        order::queue_full,
+        &mut order::queue_full,
     );
-    report.check(
+    check(
         "a call that finds the queue full reaps it",
-        order::full_and_reaping,
+        &mut order::full_and_reaping,
     );
-    report.check(
+    check(
         "unsignalled requests leave the queue by themselves",
-        order::queue_drains,
+        &mut order::queue_drains,
     );
-    report.check(
+    check(
         "a batch that is larger than all queues goes through",
-        order::large_batch,
+        &mut order::large_batch,
     );
-    report.check("additions are made once, and answer what was there", || {
-        atomics::additions(8, 500)
-    });
-    report.check(
+    check(
+        "additions are made once, and answer what was there",
+        &mut || atomics::additions(8, 500),
+    );
+    check(
         "a word is swapped only if it is as expected",
-        atomics::swaps,
+        &mut atomics::swaps,
     );
+    check("96 VQPs interleaved", &mut || crowd::vqps(seed));
+    check("8 threads", &mut || crowd::threads(seed, 60));
+    check("threads that share one VQP", &mut crowd::shared_vqp);
+    check("4 processes, in both directions", &mut || {
+        crowd::processes(seed, 40)
+    });
+    // By RC it is refused before it goes anywhere.
     report.check(
         "what atomic operations may not do is refused",
         atomics::refusals,
     );
-    report.check("96 VQPs interleaved", || crowd::vqps(seed));
-    report.check("8 threads", || crowd::threads(seed, 60));
-    report.check("threads that share one VQP", crowd::shared_vqp);
-    report.check("4 processes, in both directions", || {
-        crowd::processes(seed, 40)
-    });
-    if let Some(baseline) = baseline {
-        report.check("all of it leaves nothing behind", || baseline.is_back());
-    }
 }

@@ -25,16 +25,16 @@ pub use sequence::{sequence, SequenceArgs};
 
 /// Workers that are killed at the same time.
 const TOGETHER: usize = 3;
-const ROUNDS: usize = 40;
 
-/// All checks of death, with a bystander that goes on all the while.
-pub fn run(report: &mut Report, seed: u64) {
-    if let Err(error) = with_bystander(report, seed) {
+/// All checks of death, with a bystander that goes on all the while; workers are
+/// killed at any moment in so many rounds.
+pub fn run(report: &mut Report, seed: u64, rounds: usize) {
+    if let Err(error) = with_bystander(report, seed, rounds) {
         report.check("all of it could be tried", || Err(error));
     }
 }
 
-fn with_bystander(report: &mut Report, seed: u64) -> Result<()> {
+fn with_bystander(report: &mut Report, seed: u64, rounds: usize) -> Result<()> {
     let (near, far) = (Device::open_on(0)?, Device::open_on(1)?);
     let region = MemoryRegion::allocate(&far, (TOGETHER + 1) * SLICE, full_access())?;
     let remote = region.remote();
@@ -58,9 +58,9 @@ fn with_bystander(report: &mut Report, seed: u64) -> Result<()> {
         report.check("which leaves nothing behind", || baseline.is_back());
         let name = format!(
             "{} workers killed at any moment leave nothing behind",
-            ROUNDS * TOGETHER
+            rounds * TOGETHER
         );
-        report.check(&name, || at_any_moment(&baseline, &region, seed));
+        report.check(&name, || at_any_moment(&baseline, &region, seed, rounds));
         stop.store(true, Ordering::Relaxed);
         report.check("the bystander noticed nothing", || {
             let rounds = bystander.join().map_err(|_| anyhow!("it panicked"))??;
@@ -105,9 +105,14 @@ fn dead_memory() -> Result<()> {
     Ok(())
 }
 
-fn at_any_moment(baseline: &Baseline, region: &MemoryRegion, seed: u64) -> Result<()> {
+fn at_any_moment(
+    baseline: &Baseline,
+    region: &MemoryRegion,
+    seed: u64,
+    rounds: usize,
+) -> Result<()> {
     let mut rng = Rng::new(seed);
-    for round in 0..ROUNDS {
+    for round in 0..rounds {
         let mut children = Vec::new();
         for i in 0..TOGETHER {
             let remote = region.remote().offset(((i + 1) * SLICE) as u64);

@@ -14,6 +14,7 @@ mod hotplug;
 mod meta_lost;
 mod peer_down;
 mod raw;
+mod rc;
 mod report;
 mod rng;
 mod soak;
@@ -45,6 +46,8 @@ enum What {
     Lossy,
     /// Messages arrive, in order, at whom they are for; or everybody knows why not.
     TwoSided(two_sided::Args),
+    /// The same promises where one-sided requests go by RC queue pairs.
+    Rc(rc::Args),
     /// Requests that make no sense get their documented errno.
     BadInput,
     /// Work requests that make no sense get their documented status.
@@ -106,11 +109,12 @@ fn main() -> ExitCode {
         What::Data => data::run(&mut report, seed),
         What::Lossy => data::run_lossy(&mut report, seed),
         What::TwoSided(args) => two_sided::run(&mut report, &args, seed),
+        What::Rc(args) => rc::run(&mut report, &args, seed),
         What::BadInput => bad::run_input(&mut report),
         What::BadRequests => bad::run_requests(&mut report),
         What::MetaLost => meta_lost::run(&mut report),
         What::PeerDown => peer_down::run(&mut report),
-        What::Death => death::run(&mut report, seed),
+        What::Death => death::run(&mut report, seed, 40),
         What::Churn => death::run_churn(&mut report),
         What::Fuzz(args) => fuzz::run(&mut report, &args, seed),
         What::DeathSoak(args) => soak::run(&mut report, &args, seed),

@@ -6,7 +6,7 @@
 mod buffers;
 mod crowd;
 mod death;
-mod ends;
+pub mod ends;
 mod order;
 mod rings;
 mod sizes;
@@ -16,8 +16,9 @@ use crate::world::Baseline;
 
 pub use crowd::{call, CallerArgs};
 pub use death::{listen_for_ever, send_for_ever, PartyArgs};
-
-
+pub use ends::Ear;
+pub use order::all_kinds;
+pub use sizes::one_sided as pieces;
 
 /// What a run is told.
 #[derive(clap::Args)]

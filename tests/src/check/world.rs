@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::report::Report;
 use anyhow::{bail, ensure, Context, Result};
 use weft_shim::{Access, Device, Gid, MemoryRegion, Remote, SendWr, Vqp, VqpConfig, Wc, WcStatus};
 
@@ -76,6 +77,31 @@ pub fn counter(name: &str) -> Result<i64> {
         .with_context(|| format!("there is no counter {name}"))
 }
 
+/// What one-sided requests are to go by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// Streams of DC initiators; nobody has asked for RC.
+    Dc,
+    /// RC queue pairs, which are up.
+    Rc,
+}
+
+impl Transport {
+    /// Runs a check whose requests go that way, and sees that they did.
+    pub fn check(self, report: &mut Report, name: &str, body: impl FnOnce() -> Result<()>) {
+        report.check(name, || {
+            let before = counter("rc_chains")?;
+            body()?;
+            let chains = counter("rc_chains")? - before;
+            ensure!(
+                (chains != 0) == (self == Self::Rc),
+                "{chains} chains of requests went by RC, not by {self:?}"
+            );
+            Ok(())
+        });
+    }
+}
+
 /// What there is before a check, to be there again afterwards.
 ///
 /// It holds a session on each node, to empty the DCCaches with: what a cache
@@ -132,7 +158,7 @@ fn gauges() -> Result<Vec<i64>> {
         .collect())
 }
 
-/// A VQP from node 0 to a region on another node.
+/// A VQP from a node to a region on another one.
 pub struct Link {
     pub vqp: Vqp,
     pub local: MemoryRegion,
@@ -140,9 +166,14 @@ pub struct Link {
 }
 
 impl Link {
-    /// Regions of `bytes`, and a VQP with room for `capacity` requests.
+    /// From node 0: regions of `bytes`, and a VQP with room for `capacity` requests.
     pub fn new(to: u8, bytes: usize, capacity: u32) -> Result<Self> {
-        let near = Device::open_on(0)?;
+        Self::between(0, to, bytes, capacity)
+    }
+
+    /// The same from any node.
+    pub fn between(from: u8, to: u8, bytes: usize, capacity: u32) -> Result<Self> {
+        let near = Device::open_on(u32::from(from))?;
         let far = Device::open_on(u32::from(to))?;
         let local = MemoryRegion::allocate(&near, bytes, full_access())?;
         let remote = MemoryRegion::allocate(&far, bytes, full_access())?;

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! RC queue pairs that VQPs share: the promises that hold on DC hold there, whoever
+//! makes mistakes or dies, and whatever becomes of the queue pair. Three nodes, of
+//! which 0 and 1 are connected.
+
+mod leases;
+mod loss;
+mod pins;
+mod switch;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use anyhow::{anyhow, ensure, Result};
+use weft_shim::{Device, MemoryRegion};
+
+use crate::report::Report;
+use crate::traffic::{Traffic, SLICE};
+use crate::world::{counter, full_access, Baseline, Transport};
+use crate::{bad, data, death, two_sided};
+
+pub use pins::{pin, wait_until_up};
+
+/// What a run is told.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The module was loaded with `pool=rc`: nobody pins.
+    #[arg(long)]
+    pool: bool,
+}
+
+/// All of it, or what `pool=rc` may change.
+pub fn run(report: &mut Report, args: &Args, seed: u64) {
+    let up = if args.pool {
+        report.need("a peer that is used is connected by RC", wait_until_up)
+    } else {
+        pins::refusals(report);
+        report.need("a pinned peer is connected by RC", pin)
+    };
+    if up.is_none() {
+        return;
+    }
+    let lost = counter("rc_lost").unwrap_or(-1);
+    report.check("both ends use the same queue pair", pins::both_ends);
+    data(report, seed, args.pool);
+    if !args.pool {
+        mistakes(report);
+        report.check("a region that peers remember goes", leases::forgotten);
+        report.check("it stays pinned for a lease", leases::of_dead_process);
+        report.check("its owner is charged once", leases::charge);
+        death::run(report, seed, 6);
+    }
+    report.check("no queue pair broke until now", || {
+        let now = counter("rc_lost")?;
+        ensure!(now == lost, "{} broke", now - lost);
+        Ok(())
+    });
+    if !args.pool {
+        loss::run(report);
+    }
+}
+
+/// What arrives on DC arrives here.
+fn data(report: &mut Report, seed: u64, few: bool) {
+    let baseline = report.need("the gauges stand still", || Baseline::take(3));
+    if !few {
+        data::arrives(report, seed, Transport::Rc);
+    }
+    let check = |report: &mut Report, name: &str, body: &mut dyn FnMut() -> Result<()>| {
+        Transport::Rc.check(report, name, body);
+    };
+    check(report, "WRITEs gather, READs scatter", &mut || {
+        two_sided::pieces(seed, 30)
+    });
+    check(
+        report,
+        "a SEND after a WRITE is seen after it, on RC and DC in turn",
+        &mut || switch::in_turn(seed, 200),
+    );
+    check(
+        report,
+        "threads that share a VQP keep its order across the change",
+        &mut || switch::shared(20),
+    );
+    check(report, "all kinds of requests in one queue", &mut || {
+        two_sided::all_kinds(100)
+    });
+    if let Some(baseline) = baseline {
+        report.check("all of it leaves nothing behind", || baseline.is_back());
+    }
+}
+
+/// Requests that may not be hit their own VQP, and not the queue pair.
+fn mistakes(report: &mut Report) {
+    let outcome = (|| -> Result<()> {
+        let (near, far) = (Device::open_on(0)?, Device::open_on(1)?);
+        let region = MemoryRegion::allocate(&far, SLICE, full_access())?;
+        let mut traffic = Traffic::new(&near, 1, region.remote(), 5)?;
+        let stop = AtomicBool::new(false);
+        let lost = counter("rc_lost")?;
+        let chains = counter("rc_chains")?;
+        thread::scope(|scope| {
+            let bystander = scope.spawn(|| -> Result<()> {
+                while !stop.load(Ordering::Relaxed) {
+                    traffic.round()?;
+                    thread::yield_now();
+                }
+                Ok(())
+            });
+            bad::run_requests(report);
+            stop.store(true, Ordering::Relaxed);
+            report.check("a bystander on the queue pair noticed nothing", || {
+                bystander.join().map_err(|_| anyhow!("it panicked"))?
+            });
+        });
+        report.check("all that went by RC, and broke no queue pair", || {
+            let (chains, lost) = (counter("rc_chains")? - chains, counter("rc_lost")? - lost);
+            ensure!(chains > 0 && lost == 0, "{chains} chains, {lost} lost");
+            Ok(())
+        });
+        Ok(())
+    })();
+    if let Err(error) = outcome {
+        report.check("mistakes could be made", || Err(error));
+    }
+}
