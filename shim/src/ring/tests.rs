@@ -123,7 +123,7 @@ fn nonsense_from_the_kernel_stays_within_the_ring() {
 
 #[test]
 fn a_thread_that_plays_the_kernel_and_the_user_lose_nothing() {
-    const COUNT: u64 = if cfg!(miri) { 200 } else { 200_000 };
+    const COUNT: u64 = if cfg!(miri) { 200 } else { 20_000 };
     let (mut user, mut kernel) = pair(4, 4, u32::MAX - 1000);
     thread::scope(|scope| {
         scope.spawn(move || {
