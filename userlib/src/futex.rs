@@ -75,11 +75,6 @@ impl Gate {
         }
     }
 
-    /// Whether somebody waits.
-    pub(crate) fn is_awaited(&self) -> bool {
-        self.waiting.load(Ordering::Relaxed) != 0
-    }
-
     /// Waits until `done`, or the end; answers with the last that it said.
     pub(crate) fn wait_until(&self, end: Option<Instant>, mut done: impl FnMut() -> bool) -> bool {
         self.waiting.fetch_add(1, Ordering::SeqCst);

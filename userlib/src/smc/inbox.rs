@@ -82,36 +82,59 @@ impl Inbox {
     /// it. Rounds are asked for in order; the sender has been seen to be past
     /// them.
     ///
-    /// The bytes are the sender's again as soon as this node's delivery is
-    /// known to it.
+    /// # Safety
+    ///
+    /// The bytes are not used after this node has said that it delivered the
+    /// message: they are the sender's again then.
     ///
     /// # Errors
     ///
     /// [`Corrupt`].
-    pub fn take(&mut self, round: u64) -> Result<Option<&[u8]>, Corrupt> {
+    pub unsafe fn take<'r>(&mut self, round: u64) -> Result<Option<&'r [u8]>, Corrupt> {
         match self.peek()? {
-            Some(found) if found.round == super::sent::low(round) => self.pop(found),
+            Some(found) if found.round == super::sent::low(round) => {
+                // SAFETY: the caller's promise.
+                unsafe { self.pop(found) }
+            }
             _ => Ok(None),
         }
+    }
+
+    /// Whether this round was a message, or takes a slot as one does.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupt`].
+    pub fn has(&mut self, round: u64) -> Result<bool, Corrupt> {
+        let next = self.peek()?;
+        Ok(next.is_some_and(|found| found.round == super::sent::low(round)))
     }
 
     /// The next message, whatever its round: for unordered delivery. Given-up
     /// slots are gone past.
     ///
+    /// # Safety
+    ///
+    /// As for [`Self::take`].
+    ///
     /// # Errors
     ///
     /// [`Corrupt`].
-    pub fn take_any(&mut self) -> Result<Option<&[u8]>, Corrupt> {
+    pub unsafe fn take_any<'r>(&mut self) -> Result<Option<&'r [u8]>, Corrupt> {
         while let Some(found) = self.peek()? {
-            if !found.void {
-                return self.pop(found);
+            // SAFETY: the caller's promise.
+            let message = unsafe { self.pop(found) }?;
+            if message.is_some() {
+                return Ok(message);
             }
-            self.pop(found)?;
         }
         Ok(None)
     }
 
-    fn pop(&mut self, found: Found) -> Result<Option<&[u8]>, Corrupt> {
+    /// # Safety
+    ///
+    /// As for [`Self::take`].
+    unsafe fn pop<'r>(&mut self, found: Found) -> Result<Option<&'r [u8]>, Corrupt> {
         self.next = None;
         self.taken += 1;
         self.at = found.end;
@@ -120,10 +143,10 @@ impl Inbox {
         }
         let bytes = self.ring.bytes(found.offset, found.len);
         let bytes = bytes.map_err(|_| Corrupt)?;
-        // SAFETY: within the region, by the check. The sender writes these
-        // bytes again only after this node has said that it delivered them,
-        // which the polling thread does after the borrow has ended; and their
-        // arrival was seen by an acquire load of the sender's row.
+        // SAFETY: within the region, by the check, which the caller keeps.
+        // The sender writes these bytes again only after this node has said
+        // that it delivered them, by the caller's promise; and their arrival
+        // was seen by an acquire load of the sender's row.
         Ok(Some(unsafe {
             std::slice::from_raw_parts(bytes.as_ptr(), found.len)
         }))

@@ -47,6 +47,13 @@ impl<R> Columns<R> {
         }
     }
 
+    /// One word of these columns: an element of an array of counters.
+    #[must_use]
+    pub fn word(self, index: usize) -> Self {
+        let at = (index * 8).min(self.len.saturating_sub(8));
+        Self::new(self.offset + at, 8)
+    }
+
     /// From the first of these columns to the last of those, and all between.
     #[must_use]
     pub fn through(self, other: Self) -> Self {
