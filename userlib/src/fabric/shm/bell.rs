@@ -6,7 +6,7 @@
 //! written looks for an announcement afterwards. Both have a full fence in
 //! between, so that one of the two sees the other.
 
-use std::ptr;
+use crate::futex::{self, Scope};
 use std::sync::atomic::{fence, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -30,7 +30,7 @@ impl<'a> Bell<'a> {
         if self.word.load(Ordering::Relaxed) == ASLEEP
             && self.word.swap(AWAKE, Ordering::SeqCst) == ASLEEP
         {
-            futex(self.word, libc::FUTEX_WAKE, 1, None);
+            futex::wake(self.word, 1, Scope::Host);
         }
     }
 
@@ -45,29 +45,9 @@ impl<'a> Bell<'a> {
                 if left.is_some_and(|left| left.is_zero()) {
                     break;
                 }
-                futex(self.word, libc::FUTEX_WAIT, ASLEEP, left);
+                futex::wait(self.word, ASLEEP, left, Scope::Host);
             }
         }
         self.word.store(AWAKE, Ordering::SeqCst);
-    }
-}
-
-/// Waits on, or wakes, a word that other processes map too. All outcomes are
-/// alike to the callers, which look at the word again.
-fn futex(word: &AtomicU32, operation: i32, value: u32, timeout: Option<Duration>) {
-    let timeout = timeout.map(|timeout| libc::timespec {
-        tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: i64::from(timeout.subsec_nanos()),
-    });
-    // SAFETY: the word is mapped while it is borrowed, and the time, if any,
-    // lives until the call returns.
-    unsafe {
-        libc::syscall(
-            libc::SYS_futex,
-            word.as_ptr(),
-            operation,
-            value,
-            timeout.as_ref().map_or(ptr::null(), ptr::from_ref),
-        );
     }
 }
