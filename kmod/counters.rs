@@ -70,6 +70,8 @@ counters! {
     requests_repeated,
     /// Packets that were no requests or responses of ours, or came too late.
     packets_dropped,
+    /// Messages that met a receiver without buffers.
+    not_ready,
     /// Requests refused because of their key, range or access.
     access_errors,
     /// Streams given up for want of an answer.

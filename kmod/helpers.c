@@ -9,6 +9,7 @@
 #include <linux/sched/signal.h>
 #include <linux/uaccess.h>
 #include <linux/udp.h>
+#include <linux/vmalloc.h>
 #include <net/ip.h>
 #include <net/net_namespace.h>
 #include <net/route.h>
@@ -141,6 +142,28 @@ fault:
  * rule that ib_core itself uses (drivers/infiniband/core/umem.c). NULL: over
  * RLIMIT_MEMLOCK.
  */
+void *weft_rings_alloc(size_t bytes)
+{
+	return vmalloc_user(bytes);
+}
+
+void weft_rings_free(void *base)
+{
+	vfree(base);
+}
+
+/*
+ * A child that fork makes has no business in its parent's rings. vm_ops stays
+ * empty: the pages count their mappings themselves.
+ */
+int weft_rings_map(struct vm_area_struct *vma, void *base, size_t bytes)
+{
+	if (vma->vm_end - vma->vm_start != bytes || !(vma->vm_flags & VM_SHARED))
+		return -EINVAL;
+	vm_flags_set(vma, VM_DONTCOPY | VM_DONTEXPAND | VM_DONTDUMP);
+	return remap_vmalloc_range(vma, base, 0);
+}
+
 struct mm_struct *weft_mm_charge(unsigned long pages)
 {
 	struct mm_struct *mm = current->mm;
@@ -277,6 +300,16 @@ bool weft_skb_pull_header(struct sk_buff *skb, u32 len)
 const u8 *weft_skb_data(const struct sk_buff *skb)
 {
 	return skb->data;
+}
+
+u32 weft_skb_contiguous(const struct sk_buff *skb)
+{
+	return skb_headlen(skb);
+}
+
+void weft_skb_trim(struct sk_buff *skb, u32 len)
+{
+	skb_trim(skb, len);
 }
 
 u32 weft_skb_len(const struct sk_buff *skb)

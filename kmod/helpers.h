@@ -14,6 +14,7 @@
 
 struct rtable;
 struct mm_struct;
+struct vm_area_struct;
 
 /* locks, CPUs, credentials */
 void weft_local_bh_disable(void);
@@ -36,6 +37,9 @@ void weft_work_schedule(struct delayed_work *work, u32 delay_ms);
 /* memory */
 bool weft_user_read(u64 *to, u64 from, size_t words);
 bool weft_user_write(u64 to, const u64 *from, size_t words);
+void *weft_rings_alloc(size_t bytes);
+void weft_rings_free(void *base);
+int weft_rings_map(struct vm_area_struct *vma, void *base, size_t bytes);
 struct mm_struct *weft_mm_charge(unsigned long pages);
 void weft_mm_uncharge(struct mm_struct *mm, unsigned long pages);
 void weft_page_read(struct page *page, size_t offset, void *to, size_t len);
@@ -54,6 +58,8 @@ void *weft_skb_put(struct sk_buff *skb, u32 len);
 bool weft_skb_pull_header(struct sk_buff *skb, u32 len);
 bool weft_skb_has(struct sk_buff *skb, u32 len);
 const u8 *weft_skb_data(const struct sk_buff *skb);
+u32 weft_skb_contiguous(const struct sk_buff *skb);
+void weft_skb_trim(struct sk_buff *skb, u32 len);
 u32 weft_skb_len(const struct sk_buff *skb);
 __be32 weft_skb_source_addr(const struct sk_buff *skb);
 __be16 weft_skb_source_port(const struct sk_buff *skb);

@@ -6,5 +6,5 @@
 mod pages;
 mod table;
 
-pub(crate) use pages::UserPages;
+pub(crate) use pages::{Charge, UserPages};
 pub(crate) use table::{Access, MrTable};

@@ -26,7 +26,7 @@ use crate::random::{random_u32, random_u64};
 use crate::rdma::{Client, Connector, Device, Pd, Port};
 use crate::sync::{Periodic, Routine};
 use crate::text::Shown;
-use crate::vqp::Vqp;
+use crate::vqp::{Sender, Vqp};
 
 /// A node's DC provider.
 pub(crate) type Dc = SoftDc<UdpBearer, Vqp>;
@@ -223,6 +223,24 @@ impl Node {
         self.dccache.insert(peer.clone());
         COUNTERS.connects_uncached.bump();
         Ok(peer)
+    }
+
+    /// The peer that a message came from. What has to be known of it came with
+    /// the message (krcore §4.4).
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` (the node is gone), `ENOMEM`.
+    pub(crate) fn peer_of(&self, sender: &Sender) -> Result<Arc<Peer>> {
+        let _using = DeviceUse::new(self)?;
+        let record = Record {
+            dct_number: sender.node.dct_number,
+            dct_key: sender.node.dct_key,
+            incarnation: sender.node.incarnation,
+            udp_port: sender.from.port,
+        };
+        let gid = Gid::from_ipv4(sender.from.addr);
+        self.dccache.find_or_insert(gid, &record, &self.dc)
     }
 
     /// A look-up past the cache.

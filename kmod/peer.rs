@@ -51,11 +51,7 @@ impl Peer {
                 addr,
                 port: record.udp_port,
             },
-            destination: Destination {
-                dct_number: record.dct_number,
-                dct_key: record.dct_key,
-                incarnation: record.incarnation,
-            },
+            destination: record.destination(),
             suspicion: Suspicion::new()?,
         };
         Arc::pin_init(
@@ -93,6 +89,25 @@ impl Peer {
             self.dc.close(&stream);
         }
         Ok(winner)
+    }
+
+    /// A stream that nobody else uses; [`Peer::close`] ends it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Peer::stream`].
+    pub(crate) fn own_stream(&self) -> Result<Arc<VqpStream>> {
+        self.dc.connect(&self.target)
+    }
+
+    /// Ends a stream of [`Peer::own_stream`].
+    pub(crate) fn close(&self, stream: &VqpStream) {
+        self.dc.close(stream);
+    }
+
+    /// Whether packets from there, by this target's node, are the peer's.
+    pub(crate) fn is_at(&self, from: Endpoint, node: Destination) -> bool {
+        self.target.endpoint == from && self.target.destination == node
     }
 }
 
@@ -171,6 +186,26 @@ impl DcCache {
         let set = self.set(wanted).lock();
         let (_, peer) = set.ways.iter().flatten().find(|(gid, _)| *gid == wanted)?;
         (!peer.is_suspect()).then(|| peer.clone())
+    }
+
+    /// The peer with this record, from here or made and taken in.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Peer::new`].
+    pub(crate) fn find_or_insert(
+        &self,
+        gid: Gid,
+        record: &Record,
+        dc: &Arc<Dc>,
+    ) -> Result<Arc<Peer>> {
+        let known = self.find(&gid);
+        if let Some(peer) = known.filter(|peer| peer.target.destination == record.destination()) {
+            return Ok(peer);
+        }
+        let peer = Peer::new(gid, record, dc.clone())?;
+        self.insert(peer.clone());
+        Ok(peer)
     }
 
     /// Takes a peer in, in place of what was known of it.

@@ -24,6 +24,7 @@ mod node;
 mod peer;
 mod random;
 mod rdma;
+mod rings;
 mod session;
 mod sync;
 mod text;

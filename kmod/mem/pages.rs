@@ -37,14 +37,19 @@ unsafe impl Send for UserPages {}
 // owner may do at any time; nobody holds references into the pages.
 unsafe impl Sync for UserPages {}
 
-/// What was charged to an address space for pinned pages.
-struct Charge {
+/// What was charged to an address space for pages that it holds.
+pub(crate) struct Charge {
     mm: NonNull<bindings::mm_struct>,
     pages: usize,
 }
 
 impl Charge {
-    fn new(pages: usize) -> Result<Self> {
+    /// Charges so many pages to the caller.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`: over `RLIMIT_MEMLOCK`.
+    pub(crate) fn new(pages: usize) -> Result<Self> {
         // SAFETY: called from a system call, so that there is a current task.
         let mm = NonNull::new(unsafe { bindings::weft_mm_charge(pages) }).ok_or(ENOMEM)?;
         Ok(Self { mm, pages })
