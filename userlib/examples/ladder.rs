@@ -120,11 +120,18 @@ fn run(case: Case) -> Result<Vec<Seen>, Failure> {
 
 /// The polling threads' policy, from `WEFT_SPINS` and `WEFT_QUIESCE_US`.
 fn idle() -> IdlePolicy {
-    let number = |name| std::env::var(name).ok().and_then(|value| value.parse().ok());
+    let number = |name| {
+        std::env::var(name)
+            .ok()
+            .and_then(|value| value.parse().ok())
+    };
     let default = IdlePolicy::default();
     IdlePolicy {
         spins: number("WEFT_SPINS").map_or(default.spins, |spins| spins as u32),
-        quiesce_after: number("WEFT_QUIESCE_US").map_or(default.quiesce_after, Duration::from_micros),
+        quiesce_after: number("WEFT_QUIESCE_US")
+            .map_or(default.quiesce_after, Duration::from_micros),
+        contended_after: number("WEFT_CONTENDED_US")
+            .map_or(default.contended_after, Duration::from_micros),
     }
 }
 
