@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 use weft::fabric::{shm::Shm, Fabric, Write};
+use weft::predicates::IdlePolicy;
 use weft::{Group, Metrics, Options, Subgroup};
 
 const STAMPS: usize = 1 << 15;
@@ -117,6 +118,23 @@ fn run(case: Case) -> Result<Vec<Seen>, Failure> {
         .collect()
 }
 
+/// The polling threads' policy, from `WEFT_SPINS` and `WEFT_QUIESCE_US`.
+fn idle() -> IdlePolicy {
+    let number = |name| {
+        std::env::var(name)
+            .ok()
+            .and_then(|value| value.parse().ok())
+    };
+    let default = IdlePolicy::default();
+    IdlePolicy {
+        spins: number("WEFT_SPINS").map_or(default.spins, |spins| spins as u32),
+        quiesce_after: number("WEFT_QUIESCE_US")
+            .map_or(default.quiesce_after, Duration::from_micros),
+        contended_after: number("WEFT_CONTENDED_US")
+            .map_or(default.contended_after, Duration::from_micros),
+    }
+}
+
 /// When a member's own messages were sent and delivered.
 struct Clock {
     epoch: Instant,
@@ -174,6 +192,7 @@ fn member(node: Shm, case: Case, start: &Barrier) -> Result<Seen, Failure> {
     let group = Group::builder(node)
         .subgroup(subgroup)
         .deliver("bench", upcall)
+        .idle(idle())
         .timeout(PATIENCE)
         .join()?;
     start.wait();

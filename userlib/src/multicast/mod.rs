@@ -22,6 +22,8 @@ mod options;
 mod rows;
 mod sender;
 mod shared;
+#[cfg(test)]
+mod tests;
 mod watcher;
 
 pub use config::{Order, Subgroup, MAX_NAME_BYTES, MAX_SUBGROUPS};

@@ -18,14 +18,19 @@ pub struct IdlePolicy {
     pub spins: u32,
     /// Time without work after which to sleep.
     pub quiesce_after: Duration,
+    /// A yield that took so long says that others want the processor: then
+    /// sleep at once. The scheduler runs a thread that is woken before one
+    /// that only yielded.
+    pub contended_after: Duration,
 }
 
 impl Default for IdlePolicy {
-    /// 20 rounds, and the paper's millisecond.
+    /// As measured on two cores, and the paper's millisecond.
     fn default() -> Self {
         Self {
-            spins: 20,
+            spins: 50,
             quiesce_after: Duration::from_millis(1),
+            contended_after: Duration::from_micros(20),
         }
     }
 }
@@ -64,8 +69,10 @@ impl Idle {
             return true;
         }
         // The clock is read only where time passes anyway.
-        let since = *self.since.get_or_insert_with(Instant::now);
+        let before = Instant::now();
+        let since = *self.since.get_or_insert(before);
         std::thread::yield_now();
-        since.elapsed() < self.policy.quiesce_after
+        let after = Instant::now();
+        after - before < self.policy.contended_after && after - since < self.policy.quiesce_after
     }
 }

@@ -53,6 +53,7 @@ fn a_sleeping_thread_wakes_for_the_doorbell_only() {
     let policy = IdlePolicy {
         spins: 2,
         quiesce_after: Duration::from_micros(10),
+        ..IdlePolicy::default()
     };
     let poller = Poller::start(Arc::clone(&endpoint), predicates, policy).expect("a thread");
     let wait = |sleeps| {
