@@ -4,6 +4,7 @@
 
 use super::{NodeSet, MAX_HELLO_BYTES, MAX_NODES, MAX_REGION_BYTES};
 use nix::errno::Errno;
+use std::net::SocketAddr;
 
 /// An operation of a fabric that did not work.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -66,6 +67,28 @@ pub enum FabricError {
     Timeout {
         /// Those who did not come.
         missing: NodeSet,
+    },
+    /// Two ranks have one address.
+    #[error("the address {0} is in the list twice: each node needs one of its own")]
+    SameAddress(SocketAddr),
+    /// The node's address is none of this host.
+    #[error("the address {0} is not of this host: is the rank right, and the order of addresses?")]
+    NotHere(SocketAddr),
+    /// The RDMA device or the module does not do what the fabric needs.
+    #[error("RDMA at {addr}: {reason}")]
+    Rdma {
+        /// The node's own address.
+        addr: SocketAddr,
+        /// What the lower layer says.
+        reason: String,
+    },
+    /// The region is longer than the fabric can register.
+    #[error("a region of {bytes} bytes: this fabric takes at most {max}")]
+    RegionTooLong {
+        /// The length.
+        bytes: usize,
+        /// The longest.
+        max: usize,
     },
     /// A peer was told another number of nodes.
     #[error("node {peer} was told that there are {theirs} nodes, this one {ours}: start all with the same number")]

@@ -6,8 +6,10 @@
 //! A *node* is one participant, by its rank from 0 on. Each has one *region*,
 //! which every other node may read and write one-sidedly. The protocols above
 //! (SST, SMC: spindle §II.B, §II.C) need no more than this, so that they run
-//! the same over shared memory ([`shm`]), Weft's virtual queue pairs and plain
-//! verbs.
+//! the same over shared memory ([`shm`]), Weft's virtual queue pairs (`weft`)
+//! and plain verbs (`verbs`). The first is always there; the others are features
+//! of this crate: `weft` by default, because it needs no library, `verbs` on
+//! request, because it links librdmacm and libibverbs.
 //!
 //! # What every fabric promises
 //!
@@ -34,8 +36,14 @@
 
 pub mod conformance;
 mod error;
+#[cfg(any(feature = "verbs", feature = "weft"))]
+mod rdma;
 mod region;
 pub mod shm;
+#[cfg(feature = "verbs")]
+pub mod verbs;
+#[cfg(feature = "weft")]
+pub mod weft;
 
 pub use error::FabricError;
 pub use region::Region;
