@@ -225,6 +225,16 @@ fn administer(session: &Session, request: u32, arg: u64) -> Result {
             zeroes(server.reserved == [0; 3])?;
             privileged().and_then(|()| meta::remove(server))
         }
+        uapi::IOC_POOL_PIN => {
+            let request: uapi::PoolPin = read(arg)?;
+            zeroes(request.reserved == 0)?;
+            privileged().and_then(|()| session.node().pin(&request.gid))
+        }
+        uapi::IOC_POOL_UNPIN => {
+            let request: uapi::PoolPin = read(arg)?;
+            zeroes(request.reserved == 0)?;
+            privileged().and_then(|()| session.node().unpin(&request.gid))
+        }
         uapi::IOC_DCCACHE_FLUSH => privileged().map(|()| session.node().dccache().flush()),
         _ => Err(ENOTTY),
     }
@@ -257,6 +267,8 @@ fn is_known(request: u32) -> bool {
             | uapi::IOC_DCCACHE_FLUSH
             | uapi::IOC_QBIND
             | uapi::IOC_ACCEPT
+            | uapi::IOC_POOL_PIN
+            | uapi::IOC_POOL_UNPIN
     )
 }
 

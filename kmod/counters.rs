@@ -54,6 +54,8 @@ counters! {
     streams,
     /// Streams of peers that DC targets keep.
     contexts,
+    /// RC queue pairs to peers.
+    rc_queues,
     }
     totals {
     /// Successful `qconnect`s answered from a DCCache.
@@ -76,6 +78,12 @@ counters! {
     access_errors,
     /// Streams given up for want of an answer.
     streams_lost,
+    /// Chains of requests posted on RC queue pairs.
+    rc_chains,
+    /// READs of peers' tables of valid memory regions.
+    rc_mr_reads,
+    /// RC queue pairs that broke.
+    rc_lost,
     }
 }
 

@@ -34,7 +34,7 @@ use crate::sync::{Periodic, Routine};
 
 use contexts::{Contexts, Here};
 use frames::Arrived;
-pub(crate) use inbox::{Inbox, Letter, Reader, LETTER_BYTES};
+pub(crate) use inbox::{Inbox, Letter, Reader};
 pub(crate) use incoming::{Arrival, Receives};
 pub(crate) use receivers::Receivers;
 pub(crate) use stream::{Entry, Stream, Suspicion, Target};
@@ -48,6 +48,9 @@ pub(crate) trait Requester: Receives {
     /// Whether one has failed: what is posted after that is flushed.
     fn has_failed(&self) -> bool;
 
+    /// One will fail in its turn: what is posted after it is to be flushed.
+    fn fail(&self);
+
     /// One has ended. The stream's lock is held.
     fn completed(&self, completion: &Completion, signaled: bool);
 }
@@ -57,7 +60,7 @@ pub(crate) trait Requester: Receives {
 pub(crate) struct SoftDc<B: Bearer, R: Requester> {
     bearer: B,
     identity: Destination,
-    mrs: MrTable,
+    mrs: Arc<MrTable>,
     streams: StreamTable<B, R>,
     contexts: Contexts<B::Path, R>,
     receivers: Receivers<R>,
@@ -72,8 +75,7 @@ pub(crate) struct SoftDc<B: Bearer, R: Requester> {
 
 impl<B: Bearer, R: Requester> SoftDc<B, R> {
     /// A provider that is the target `identity`.
-    pub(crate) fn new(bearer: B, identity: Destination) -> Result<Arc<Self>> {
-        let mrs = MrTable::new()?;
+    pub(crate) fn new(bearer: B, identity: Destination, mrs: Arc<MrTable>) -> Result<Arc<Self>> {
         let streams = StreamTable::new()?;
         let contexts = Contexts::new()?;
         let receivers = Receivers::new()?;
@@ -101,7 +103,7 @@ impl<B: Bearer, R: Requester> SoftDc<B, R> {
     }
 
     /// The memory that requests may touch.
-    pub(crate) fn mrs(&self) -> &MrTable {
+    pub(crate) fn mrs(&self) -> &Arc<MrTable> {
         &self.mrs
     }
 

@@ -49,6 +49,16 @@ bool weft_signal_pending(void)
 	return signal_pending(current);
 }
 
+bool weft_fatal_signal_pending(void)
+{
+	return fatal_signal_pending(current);
+}
+
+void weft_cond_resched(void)
+{
+	cond_resched();
+}
+
 bool weft_net_admin(void)
 {
 	return capable(CAP_NET_ADMIN);
@@ -101,6 +111,12 @@ void weft_work_init(struct delayed_work *work, work_func_t function)
 void weft_work_schedule(struct delayed_work *work, u32 delay_ms)
 {
 	queue_delayed_work(system_dfl_wq, work, msecs_to_jiffies(delay_ms));
+}
+
+/* Runs at once, also if it is scheduled for later. */
+void weft_work_hurry(struct delayed_work *work)
+{
+	mod_delayed_work(system_dfl_wq, work, 0);
 }
 
 /* ---- memory ---- */
@@ -177,6 +193,19 @@ struct mm_struct *weft_mm_charge(unsigned long pages)
 	}
 	mmgrab(mm);
 	return mm;
+}
+
+struct mm_struct *weft_mm_grab(void)
+{
+	if (current->mm)
+		mmgrab(current->mm);
+	return current->mm;
+}
+
+/* Whatever the limit: the pages were charged until a moment ago. */
+void weft_mm_charge_more(struct mm_struct *mm, unsigned long pages)
+{
+	atomic64_add(pages, &mm->pinned_vm);
 }
 
 void weft_mm_uncharge(struct mm_struct *mm, unsigned long pages)
@@ -386,9 +415,39 @@ u32 weft_ib_local_dma_lkey(const struct ib_pd *pd)
 	return pd->local_dma_lkey;
 }
 
+const struct ib_device_attr *weft_ib_attrs(const struct ib_device *dev)
+{
+	return &dev->attrs;
+}
+
+bool weft_ib_has_user_mrs(const struct ib_device *dev)
+{
+	return dev->ops.reg_user_mr && dev->attrs.device_cap_flags & IB_DEVICE_MEM_MGT_EXTENSIONS;
+}
+
 int weft_ib_post_send(struct ib_qp *qp, const struct ib_send_wr *wr)
 {
 	return ib_post_send(qp, wr, NULL);
+}
+
+int weft_ib_post_empty_recv(struct ib_qp *qp, u64 wr_id)
+{
+	struct ib_recv_wr wr = { .wr_id = wr_id };
+
+	return ib_post_recv(qp, &wr, NULL);
+}
+
+/* Memory that is mapped for the device in one piece; not yet valid to use. */
+int weft_ib_map_mr(struct ib_mr *mr, u64 addr, u32 len)
+{
+	struct scatterlist sg;
+	int mapped;
+
+	sg_init_table(&sg, 1);
+	sg_dma_address(&sg) = addr;
+	sg_dma_len(&sg) = len;
+	mapped = ib_map_mr_sg(mr, &sg, 1, NULL, PAGE_SIZE);
+	return mapped < 0 ? mapped : mapped == 1 ? 0 : -EINVAL;
 }
 
 int weft_ib_arm_cq(struct ib_cq *cq)
@@ -396,9 +455,9 @@ int weft_ib_arm_cq(struct ib_cq *cq)
 	return ib_req_notify_cq(cq, IB_CQ_NEXT_COMP | IB_CQ_REPORT_MISSED_EVENTS);
 }
 
-int weft_ib_poll_cq(struct ib_cq *cq, struct ib_wc *wc)
+int weft_ib_poll_cq(struct ib_cq *cq, int count, struct ib_wc *wcs)
 {
-	return ib_poll_cq(cq, 1, wc);
+	return ib_poll_cq(cq, count, wcs);
 }
 
 u64 weft_ib_dma_map(struct ib_device *dev, void *addr, size_t len)
@@ -433,4 +492,13 @@ MODULE_PARM_DESC(meta, "Meta servers: ADDR:PORT[,ADDR:PORT...], at most 4");
 const char *weft_param_meta(void)
 {
 	return weft_meta;
+}
+
+static char weft_pool[8] = "dc";
+module_param_string(pool, weft_pool, sizeof(weft_pool), 0444);
+MODULE_PARM_DESC(pool, "Queue pairs to peers: dc, or rc: each peer gets an RC queue pair when it is first used");
+
+const char *weft_param_pool(void)
+{
+	return weft_pool;
 }

@@ -16,7 +16,6 @@ use weft_core::uapi::{
 };
 
 use crate::counters::{Counted, COUNTERS};
-use crate::mem::UserPages;
 use crate::node::Node;
 use crate::rings;
 use crate::sync::{new_lock, FastLock};
@@ -257,14 +256,13 @@ impl Session {
         }
         // Room first: nothing can fail once the region is in the table.
         mrs.reserve(1, GFP_KERNEL)?;
-        let writable = access & uapi::ACCESS_LOCAL_WRITE != 0;
-        let pages = UserPages::pin(request.addr as usize, request.len as usize, writable)?;
-        let key = self
-            .node
-            .dc()
-            .mrs()
-            .insert(self.id, request, pages)
-            .map_err(|_| ENOMEM)?;
+        let key = self.node.register(self.id, request).map_err(|error| {
+            if error == ENOSPC {
+                ENOMEM
+            } else {
+                error
+            }
+        })?;
         mrs.push(key, GFP_KERNEL)?;
         self.node.mrs().fetch_add(1, Ordering::Relaxed);
         Ok(key)
@@ -276,10 +274,14 @@ impl Session {
     ///
     /// `ENOENT`.
     pub(crate) fn deregister(&self, key: u32) -> Result {
-        let mut mrs = self.mrs.lock();
-        self.node.dc().mrs().remove(self.id, key)?;
-        mrs.retain(|other| *other != key);
-        self.node.mrs().fetch_sub(1, Ordering::Relaxed);
+        let ticket = {
+            let mut mrs = self.mrs.lock();
+            let ticket = self.node.dc().mrs().remove(self.id, key)?;
+            mrs.retain(|other| *other != key);
+            self.node.mrs().fetch_sub(1, Ordering::Relaxed);
+            ticket
+        };
+        self.node.dc().mrs().wait(ticket, true);
         Ok(())
     }
 }
@@ -301,7 +303,9 @@ impl PinnedDrop for Session {
         drop(vqps);
         for key in self.mrs.lock().iter() {
             // It is there: only this session could have removed it.
-            let _ = self.node.dc().mrs().remove(self.id, *key);
+            if let Ok(ticket) = self.node.dc().mrs().remove(self.id, *key) {
+                self.node.dc().mrs().wait(ticket, false);
+            }
             self.node.mrs().fetch_sub(1, Ordering::Relaxed);
         }
     }

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Virtual queue pairs: what a session owns and connects. A VQP is software
-//! alone; its requests run on a stream of a DC initiator that it shares with
-//! others (krcore §4.3, §4.4). One that sends messages has a stream of its own: a
-//! receiver without buffers holds its stream up, and must not hold up others.
+//! alone; its requests run on a physical queue that it shares with others: an RC
+//! queue pair to the peer if there is one, else a stream of a DC initiator (krcore
+//! §4.3, §4.4). Messages always go by DC, on a stream of the VQP's own: a receiver
+//! without buffers holds its stream up, and must not hold up others.
+//!
+//! A VQP changes from one to the other only while none of its requests is on its
+//! way. So requests stay in order.
 //!
 //! Lock order, outermost first: `submitter`; the stream's or a set of contexts;
-//! `queues`; `Bound::senders`.
+//! `queues`; `Senders::table`. `Connection::queue` is held alone.
 
 mod receive;
 mod senders;
@@ -24,9 +28,9 @@ use weft_core::vqp::Queues;
 use crate::counters::{Counted, COUNTERS};
 use crate::dc::Requester;
 use crate::errno;
-use crate::peer::{Peer, VqpStream};
+use crate::peer::{Peer, VqpQueue, VqpStream};
 use crate::rings::Rings;
-use crate::sync::{cpu, new_lock, BhLock, EventCount, Once};
+use crate::sync::{cpu, new_lock, BhLock, EventCount, FastLock, Once};
 
 pub(crate) use senders::{Sender, Senders};
 
@@ -35,8 +39,10 @@ struct Connection {
     peer: Arc<Peer>,
     /// Who gets its messages, if it may send any.
     to: Option<Receiver>,
-    /// What carries its requests; found when the first one is posted.
+    /// What carries requests by DC; made when the first one is posted.
     stream: Once<Arc<VqpStream>>,
+    /// What carries them by RC, if that is what they go by now.
+    queue: Pin<KBox<FastLock<Option<Arc<VqpQueue>>>>>,
 }
 
 impl Drop for Connection {
@@ -129,6 +135,7 @@ impl Vqp {
             peer,
             to,
             stream: Once::new(),
+            queue: KBox::pin_init(new_lock!(None, "weft_vqp_queue"), GFP_ATOMIC)?,
         };
         if self.connection.set(connection) {
             Ok(())
@@ -137,18 +144,9 @@ impl Vqp {
         }
     }
 
-    /// What requests go to.
-    fn connection(&self) -> Result<(&Connection, &VqpStream)> {
-        let connection = self.connection.get().ok_or_else(errno::not_conn)?;
-        if connection.stream.get().is_none() {
-            // Under the submitter's lock: nobody else is here.
-            connection.stream.set(match connection.to {
-                None => connection.peer.stream(cpu())?,
-                Some(_) => connection.peer.own_stream()?,
-            });
-        }
-        let stream = connection.stream.get().ok_or(EAGAIN)?;
-        Ok((connection, stream))
+    /// Requests that have not ended.
+    fn in_flight(&self) -> u32 {
+        self.queues.lock().in_flight()
     }
 
     /// Completions that the user has not taken.
@@ -187,9 +185,47 @@ fn opcode(completion: &Completion) -> u16 {
     u16::from(opcode)
 }
 
+impl Connection {
+    /// The stream that requests go to by DC. The submitter's lock is held.
+    fn stream(&self) -> Result<&VqpStream> {
+        if self.stream.get().is_none() {
+            self.stream.set(match self.to {
+                None => self.peer.stream(cpu())?,
+                Some(_) => self.peer.own_stream()?,
+            });
+        }
+        self.stream.get().map(|stream| &**stream).ok_or(EAGAIN)
+    }
+
+    /// What requests go to by RC now; `None`: they go by DC.
+    fn queue(&self) -> Option<Arc<VqpQueue>> {
+        self.queue.lock().clone()
+    }
+
+    /// Looks for what to use from now on. No request is on its way, and the
+    /// submitter's lock is held.
+    fn choose(&self) -> Option<Arc<VqpQueue>> {
+        let current = self.queue().filter(|queue| queue.is_usable());
+        let chosen = current.or_else(|| self.peer.rc_queue());
+        let before = core::mem::replace(&mut *self.queue.lock(), chosen.clone());
+        drop(before);
+        chosen
+    }
+
+    /// Uses DC from now on. As [`Connection::choose`].
+    fn use_dc(&self) {
+        let before = self.queue.lock().take();
+        drop(before);
+    }
+}
+
 impl Requester for Vqp {
     fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Relaxed)
+    }
+
+    fn fail(&self) {
+        self.failed.store(true, Ordering::Relaxed);
     }
 
     fn completed(&self, completion: &Completion, signaled: bool) {
@@ -202,7 +238,8 @@ impl Requester for Vqp {
             };
             self.rings.push(index, &wc);
         }
-        if !ok && !self.failed.swap(true, Ordering::Relaxed) {
+        if !ok {
+            self.failed.store(true, Ordering::Relaxed);
             // As of any queue pair in error, what was posted to receive comes back.
             self.flush_receives(&mut queues, uapi::WcStatus::WrFlushErr);
         }

@@ -180,6 +180,10 @@ pub const IOC_LOOKUP: u32 = iowr::<Lookup>(13);
 pub const IOC_QBIND: u32 = iow::<QBind>(14);
 /// Makes a VQP that is connected to a sender. [`Accept`].
 pub const IOC_ACCEPT: u32 = iowr::<Accept>(15);
+/// Keeps an RC queue pair to a node. Needs `CAP_NET_ADMIN`. [`PoolPin`].
+pub const IOC_POOL_PIN: u32 = iow::<PoolPin>(16);
+/// No longer keeps one. Needs `CAP_NET_ADMIN`. [`PoolPin`].
+pub const IOC_POOL_UNPIN: u32 = iow::<PoolPin>(17);
 
 // ---- requests ----
 
@@ -415,6 +419,22 @@ pod! {
         pub bound: u32,
         /// In: [`Wc::src`] of the message.
         pub src: u32,
+    }
+}
+
+pod! {
+    /// A node that the session's node keeps an RC queue pair to (krcore §4.2). It is
+    /// made in the background; until it is there, and whenever it breaks, requests
+    /// to the node go by DC.
+    ///
+    /// Errors: `EPERM`, `EINVAL` (the node itself, or no IPv4-mapped GID),
+    /// `EOPNOTSUPP` (the RDMA device cannot do it), `ENOSPC` (too many), `ENOENT`
+    /// (unpin: not pinned).
+    pub struct PoolPin [24] {
+        /// The peer.
+        pub gid: Gid,
+        /// Must be zero.
+        pub reserved: u64,
     }
 }
 

@@ -129,6 +129,12 @@ impl Queues {
         self.rq_head
     }
 
+    /// Requests that have not ended.
+    #[must_use]
+    pub const fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
     /// Completions that were not taken.
     #[must_use]
     pub const fn unreaped(&self) -> u32 {
@@ -220,6 +226,7 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(queues.unreaped() as usize, model.ring.len());
+                prop_assert_eq!(queues.in_flight(), model.in_flight);
                 prop_assert_eq!((queues.cq_tail(), queues.rq_head()), (model.next, model.taken));
                 let full = model.in_flight as usize + model.claimed.len() + model.ring.len();
                 prop_assert!(full as u32 <= sends + recvs);
