@@ -9,7 +9,7 @@ back_to_base() { [ "$(worker_gauges)" = "$(cat /tmp/before)" ]; }
 
 # Which way words go by default depends on the processor; the other one has to
 # work, too.
-for kind in verbs verbs-atomic weft; do
+for kind in verbs verbs-single weft weft-single; do
   weft-fabric suite "$kind" || FAILURES=$((FAILURES + 1))
   weft-fabric processes "$kind" || FAILURES=$((FAILURES + 1))
 done

@@ -13,9 +13,9 @@ use anyhow::{Context as _, Result};
 use clap::ValueEnum;
 use nix::errno::Errno;
 use nix::sched::{setns, CloneFlags};
-use weft::fabric::verbs::{Verbs, Words};
+use weft::fabric::verbs::Verbs;
 use weft::fabric::weft::Weft;
-use weft::fabric::{Connected, Fabric, FabricError};
+use weft::fabric::{Connected, Fabric, FabricError, Words};
 
 /// RDMA nodes that are used.
 const RDMA_NODES: usize = 2;
@@ -28,21 +28,21 @@ const PORTS_PER_MEETING: u16 = 16;
 pub enum Kind {
     /// Plain queue pairs.
     Verbs,
-    /// The same, words by WRITE.
-    VerbsPlain,
-    /// The same, words by ATOMIC WRITE.
-    VerbsAtomic,
+    /// The same, words one by one.
+    VerbsSingle,
     /// Virtual queue pairs.
     Weft,
+    /// The same, words one by one.
+    WeftSingle,
 }
 
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Verbs => "verbs",
-            Self::VerbsPlain => "verbs-plain",
-            Self::VerbsAtomic => "verbs-atomic",
+            Self::VerbsSingle => "verbs-single",
             Self::Weft => "weft",
+            Self::WeftSingle => "weft-single",
         })
     }
 }
@@ -103,16 +103,18 @@ impl Fabric for Placed {
             addr: self.addrs[self.rank],
             reason: format!("{error:#}"),
         })?;
-        let verbs = |words| -> Result<Connected, FabricError> {
-            let node = Verbs::new(self.rank, &self.addrs)?.words(words);
-            node.connect(region_bytes, hello, timeout)
+        let words = match self.kind {
+            Kind::Verbs | Kind::Weft => Words::Auto,
+            Kind::VerbsSingle | Kind::WeftSingle => Words::Single,
         };
         match self.kind {
-            Kind::Verbs => verbs(Words::Auto),
-            Kind::VerbsPlain => verbs(Words::Plain),
-            Kind::VerbsAtomic => verbs(Words::Atomic),
-            Kind::Weft => {
-                Weft::new(self.rank, &self.addrs)?.connect(region_bytes, hello, timeout)
+            Kind::Verbs | Kind::VerbsSingle => {
+                let node = Verbs::new(self.rank, &self.addrs)?.words(words);
+                node.connect(region_bytes, hello, timeout)
+            }
+            Kind::Weft | Kind::WeftSingle => {
+                let node = Weft::new(self.rank, &self.addrs)?.words(words);
+                node.connect(region_bytes, hello, timeout)
             }
         }
     }

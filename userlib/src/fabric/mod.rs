@@ -46,6 +46,8 @@ pub mod verbs;
 pub mod weft;
 
 pub use error::FabricError;
+#[cfg(any(feature = "verbs", feature = "weft"))]
+pub use rdma::words::Words;
 pub use region::Region;
 
 use std::fmt;

@@ -18,6 +18,7 @@ pub(super) mod health;
 mod line;
 pub(super) mod meeting;
 mod watch;
+pub(super) mod words;
 
 pub(super) use endpoint::{connect, Own};
 

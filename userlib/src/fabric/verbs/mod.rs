@@ -6,24 +6,16 @@
 //! Each pair of nodes has one queue pair, made with the verbs and connected by
 //! what the nodes tell each other over TCP.
 //!
-//! # Words
-//!
-//! Devices that write memory by DMA move aligned words of 8 bytes whole.
-//! Soft-RoCE copies with the kernel's `memcpy`: by words on processors without
-//! fast short string moves, else with `rep movsb`. No manual says that this
-//! moves words whole: processors do in practice (none was torn in 140 million
-//! copies on one), an emulated one does not (most were). Where it matters,
-//! soft-RoCE's ATOMIC WRITE stores one word whole, by construction, so a write
-//! whose words are atomic becomes an ATOMIC WRITE for each word; see
-//! [`Words`].
+//! Words that go one by one ([`Words`]) are ATOMIC WRITEs here, which soft-RoCE
+//! has.
 
 mod transport;
 
 use super::rdma::control::Memory;
 use super::rdma::health::Health;
-use super::rdma::meeting::{meet, Met, Node, Place};
+use super::rdma::meeting::{self, meet, Met, Node, Place};
 use super::rdma::{self, Own};
-use super::{Connected, Fabric, FabricError};
+use super::{Connected, Fabric, FabricError, Words};
 use std::net::{IpAddr, SocketAddr};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -38,20 +30,6 @@ use weft_verbs::{
 const KIND: u8 = 1;
 /// The card: a queue pair's address, the memory's address, its key.
 const CARD_BYTES: usize = QpAddress::BYTES + 8 + 4;
-
-/// How the words of small writes get there whole.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Words {
-    /// By ATOMIC WRITE if the device is one that copies with string moves (it
-    /// has ATOMIC WRITE, and the processor fast short string moves), else
-    /// plainly. All nodes are taken to be alike.
-    #[default]
-    Auto,
-    /// By WRITE: one request for up to 32 words.
-    Plain,
-    /// By ATOMIC WRITE: one request a word. Not all devices have it.
-    Atomic,
-}
 
 /// A node of a fabric over verbs, before it meets the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,11 +77,8 @@ impl Verbs {
             let peers = u32::try_from(self.place.nodes() - 1).unwrap_or(u32::MAX);
             // When a queue pair fails, all that is posted on it completes.
             let cq = Cq::new(&context, (peers * SEND_QUEUE).max(1))?;
-            let is_atomic = match self.words {
-                Words::Atomic => true,
-                Words::Plain => false,
-                Words::Auto => context.has_atomic_write()? && moves_strings(),
-            };
+            // What has ATOMIC WRITE is soft-RoCE so far, and what has not needs none.
+            let is_atomic = self.words.are_single(context.has_atomic_write()?);
             Ok(Stack {
                 local,
                 mr: Mr::register(&pd, &pages, Access::All)?,
@@ -168,7 +143,7 @@ impl Fabric for Verbs {
         hello: &[u8],
         timeout: Duration,
     ) -> Result<Connected, FabricError> {
-        let end = rdma::meeting::end_of(timeout);
+        let end = meeting::end_of(timeout);
         let stack = self.open(region_bytes, end)?;
         let mut offered = Vec::with_capacity(self.place.nodes());
         for rank in 0..self.place.nodes() {
@@ -243,12 +218,6 @@ fn gid_of(addr: SocketAddr) -> Gid {
         IpAddr::V4(v4) => Gid::from_ipv4(v4.octets()),
         IpAddr::V6(v6) => Gid(v6.octets()),
     }
-}
-
-/// Whether the kernel's `memcpy` is `rep movsb` here: it asks the same flag.
-fn moves_strings() -> bool {
-    let flags = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    flags.split_whitespace().any(|flag| flag == "fsrm")
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 //! room in a queue is known.
 
 use crate::fabric::rdma::health::Health;
+use crate::fabric::rdma::words::{has_whole_words, WORD};
 use crate::fabric::rdma::{Gone, Transport};
 use crate::fabric::{Region, Write, WORD_ATOMIC_BYTES};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +22,6 @@ const _: () = assert!(SEND_QUEUE as usize * crate::fabric::MAX_NODES < 32_767);
 /// A quarter, so that a full queue empties in steps.
 const SIGNAL_EVERY: u64 = SEND_QUEUE as u64 / 4;
 
-const WORD: usize = size_of::<u64>();
 const _: () = assert!(WORD_ATOMIC_BYTES == MAX_LIST_WORDS * WORD);
 
 /// A request's number at its peer is in the lower bits of its `wr_id`, the peer
@@ -138,12 +138,6 @@ impl VerbsTransport {
         Ok(())
     }
 
-    /// A write whose words are seen whole: by the rule of the trait, aligned and
-    /// short.
-    fn is_words(write: &Write) -> bool {
-        (write.local | write.remote | write.len) % WORD == 0 && write.len <= WORD_ATOMIC_BYTES
-    }
-
     /// The words of a write's source as they are now.
     fn words<'a>(&'a self, write: &Write) -> impl Iterator<Item = u64> + 'a {
         let places = (write.local..write.local + write.len).step_by(WORD);
@@ -151,7 +145,7 @@ impl VerbsTransport {
     }
 
     fn add(&self, peer: usize, link: &Link, queue: &mut Queue, write: &Write) -> Result<(), Gone> {
-        if !Self::is_words(write) {
+        if !has_whole_words(write) {
             let (wr_id, signaled) = self.next(peer, link, queue)?;
             let request = self.request(Op::Write, wr_id, link, write);
             queue.list.push(&request, signaled);
