@@ -114,12 +114,10 @@ pub enum Error {
     #[error("subgroup {0:?} has no deliveries to iterate over: this node is no member, or they go to a closure, or were taken before")]
     NoDeliveries(String),
     /// What was sent has not been delivered everywhere in time.
-    #[error(
-        "not everybody has delivered what was sent, within the time: members {waiting_for:?} lag"
-    )]
+    #[error("not everybody has delivered what was sent, within the time (failed: {failed:?}): wait longer, or see whether all members take their deliveries")]
     Unflushed {
-        /// Who has not delivered everything.
-        waiting_for: NodeSet,
+        /// Members that have failed, which may be why.
+        failed: NodeSet,
     },
 }
 

@@ -337,7 +337,7 @@ impl Group {
                 .wait_until(Some(end), || is_flushed() || shared.is_open().is_err());
             if !is_flushed() {
                 return Err(Error::Unflushed {
-                    waiting_for: shared.failed(),
+                    failed: shared.failed(),
                 });
             }
         }

@@ -218,7 +218,9 @@ fn a_single_active_sender_posts_as_if_it_were_the_only_one() {
     let mut posted = Vec::new();
     for senders in 1..=4 {
         let mut nodes = nodes(4, &subgroup(10).senders(0..senders));
-        stream(&mut nodes, &[0], 1000);
+        for burst in 1..=100 {
+            stream(&mut nodes, &[0], 10 * burst);
+        }
         let messages: u64 = nodes.iter().map(|node| node.metrics().message_posts).sum();
         posted.push((messages, posts(&nodes)));
     }

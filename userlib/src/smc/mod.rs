@@ -25,6 +25,8 @@
 //! polling thread's, at the sender and at a receiver.
 
 pub mod inbox;
+#[cfg(all(test, loom))]
+mod loom_tests;
 pub mod outbox;
 mod record;
 mod sent;

@@ -38,8 +38,10 @@
 
 mod cells;
 mod list;
+#[cfg(all(test, loom))]
+mod loom_tests;
 mod table;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;
 
 pub use cells::{Counter, Flag};
