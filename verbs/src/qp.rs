@@ -343,11 +343,7 @@ impl RcQp {
 type Extended = NonNull<sys::ibv_qp_ex>;
 
 /// Makes a queue pair, which the caller then owns.
-fn create(
-    pd: &Pd,
-    cq: &Cq,
-    config: &QpConfig,
-) -> Result<(NonNull<sys::ibv_qp>, Option<Extended>)> {
+fn create(pd: &Pd, cq: &Cq, config: &QpConfig) -> Result<(NonNull<sys::ibv_qp>, Option<Extended>)> {
     let mut plain = init_attr(cq, config.max_send_wr);
     plain.cap.max_inline_data = config.max_inline;
     if !config.atomic_write {

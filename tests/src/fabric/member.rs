@@ -32,7 +32,7 @@ pub fn run(args: &Args) -> Result<()> {
     let hellos: Vec<_> = (0..NODES).map(|rank| vec![rank as u8]).collect();
     ensure!(connected.hellos == hellos, "the hellos differ");
     println!("met");
-    let mut player = Player::new(connected.endpoint);
+    let mut player = Player::new(args.kind, connected.endpoint);
     for phase in Phase::TOGETHER {
         phase.play(&mut player)?;
         println!("{}", phase.name());

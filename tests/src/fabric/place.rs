@@ -36,6 +36,17 @@ pub enum Kind {
     WeftSingle,
 }
 
+impl Kind {
+    /// The share of the usual rounds that shows as much: words one by one over
+    /// soft-RoCE are 32 requests that wait for answers, where there was one.
+    pub fn fewer(self, rounds: u64) -> u64 {
+        match self {
+            Self::Verbs | Self::Weft => rounds,
+            Self::VerbsSingle | Self::WeftSingle => rounds / 20,
+        }
+    }
+}
+
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

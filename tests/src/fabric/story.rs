@@ -96,7 +96,10 @@ impl Member {
                 bail!("node {}: no {word:?} within {PATIENCE:?}", self.rank)
             }
             Err(RecvTimeoutError::Disconnected) => {
-                bail!("node {} ended before {word:?}; it says why above", self.rank)
+                bail!(
+                    "node {} ended before {word:?}; it says why above",
+                    self.rank
+                )
             }
         }
     }

@@ -305,12 +305,7 @@ fn tell(node: &Node<'_>, line: &mut TcpStream, to: usize) -> Result<(), Failure>
     say(node, line, &(node.card)(to), node.hello)
 }
 
-fn say(
-    node: &Node<'_>,
-    line: &mut TcpStream,
-    card: &[u8],
-    hello: &[u8],
-) -> Result<(), Failure> {
+fn say(node: &Node<'_>, line: &mut TcpStream, card: &[u8], hello: &[u8]) -> Result<(), Failure> {
     debug_assert!(card.len() <= MAX_CARD_BYTES);
     let frame = Frame {
         kind: node.kind,

@@ -102,8 +102,7 @@ impl VerbsTransport {
     /// The next request's `wr_id`, and whether it makes a completion. Waits
     /// until there is room for it.
     fn next(&self, peer: usize, link: &Link, queue: &mut Queue) -> Result<(u64, bool), Gone> {
-        let is_full =
-            |made: u64| made - link.done.load(Ordering::Acquire) >= u64::from(SEND_QUEUE);
+        let is_full = |made: u64| made - link.done.load(Ordering::Acquire) >= u64::from(SEND_QUEUE);
         if queue.list.is_full() || is_full(queue.made) {
             self.flush(peer, link, queue)?;
             self.wait(peer, || !is_full(queue.made))?;
@@ -226,7 +225,12 @@ impl Transport for VerbsTransport {
                 }
                 Err(error) => {
                     // The device is gone, and with it all peers.
-                    for (peer, _) in self.links.iter().enumerate().filter(|(_, link)| link.is_some()) {
+                    for (peer, _) in self
+                        .links
+                        .iter()
+                        .enumerate()
+                        .filter(|(_, link)| link.is_some())
+                    {
                         self.health.mark_down(peer, &error.to_string());
                     }
                     return;

@@ -212,7 +212,10 @@ mod tests {
         assert!(read_card(&[1; CARD_BYTES + 1]).is_none());
         let (gid, remote) = read_card(&[1; CARD_BYTES]).expect("a card");
         assert_eq!(gid, Gid([1; 16]));
-        assert_eq!((remote.addr, remote.rkey), (0x0101_0101_0101_0101, 0x0101_0101));
+        assert_eq!(
+            (remote.addr, remote.rkey),
+            (0x0101_0101_0101_0101, 0x0101_0101)
+        );
     }
 
     #[test]

@@ -13,7 +13,9 @@ use crate::fabric::{Region, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use weft_shim::{Error, LocalSlice, MemoryRegion, Payload, Remote, SendWr, Sges, Vqp, Wc, MAX_INLINE};
+use weft_shim::{
+    Error, LocalSlice, MemoryRegion, Payload, Remote, SendWr, Sges, Vqp, Wc, MAX_INLINE,
+};
 
 /// Requests outstanding to one peer.
 pub(super) const SEND_QUEUE: u32 = 256;
@@ -90,7 +92,9 @@ impl WeftTransport {
 
     fn slice(&self, peer: usize, what: &Write) -> Result<LocalSlice<'_>, Gone> {
         let range = what.local..what.local + what.len;
-        self.mr.slice(range).map_err(|error| self.lost(peer, &error))
+        self.mr
+            .slice(range)
+            .map_err(|error| self.lost(peer, &error))
     }
 
     /// A write's request. Few words travel in it, as they are now.
