@@ -54,9 +54,28 @@ bool weft_fatal_signal_pending(void)
 	return fatal_signal_pending(current);
 }
 
-void weft_cond_resched(void)
+/*
+ * One turn of a loop that looks for something: lets those run who want this CPU,
+ * also if they would only get it lazily, at the next tick. The driver's threads
+ * may be among them.
+ */
+void weft_spin_once(void)
 {
-	cond_resched();
+#ifdef CONFIG_PREEMPT_LAZY
+	if (test_thread_flag(TIF_NEED_RESCHED_LAZY)) {
+		schedule();
+		return;
+	}
+#endif
+	if (need_resched())
+		schedule();
+	else
+		cpu_relax();
+}
+
+u32 weft_current_user(void)
+{
+	return from_kuid(&init_user_ns, current_uid());
 }
 
 bool weft_net_admin(void)
@@ -195,17 +214,15 @@ struct mm_struct *weft_mm_charge(unsigned long pages)
 	return mm;
 }
 
-struct mm_struct *weft_mm_grab(void)
-{
-	if (current->mm)
-		mmgrab(current->mm);
-	return current->mm;
-}
-
 /* Whatever the limit: the pages were charged until a moment ago. */
 void weft_mm_charge_more(struct mm_struct *mm, unsigned long pages)
 {
 	atomic64_add(pages, &mm->pinned_vm);
+}
+
+void weft_mm_charge_less(struct mm_struct *mm, unsigned long pages)
+{
+	atomic64_sub(pages, &mm->pinned_vm);
 }
 
 void weft_mm_uncharge(struct mm_struct *mm, unsigned long pages)

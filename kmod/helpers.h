@@ -24,8 +24,9 @@ void weft_cpu_relax(void);
 void weft_yield(void);
 bool weft_signal_pending(void);
 bool weft_fatal_signal_pending(void);
-void weft_cond_resched(void);
+void weft_spin_once(void);
 bool weft_net_admin(void);
+u32 weft_current_user(void);
 
 /* waiting */
 void weft_wait_init(struct wait_queue_head *wq);
@@ -44,8 +45,8 @@ void *weft_rings_alloc(size_t bytes);
 void weft_rings_free(void *base);
 int weft_rings_map(struct vm_area_struct *vma, void *base, size_t bytes);
 struct mm_struct *weft_mm_charge(unsigned long pages);
-struct mm_struct *weft_mm_grab(void);
 void weft_mm_charge_more(struct mm_struct *mm, unsigned long pages);
+void weft_mm_charge_less(struct mm_struct *mm, unsigned long pages);
 void weft_mm_uncharge(struct mm_struct *mm, unsigned long pages);
 void weft_page_read(struct page *page, size_t offset, void *to, size_t len);
 u64 weft_page_compare_swap(struct page *page, size_t offset, u64 compare, u64 swap);

@@ -10,7 +10,7 @@ mod region;
 mod table;
 mod valid;
 
-pub(crate) use pages::{Charge, Payment, UserPages};
+pub(crate) use pages::{Charge, UserPages};
 pub(crate) use region::{Access, RegionUse};
 pub(crate) use table::MrTable;
 pub(crate) use valid::TableInfo;

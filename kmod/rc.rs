@@ -36,7 +36,7 @@ use crate::sync::{new_lock, FastLock, Once, Periodic, Routine};
 use crate::text::Shown;
 
 use link::{Hardware, Opening};
-pub(crate) use queue::{Attending, RcQueue};
+pub(crate) use queue::{Attending, RcQueue, SPIN_NS};
 
 /// RC queue pairs of a node, and peers that it wants to have one to.
 const MAX_LINKS: usize = 64;
@@ -340,7 +340,7 @@ impl<R: Requester> Rc<R> {
         let mut index = 0;
         while let Some((queue, lost)) = self.inspect(index) {
             if lost {
-                pr_info!("RC to {} is lost\n", Shown(queue.gid));
+                pr_info!("RC to {} is lost: {:?}\n", Shown(queue.gid), queue.fate());
                 self.discard(&queue);
                 continue;
             }

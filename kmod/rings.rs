@@ -16,7 +16,7 @@ use kernel::prelude::*;
 use weft_core::uapi::{Pod, RecvWr, RingHeader, SendWr, VqpCreate, Wc};
 
 use crate::bindings;
-use crate::mem::{Charge, Payment};
+use crate::mem::Charge;
 
 /// Handles are this far apart in the device's address space, in bytes; no VQP's
 /// rings are as long.
@@ -97,7 +97,7 @@ impl Rings {
             .next_multiple_of(size_of::<RecvWr>() as u32);
         let end = rq_offset + rq_entries * size_of::<RecvWr>() as u32;
         let bytes = end.next_multiple_of(PAGE_SIZE as u32);
-        let charge = Charge::new(bytes as usize / PAGE_SIZE, Payment::Here)?;
+        let charge = Charge::new(bytes as usize / PAGE_SIZE)?;
         // SAFETY: no requirement; NULL means no memory.
         let base = NonNull::new(unsafe { bindings::weft_rings_alloc(bytes as usize) });
         // INVARIANT: sizes and offsets as computed above.

@@ -24,6 +24,7 @@
 
 mod initiator;
 mod op;
+mod rtt;
 mod target;
 pub mod wire;
 
@@ -40,6 +41,8 @@ pub const MAX_CHUNK_BYTES: u32 = 4096;
 pub const WINDOW: usize = 64;
 /// Atomic operations among them.
 pub const MAX_ATOMICS: usize = 16;
+/// Chunks of one operation in a row, if other flows wait.
+pub const BURST: u32 = 8;
 /// Operations queued or outstanding on one stream.
 pub const MAX_OPS: usize = 128;
 /// Sends of one chunk before the peer counts as unreachable.

@@ -39,11 +39,15 @@ pub const SIGNAL_INTERVAL: u32 = DEPTH / 4;
 /// Bytes outstanding on one queue pair, unless it is one request alone. Bounds
 /// how long a request waits for those of other virtual queue pairs, and with
 /// that how long it can outlive the lease of its memory ([`crate::mr`]).
-pub const BUDGET_BYTES: u64 = 8 << 20;
+pub const BUDGET_BYTES: u64 = 2 << 20;
 /// READs and atomic operations outstanding in the network, each way.
 pub const READ_DEPTH: u8 = 16;
-/// Local ACK timeout: 4.096 µs times two to this, 67 ms.
-pub const ACK_TIMEOUT: u8 = 14;
-/// Retries after that timeout. A dead peer is noticed after
-/// `(RETRIES + 1) * 67 ms`, 0.47 s.
-pub const RETRIES: u8 = 6;
+/// Local ACK timeout: 4.096 µs times two to this, 134 ms. soft-RoCE's timer runs on
+/// while a long READ is being answered, and then asks for all of it again: shorter
+/// timeouts multiply the traffic on a busy host.
+pub const ACK_TIMEOUT: u8 = 15;
+/// Retries after that timeout. soft-RoCE takes 7 for "for ever".
+pub const RETRIES: u8 = 5;
+/// How long a request may go without an answer before the peer counts as dead:
+/// 0.8 s.
+pub const PATIENCE_NS: u64 = (RETRIES as u64 + 1) * (4096 << ACK_TIMEOUT);

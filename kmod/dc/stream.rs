@@ -53,14 +53,12 @@ struct Owner<R> {
 
 /// # Invariants
 ///
-/// `owners` has a value for exactly the operations that `initiator` has, in the
-/// order in which they were posted, in the slots from `first` on, in a circle.
+/// `owners` has a value for exactly the operations that `initiator` has, at the
+/// same places.
 struct Inner<B: Bearer, R> {
     initiator: KVBox<Initiator>,
     path: B::Path,
     owners: KVec<Option<Owner<R>>>,
-    first: usize,
-    count: usize,
     dead: bool,
 }
 
@@ -133,8 +131,6 @@ impl<B: Bearer, R: Requester> Stream<B, R> {
             initiator,
             path,
             owners,
-            first: 0,
-            count: 0,
             dead: false,
         };
         Arc::pin_init(
@@ -295,33 +291,35 @@ impl<B: Bearer, R: Requester> Inner<B, R> {
             Some(status) => self.initiator.push_failed(entry.op, status),
             None => self.initiator.push(entry.op),
         };
-        let last = (self.first + self.count) % MAX_OPS;
-        let (Ok(()), Some(slot)) = (pushed, self.owners.get_mut(last)) else {
+        let Ok(place) = pushed else {
             return false;
         };
-        // INVARIANT: both have one more.
-        *slot = Some(Owner {
-            requester: Some(requester.clone()),
-            signaled: entry.signaled,
-        });
-        self.count += 1;
+        self.own(place, Some(requester.clone()), entry.signaled);
         true
+    }
+
+    /// Notes whose operation is at a place.
+    fn own(&mut self, place: usize, requester: Option<Arc<R>>, signaled: bool) {
+        // INVARIANT: the initiator has just put one there.
+        if let Some(slot) = self.owners.get_mut(place) {
+            *slot = Some(Owner {
+                requester,
+                signaled,
+            });
+        }
     }
 
     /// Queues a letter; `false` if there is no room.
     fn push_letter(&mut self, op: Op) -> bool {
-        let last = (self.first + self.count) % MAX_OPS;
-        let pushed = !self.dead && self.initiator.push(op).is_ok();
-        let Some(slot) = self.owners.get_mut(last).filter(|_| pushed) else {
-            return false;
+        let pushed = if self.dead {
+            None
+        } else {
+            self.initiator.push(op).ok()
         };
-        // INVARIANT: both have one more.
-        *slot = Some(Owner {
-            requester: None,
-            signaled: false,
-        });
-        self.count += 1;
-        true
+        if let Some(place) = pushed {
+            self.own(place, None, false);
+        }
+        pushed.is_some()
     }
 
     fn transmit(&mut self, bearer: &B, mrs: &MrTable, now_ns: u64) {
@@ -348,10 +346,8 @@ impl<B: Bearer, R: Requester> Inner<B, R> {
             let Some(completion) = self.initiator.poll_completion() else {
                 break;
             };
-            let owner = self.owners.get_mut(self.first).and_then(Option::take);
             // INVARIANT: both have one less.
-            self.first = (self.first + 1) % MAX_OPS;
-            self.count -= 1;
+            let owner = self.owners.get_mut(completion.slot).and_then(Option::take);
             if let Some((requester, signaled)) =
                 owner.and_then(|owner| Some((owner.requester?, owner.signaled)))
             {

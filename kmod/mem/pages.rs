@@ -47,33 +47,28 @@ pub(crate) struct Charge {
     pages: AtomicUsize,
 }
 
-/// Who is charged for pinning pages.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Payment {
-    /// The caller, here.
-    Here,
-    /// The caller was charged by ib_core already.
-    Elsewhere,
-}
-
 impl Charge {
-    /// Charges so many pages to the caller, if it was not done elsewhere.
+    /// Charges so many pages to the caller.
     ///
     /// # Errors
     ///
     /// `ENOMEM`: over `RLIMIT_MEMLOCK`.
-    pub(crate) fn new(pages: usize, payment: Payment) -> Result<Self> {
-        let (mm, pages) = match payment {
-            // SAFETY: called from a system call, so that there is a current task.
-            Payment::Here => (unsafe { bindings::weft_mm_charge(pages) }, pages),
-            // SAFETY: as above.
-            Payment::Elsewhere => (unsafe { bindings::weft_mm_grab() }, 0),
-        };
+    pub(crate) fn new(pages: usize) -> Result<Self> {
+        // SAFETY: called from a system call, so that there is a current task.
+        let mm = NonNull::new(unsafe { bindings::weft_mm_charge(pages) }).ok_or(ENOMEM)?;
         // INVARIANT: so says the call.
         Ok(Self {
-            mm: NonNull::new(mm).ok_or(ENOMEM)?,
+            mm,
             pages: AtomicUsize::new(pages),
         })
+    }
+
+    /// Gives up what was charged: somebody else will be paying.
+    fn hand_over(&self) {
+        let pages = self.pages.swap(0, Ordering::Relaxed);
+        // INVARIANT: the count was cleared just above.
+        // SAFETY: charged and referenced by the invariant.
+        unsafe { bindings::weft_mm_charge_less(self.mm.as_ptr(), pages) };
     }
 
     /// Charges for `pages` that somebody else paid for until now.
@@ -101,11 +96,11 @@ impl UserPages {
     /// `EINVAL` (no bytes, or past the end of the address space), `ENOMEM` (over
     /// `RLIMIT_MEMLOCK`, or no memory), `EFAULT` (not all mapped, or not
     /// writable), `EINTR`.
-    pub(crate) fn pin(addr: usize, len: usize, writable: bool, payment: Payment) -> Result<Self> {
+    pub(crate) fn pin(addr: usize, len: usize, writable: bool) -> Result<Self> {
         let end = addr.checked_add(len).filter(|_| len != 0).ok_or(EINVAL)?;
         let first = addr & !(PAGE_SIZE - 1);
         let count = (end - first).div_ceil(PAGE_SIZE);
-        let charge = Charge::new(count, payment)?;
+        let charge = Charge::new(count)?;
         let mut this = Self {
             pages: KVVec::with_capacity(count, GFP_KERNEL)?,
             offset: addr - first,
@@ -118,6 +113,11 @@ impl UserPages {
             this.pin_batch(first, count)?;
         }
         Ok(this)
+    }
+
+    /// Leaves it to somebody else to charge for the pages, who is about to do it.
+    pub(crate) fn hand_over_charge(&self) {
+        self.charge.hand_over();
     }
 
     /// Charges for the pages if somebody else has done so until now.

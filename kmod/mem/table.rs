@@ -22,7 +22,8 @@ use crate::counters::{Counted, COUNTERS};
 use crate::mem::graves::{Graves, Waits};
 use crate::mem::region::{Access, Mr, Piece, RegionUse};
 use crate::mem::valid::{TableInfo, ValidMr};
-use crate::mem::{Payment, UserPages};
+use crate::mem::UserPages;
+use crate::quota::Held;
 use crate::random::random_u32;
 use crate::rdma::{Device, Pd, TableMr, UserMr};
 use crate::sync::{new_lock, BhDisabled, BhLock, EventCount, Periodic, Routine};
@@ -127,18 +128,20 @@ impl MrTable {
     ///
     /// Those of [`UserPages::pin`] and [`UserMr::register`]; `ENOSPC`: no key was
     /// free.
-    pub(crate) fn register(&self, owner: u32, request: &uapi::MrReg) -> Result<u32> {
-        let pd = self.pd.lock().clone();
+    pub(crate) fn register(&self, owner: u32, held: Held, request: &uapi::MrReg) -> Result<u32> {
         let (addr, len) = (request.addr, request.len);
-        let ib = pd.map(|pd| UserMr::register(&pd, addr, len, request.access));
-        let ib = ib.transpose()?;
-        let payment = if ib.is_some() {
-            Payment::Elsewhere
-        } else {
-            Payment::Here
-        };
         let writable = request.access & uapi::ACCESS_LOCAL_WRITE != 0;
-        let pages = UserPages::pin(addr as usize, len as usize, writable, payment)?;
+        // Ours first: what is not mapped is refused here, quietly.
+        let pages = UserPages::pin(addr as usize, len as usize, writable)?;
+        let pd = self.pd.lock().clone();
+        let ib = match &pd {
+            Some(pd) => {
+                // ib_core charges for the same pages.
+                pages.hand_over_charge();
+                Some(UserMr::register(pd, addr, len, request.access)?)
+            }
+            None => None,
+        };
         let mr = Mr {
             key: 0,
             owner,
@@ -148,6 +151,7 @@ impl MrTable {
             ib,
             pages,
             users: AtomicU32::new(0),
+            _held: held,
             _count: Counted::one(&COUNTERS.mrs),
         };
         self.insert(KBox::new(mr, GFP_KERNEL)?)

@@ -40,8 +40,8 @@ pub(super) struct Keys {
 
 /// # Invariants
 ///
-/// The first `len` places of `order` say in which of the two lists the request
-/// of the same index is.
+/// The first `len` places of `is_atomic` say in which of the two lists the request
+/// of the same index is; each of those but the last points to the next.
 pub(super) struct Chain {
     rdma: [ib_rdma_wr; CHAIN],
     atomic: [ib_atomic_wr; CHAIN],
@@ -173,7 +173,7 @@ impl Chain {
     pub(super) fn signal_last(&mut self) {
         let last = self.len.checked_sub(1).and_then(|last| self.request(last));
         if let Some(wr) = last {
-            wr.send_flags |= ib_send_flags_IB_SEND_SIGNALED as i32;
+            wr.send_flags |= ib_send_flags_IB_SEND_SIGNALED;
         }
     }
 

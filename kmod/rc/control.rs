@@ -25,8 +25,8 @@ const PENDING: u32 = u32::MAX;
 const SPIN_NS: u64 = 100_000;
 /// Longest sleep between two looks.
 const NAP_NS: u64 = 50_000_000;
-/// A queue pair in order answers, or breaks, well before this.
-const PATIENCE_NS: u64 = 3_000_000_000;
+/// A queue pair answers, or breaks, well before this, whatever is queued before.
+const PATIENCE_NS: u64 = 20_000_000_000;
 
 impl<R: Requester> RcQueue<R> {
     /// What is known of the peer's region of a key, now; `None`: the peer has no
@@ -136,11 +136,10 @@ impl<R: Requester> RcQueue<R> {
         self.control_status.store(PENDING, Ordering::Relaxed);
         let mut post = Some(post);
         while let Some(this) = post.take() {
-            let seen = self.room().seen();
+            let seen = self.room_seen();
             post = self.try_request(this)?;
             if post.is_some() {
-                self.poll();
-                self.room().wait(seen, 1_000_000, false);
+                self.wait_for_room(seen, NAP_NS, false);
             }
             if now_ns().saturating_sub(start_ns) > PATIENCE_NS {
                 return Err(ETIMEDOUT);
@@ -196,6 +195,6 @@ fn rdma_wr(opcode: ib_wr_opcode, wr_id: u64) -> ib_rdma_wr {
     let mut wr = ib_rdma_wr::default();
     wr.wr.__bindgen_anon_1.wr_id = wr_id;
     wr.wr.opcode = opcode;
-    wr.wr.send_flags = ib_send_flags_IB_SEND_SIGNALED as i32;
+    wr.wr.send_flags = ib_send_flags_IB_SEND_SIGNALED;
     wr
 }

@@ -14,20 +14,22 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU8, Ordering};
 use kernel::alloc::KBox;
 use kernel::prelude::*;
 use kernel::sync::{Arc, Mutex};
-use weft_core::dc::Completion;
+use weft_core::dc::{Completion, OpKind};
 use weft_core::gid::Gid;
 use weft_core::kv::Geometry;
 use weft_core::mr::Store;
 use weft_core::rc::{Attendance, Poster, Window, WrId, BUDGET_BYTES, DEPTH, SIGNAL_INTERVAL};
 use weft_core::uapi::WcStatus;
 
+use crate::bindings;
+use crate::clock::now_ns;
 use crate::counters::{Counted, COUNTERS};
 use crate::dc::Requester;
 use crate::mem::MrTable;
 use crate::rc::chain::Chain;
 use crate::rc::slots::{Slot, Slots, Who};
-use crate::rdma::{Cq, DmaBuffer, Notified, Qp, Ready, WorkCompletion};
-use crate::sync::{new_lock, EventCount, FastLock, Once, Periodic, Routine};
+use crate::rdma::{Cq, Device, DmaBuffer, Notified, Qp, Ready, WorkCompletion};
+use crate::sync::{new_lock, EventCount, FastLock, Once, Periodic, Routine, Woken};
 
 /// Completions taken from the device at a time.
 const POLL_BATCH: usize = 8;
@@ -36,6 +38,10 @@ const DRAIN_BATCH: usize = 16;
 /// Times that the queue is armed and found not to be empty before it is left to
 /// the work item.
 const ARM_TRIES: u32 = 4;
+const LOOKS_PER_CLOCK: u32 = 8;
+/// How long a waiter polls before it sleeps: longer than a small request takes,
+/// on soft-RoCE and a busy host too. It makes way for whoever wants the CPU.
+pub(crate) const SPIN_NS: u64 = 1_000_000;
 
 /// The poster's part.
 pub(super) struct Posting {
@@ -71,6 +77,8 @@ pub(super) struct RemoteTable {
 #[pin_data]
 pub(crate) struct RcQueue<R: Requester> {
     pub(super) gid: Gid,
+    /// Its atomic operations are atomic with SoftDc's too.
+    global_atomics: bool,
     pub(super) mrs: Arc<MrTable>,
     pub(super) window: Window,
     pub(super) attendance: Attendance,
@@ -109,6 +117,27 @@ pub(crate) struct RcQueue<R: Requester> {
 /// Polls the queue, as long as it lives: completions need no event.
 pub(crate) struct Attending<'a, R: Requester>(&'a RcQueue<R>);
 
+impl<R: Requester> Attending<'_, R> {
+    /// Polls until `done` is no longer `seen`, for at most `time_ns`.
+    pub(crate) fn spin(&self, done: &EventCount, seen: u32, time_ns: u64) {
+        let start_ns = now_ns();
+        loop {
+            // The clock is read now and then: that costs as much as a look.
+            for _ in 0..LOOKS_PER_CLOCK {
+                self.0.poll();
+                if done.seen() != seen {
+                    return;
+                }
+                // SAFETY: process context, and no lock is held.
+                unsafe { bindings::weft_spin_once() };
+            }
+            if now_ns().saturating_sub(start_ns) >= time_ns {
+                return;
+            }
+        }
+    }
+}
+
 impl<R: Requester> Drop for Attending<'_, R> {
     fn drop(&mut self) {
         if self.0.attendance.leave() {
@@ -120,7 +149,8 @@ impl<R: Requester> Drop for Attending<'_, R> {
 impl<R: Requester> RcQueue<R> {
     /// A queue to a peer, not connected. Its `work` has to be stopped before it is
     /// dropped.
-    pub(super) fn new(gid: Gid, mrs: Arc<MrTable>, buffer: DmaBuffer) -> Result<Arc<Self>> {
+    pub(super) fn new(gid: Gid, mrs: Arc<MrTable>, device: Device) -> Result<Arc<Self>> {
+        let buffer = DmaBuffer::new(device)?;
         let (window, poster) = Window::new(DEPTH, SIGNAL_INTERVAL, BUDGET_BYTES).ok_or(EINVAL)?;
         let posting = Posting {
             poster,
@@ -140,6 +170,7 @@ impl<R: Requester> RcQueue<R> {
         Arc::pin_init(
             pin_init!(Self {
                 gid,
+                global_atomics: device.has_global_atomics(),
                 mrs,
                 window,
                 attendance: Attendance::new(),
@@ -163,6 +194,16 @@ impl<R: Requester> RcQueue<R> {
         )
     }
 
+    /// Whether operations of this kind may go by it: atomic ones have to be atomic
+    /// with those that go by DC.
+    pub(crate) fn takes(&self, kind: OpKind) -> bool {
+        match kind {
+            OpKind::Read | OpKind::Write => true,
+            OpKind::CompareSwap | OpKind::FetchAdd => self.global_atomics,
+            OpKind::Send => false,
+        }
+    }
+
     /// The peer.
     pub(crate) fn gid(&self) -> &Gid {
         &self.gid
@@ -181,9 +222,16 @@ impl<R: Requester> RcQueue<R> {
         }
     }
 
-    /// To wait for room on.
-    pub(crate) fn room(&self) -> &EventCount {
-        &self.room
+    /// Counts the times that room was made; to be read before posting.
+    pub(crate) fn room_seen(&self) -> u32 {
+        self.room.seen()
+    }
+
+    /// Sleeps until room was made after `seen`, also while the caller attends.
+    pub(crate) fn wait_for_room(&self, seen: u32, timeout_ns: u64, interruptible: bool) -> Woken {
+        self.poll();
+        self.arm();
+        self.room.wait(seen, timeout_ns, interruptible)
     }
 
     /// Polls until the result is dropped: the caller calls [`RcQueue::poll`] again
@@ -201,6 +249,7 @@ impl<R: Requester> RcQueue<R> {
             .fate
             .compare_exchange(0, status, Ordering::AcqRel, Ordering::Relaxed);
         if first.is_ok() {
+            pr_debug!("an RC queue pair ends with status {status}\n");
             COUNTERS.rc_lost.bump();
             self.work.schedule(0);
         }
@@ -307,6 +356,7 @@ impl<R: Requester> RcQueue<R> {
                 signaled,
             } => {
                 let completion = Completion {
+                    slot: 0,
                     cookie,
                     status,
                     kind,

@@ -2,6 +2,7 @@
 
 //! Completion queues.
 
+use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 
 use kernel::error::from_err_ptr;
@@ -79,12 +80,17 @@ impl Cq {
 
     /// Takes completions out, as many as there is room for; answers how many.
     pub(crate) fn poll<const N: usize>(&self, out: &mut [WorkCompletion; N]) -> usize {
-        let mut wcs = [bindings::ib_wc::default(); N];
-        // SAFETY: the queue is valid, and `wcs` has so many places.
-        let count = unsafe { bindings::weft_ib_poll_cq(self.as_ptr(), N as i32, wcs.as_mut_ptr()) };
+        // Not cleared: most looks find nothing, and they are many.
+        let mut wcs = [const { MaybeUninit::<bindings::ib_wc>::uninit() }; N];
+        // SAFETY: the queue is valid, and `wcs` has so many places, which the
+        // driver only writes.
+        let count =
+            unsafe { bindings::weft_ib_poll_cq(self.as_ptr(), N as i32, wcs.as_mut_ptr().cast()) };
         // An error is no completion.
         let count = usize::try_from(count).unwrap_or(0);
         for (to, wc) in out.iter_mut().zip(wcs.iter().take(count)) {
+            // SAFETY: the driver wrote so many.
+            let wc = unsafe { wc.assume_init_ref() };
             *to = WorkCompletion {
                 // SAFETY: requests are posted with a number, never with a pointer.
                 wr_id: unsafe { wc.__bindgen_anon_1.wr_id },

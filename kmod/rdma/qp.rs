@@ -251,7 +251,7 @@ impl Qp<Ready> {
         };
         wr.wr.__bindgen_anon_1.wr_id = wr_id;
         wr.wr.opcode = ib_wr_opcode_IB_WR_REG_MR;
-        wr.wr.send_flags = ib_send_flags_IB_SEND_SIGNALED as i32;
+        wr.wr.send_flags = ib_send_flags_IB_SEND_SIGNALED;
         // SAFETY: valid by the invariant; the request is copied, and the region
         // outlives the queue pairs of its domain.
         to_result(unsafe { weft_ib_post_send(self.raw.as_ptr(), &wr.wr) })

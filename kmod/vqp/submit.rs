@@ -16,7 +16,7 @@ use crate::clock::now_ns;
 use crate::dc::Entry;
 use crate::errno;
 use crate::peer::VqpQueue;
-use crate::rc::Attending;
+use crate::rc::{self, Attending};
 use crate::sync::Woken;
 
 /// Requests copied and posted at a time.
@@ -66,8 +66,9 @@ impl Batch {
 /// Requests that were copied, in order, of which all go the same way.
 struct Copied {
     batch: Batch,
-    /// They need DC: a receiver hears of them.
-    are_messages: bool,
+    /// They need DC: a receiver hears of them, or they are atomic operations that
+    /// the RDMA device does not make atomic enough.
+    need_dc: bool,
 }
 
 impl Vqp {
@@ -136,15 +137,17 @@ impl Vqp {
     fn copy(&self, connection: &Connection, head: u32, places: u32) -> Copied {
         let mut copied = Copied {
             batch: Batch::new(),
-            are_messages: false,
+            need_dc: false,
         };
+        let queue = connection.queue();
         for index in 0..places {
             let wr = self.rings.send_wr(head.wrapping_add(index));
             let entry = self.entry(connection, &wr);
-            let is_message = entry.op.kind == OpKind::Send || entry.op.imm.is_some();
+            let takes = |queue: &Arc<VqpQueue>| queue.takes(entry.op.kind);
+            let needs_dc = entry.op.imm.is_some() || !queue.as_ref().is_none_or(takes);
             if index == 0 {
-                copied.are_messages = is_message;
-            } else if copied.are_messages != is_message {
+                copied.need_dc = needs_dc;
+            } else if copied.need_dc != needs_dc {
                 // It is copied again, and that copy judged, in the next batch.
                 break;
             }
@@ -163,31 +166,31 @@ impl Vqp {
     ) -> Result<u32> {
         let entries = copied.batch.entries();
         let mut queue = connection.queue();
-        if queue.is_some() && copied.are_messages {
+        if queue.is_some() && copied.need_dc {
             self.quiesce(queue.as_deref(), places)?;
             connection.use_dc();
             queue = None;
         }
         loop {
-            let (taken, room, seen) = match &queue {
+            let woken = match &queue {
                 Some(queue) => {
-                    let seen = queue.room().seen();
-                    (queue.post(self, entries), queue.room(), seen)
+                    let seen = queue.room_seen();
+                    match queue.post(self, entries) {
+                        0 => queue.wait_for_room(seen, ROOM_WAIT_NS, true),
+                        taken => return Ok(taken as u32),
+                    }
                 }
                 None => {
-                    let stream = connection.stream()?;
+                    let stream = connection.stream(self.owner.user)?;
                     let seen = stream.room().seen();
-                    (stream.post(self, entries), stream.room(), seen)
+                    match stream.post(self, entries) {
+                        0 => stream.room().wait(seen, ROOM_WAIT_NS, true),
+                        taken => return Ok(taken as u32),
+                    }
                 }
             };
-            if taken != 0 {
-                return Ok(taken as u32);
-            }
-            if room.wait(seen, ROOM_WAIT_NS, true) == Woken::Signal {
+            if woken == Woken::Signal {
                 return Err(EINTR);
-            }
-            if let Some(queue) = &queue {
-                queue.poll();
             }
         }
     }
@@ -229,7 +232,7 @@ impl Vqp {
             op: Op {
                 cookie: wr.wr_id,
                 flow: self.flow,
-                owner: self.owner,
+                owner: self.owner.session,
                 kind,
                 imm: with_imm.then_some(wr.imm),
                 to: connection.to.unwrap_or(Receiver::Port(0)),
@@ -269,25 +272,24 @@ impl Vqp {
                 return Ok(());
             }
             let left_ns = timeout_ns - waited_ns;
-            if waited_ns < SPIN_NS {
-                self.spin(seen, left_ns.min(SPIN_NS), queue);
+            if let Some(polling) = attending.as_ref().filter(|_| waited_ns < rc::SPIN_NS) {
+                polling.spin(&self.done, seen, left_ns.min(rc::SPIN_NS));
                 continue;
             }
-            // From now on an event has to wake us.
+            // From here on the queue calls.
             drop(attending.take());
-            if self.done.wait(seen, left_ns, true) == Woken::Signal {
+            if waited_ns < SPIN_NS {
+                self.spin(seen, left_ns.min(SPIN_NS));
+            } else if self.done.wait(seen, left_ns, true) == Woken::Signal {
                 return Err(EINTR);
             }
         }
     }
 
     /// Looks for a completion without sleeping.
-    fn spin(&self, seen: u32, time_ns: u64, queue: Option<&VqpQueue>) {
+    fn spin(&self, seen: u32, time_ns: u64) {
         let start_ns = now_ns();
         while self.done.seen() == seen && now_ns().saturating_sub(start_ns) < time_ns {
-            if let Some(queue) = queue {
-                queue.poll();
-            }
             // SAFETY: no requirement.
             unsafe { crate::bindings::weft_cpu_relax() };
         }

@@ -154,6 +154,18 @@ pub enum Error {
     /// It was added before.
     #[error("this meta server is configured already")]
     MetaServerExists,
+    /// An RC queue pair cannot lead there.
+    #[error("{0} is this node itself, or no IPv4 address: pin the address of another node")]
+    NoRcPeer(Gid),
+    /// The RDMA device has no RC queue pairs for user memory.
+    #[error("the RDMA device cannot run RC queue pairs on user memory: leave the peer to DC")]
+    NoRc,
+    /// The node keeps as many RC queue pairs as it may.
+    #[error("the pool has no room for another RC queue pair: unpin a peer first")]
+    PoolFull,
+    /// It was never pinned.
+    #[error("{0} is not pinned")]
+    NotPinned(Gid),
     /// It was never added.
     #[error("this meta server is not configured: see `weftctl meta list`")]
     NoSuchMetaServer,
@@ -206,7 +218,9 @@ impl CompletionError {
             Some(WcStatus::RemAccessErr) => {
                 "the peer has no memory there under this rkey, or does not allow this access to it"
             }
-            Some(WcStatus::RemOpErr) => "the peer could not carry it out",
+            Some(WcStatus::RemOpErr) => {
+                "the peer could not carry it out; of a receive buffer: the WRITE whose immediate it was to take was refused"
+            }
             Some(WcStatus::RetryExcErr) => {
                 "the peer did not answer: it is down or out of reach, or nobody is bound to the port"
             }
@@ -317,6 +331,17 @@ impl Error {
             Errno::EEXIST => Self::MetaServerExists,
             Errno::ENOSPC => Self::TooManyMetaServers,
             Errno::ENOENT => Self::NoSuchMetaServer,
+            errno => Self::of_node(call, errno),
+        }
+    }
+
+    pub(crate) fn of_pool(call: &'static str, errno: Errno, gid: Gid) -> Self {
+        match errno {
+            Errno::EPERM => Self::NotPermitted,
+            Errno::EINVAL => Self::NoRcPeer(gid),
+            Errno::EOPNOTSUPP => Self::NoRc,
+            Errno::ENOSPC => Self::PoolFull,
+            Errno::ENOENT => Self::NotPinned(gid),
             errno => Self::of_node(call, errno),
         }
     }

@@ -55,6 +55,7 @@ impl Plain for uapi::QConnect {}
 impl Plain for uapi::MrDereg {}
 impl Plain for uapi::MetaServer {}
 impl Plain for uapi::MetaInfo {}
+impl Plain for uapi::PoolPin {}
 impl Plain for uapi::Lookup {}
 impl Plain for uapi::Enter {}
 impl Plain for uapi::QBind {}
@@ -79,6 +80,10 @@ plain_calls! {
     meta_remove: IOC_META_REMOVE(MetaServer);
     /// Describes a meta server.
     meta: IOC_META(MetaInfo);
+    /// Keeps an RC queue pair to a node.
+    pool_pin: IOC_POOL_PIN(PoolPin);
+    /// No longer keeps one.
+    pool_unpin: IOC_POOL_UNPIN(PoolPin);
     /// Looks a node up.
     lookup: IOC_LOOKUP(Lookup);
     /// Binds a VQP to a port.

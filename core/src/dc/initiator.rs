@@ -4,10 +4,11 @@
 //! in, completions out.
 
 use super::op::{Completion, Op};
+use super::rtt::RoundTrip;
 use super::wire::{Destination, Kind, Message, Request, Response, Status};
 use super::{
-    before, MAX_ATOMICS, MAX_CHUNK_BYTES, MAX_OPS, MAX_TRIES, RNR_DELAY_NS, RNR_PATIENCE_NS,
-    RTO_MAX_NS, RTO_MIN_NS, WINDOW,
+    before, BURST, MAX_ATOMICS, MAX_CHUNK_BYTES, MAX_OPS, MAX_TRIES, RNR_DELAY_NS, RNR_PATIENCE_NS,
+    WINDOW,
 };
 use crate::uapi::WcStatus;
 
@@ -59,6 +60,18 @@ struct OpSlot {
     /// Chunks that exist and are not done.
     open: u32,
     status: WcStatus,
+    stage: Stage,
+}
+
+/// How far an operation has come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// It is not cut to its end, or some of its chunks are open.
+    Running,
+    /// It waits to be reaped.
+    Ended,
+    /// It only keeps its place, until those before it are gone.
+    Reaped,
 }
 
 #[derive(Clone, Copy)]
@@ -70,9 +83,18 @@ struct Chunk {
     /// Its operation has failed before the target took it: it goes out without
     /// effect, as a READ of no bytes, because it has used its PSN.
     void: bool,
+    /// When it was sent; `None` before, and once it was sent again: nobody knows
+    /// then which of the two is answered.
+    sent_ns: Option<u64>,
+    resent: bool,
 }
 
 impl Chunk {
+    fn note_sent(&mut self, now_ns: u64) {
+        self.sent_ns = (!self.resent).then_some(now_ns);
+        self.resent = true;
+    }
+
     fn make_void(&mut self) {
         self.len = 0;
         self.void = true;
@@ -85,13 +107,20 @@ const NO_OP: OpSlot = OpSlot {
     cut_all: true,
     open: 0,
     status: WcStatus::Success,
+    stage: Stage::Reaped,
 };
-const NO_CHUNK: Chunk = Chunk {
+const FRESH_CHUNK: Chunk = Chunk {
     op: 0,
     offset: 0,
     len: 0,
-    done: true,
+    done: false,
     void: false,
+    sent_ns: None,
+    resent: false,
+};
+const NO_CHUNK: Chunk = Chunk {
+    done: true,
+    ..FRESH_CHUNK
 };
 
 /// One stream to one target. Plain data of some kilobytes: copy [`EMPTY`](Self::EMPTY)
@@ -101,7 +130,10 @@ const NO_CHUNK: Chunk = Chunk {
 ///
 /// - Operations are numbered; those in `first_op..next_op` are in the slots
 ///   `number % MAX_OPS`, and there are at most [`MAX_OPS`]. Those before `cut_op`
-///   are cut into chunks to their end.
+///   are cut into chunks to their end. `first_op` is not reaped unless it is
+///   `next_op`. `ended` of them wait to be reaped.
+/// - Of a flow, operations are cut, and reaped, in the order in which they were
+///   pushed.
 /// - Chunks `base..next` are in the slots `psn % WINDOW`; there are at most
 ///   [`WINDOW`], and `base` is not done unless it is `next`.
 /// - `base <= resend <= next`: chunks before `resend` have been sent since the
@@ -118,11 +150,16 @@ pub struct Initiator {
     first_op: u32,
     cut_op: u32,
     next_op: u32,
+    ended: u32,
+    /// The operation that was cut last, and how many chunks in a row.
+    turn: u32,
+    burst: u32,
     chunks: [Chunk; WINDOW],
     base: u32,
     resend: u32,
     next: u32,
     tries: u32,
+    round_trip: RoundTrip,
     /// The `base` for which a premature answer already made us retransmit.
     hurried: Option<u32>,
     /// Since when a receiver has had no buffer for what is next, and until when
@@ -157,11 +194,15 @@ impl Initiator {
             first_op: 0,
             cut_op: 0,
             next_op: 0,
+            ended: 0,
+            turn: 0,
+            burst: 0,
             chunks: [NO_CHUNK; WINDOW],
             base: 0,
             resend: 0,
             next: 0,
             tries: 0,
+            round_trip: RoundTrip::UNKNOWN,
             hurried: None,
             not_ready_since_ns: None,
             not_ready_until_ns: 0,
@@ -242,12 +283,13 @@ impl Initiator {
         self.broken = false;
     }
 
-    /// Queues an operation. Behind a failed one of its flow it is flushed.
+    /// Queues an operation; answers its place, as [`Completion::slot`] does. Behind a
+    /// failed one of its flow it is flushed.
     ///
     /// # Errors
     ///
     /// [`Full`]: try again after a completion.
-    pub fn push(&mut self, op: Op) -> Result<(), Full> {
+    pub fn push(&mut self, op: Op) -> Result<usize, Full> {
         if self.failed_ops != 0 && self.has_failed(op.flow) {
             return self.push_failed(op, WcStatus::WrFlushErr);
         }
@@ -257,6 +299,7 @@ impl Initiator {
             cut_all: false,
             open: 0,
             status: WcStatus::Success,
+            stage: Stage::Running,
         })
     }
 
@@ -266,16 +309,18 @@ impl Initiator {
     /// # Errors
     ///
     /// [`Full`]: try again after a completion.
-    pub fn push_failed(&mut self, op: Op, status: WcStatus) -> Result<(), Full> {
-        self.push_slot(OpSlot {
+    pub fn push_failed(&mut self, op: Op, status: WcStatus) -> Result<usize, Full> {
+        let slot = self.push_slot(OpSlot {
             op,
             cut: 0,
             cut_all: true,
             open: 0,
             status,
+            stage: Stage::Running,
         })?;
         self.failed_ops += 1;
-        Ok(())
+        self.settle(self.next_op.wrapping_sub(1));
+        Ok(slot)
     }
 
     /// Whether an operation of the flow that was not reaped yet has failed.
@@ -283,7 +328,8 @@ impl Initiator {
         let mut number = self.first_op;
         while number != self.next_op {
             let slot = self.op_mut(number);
-            if slot.op.flow == flow && slot.status != WcStatus::Success {
+            let failed = slot.status != WcStatus::Success && slot.stage != Stage::Reaped;
+            if slot.op.flow == flow && failed {
                 return true;
             }
             number = number.wrapping_add(1);
@@ -291,14 +337,15 @@ impl Initiator {
         false
     }
 
-    fn push_slot(&mut self, slot: OpSlot) -> Result<(), Full> {
+    fn push_slot(&mut self, slot: OpSlot) -> Result<usize, Full> {
         if self.room() == 0 {
             return Err(Full);
         }
-        *self.op_mut(self.next_op) = slot;
+        let number = self.next_op;
+        *self.op_mut(number) = slot;
         // INVARIANT: there was room.
-        self.next_op = self.next_op.wrapping_add(1);
-        Ok(())
+        self.next_op = number.wrapping_add(1);
+        Ok(number as usize % MAX_OPS)
     }
 
     /// The next request to send now, if there is one.
@@ -412,31 +459,77 @@ impl Initiator {
         self.done(psn, now_ns);
     }
 
-    /// The next operation that has ended, in the order in which they were pushed.
+    /// The next operation that has ended; those of a flow in the order in which they
+    /// were pushed.
     pub fn poll_completion(&mut self) -> Option<Completion> {
-        if self.is_idle() {
+        if self.ended == 0 {
             return None;
         }
-        let number = self.first_op;
-        let slot = *self.op_mut(number);
-        if slot.open != 0 || !slot.cut_all {
-            return None;
+        let number = self.next_to_reap()?;
+        let slot = self.op_mut(number);
+        slot.stage = Stage::Reaped;
+        let slot = *slot;
+        // INVARIANT: one less waits; nothing reaped is left at the front. What has
+        // ended is cut to its end, so `cut_op` may pass it.
+        self.ended -= 1;
+        while self.first_op != self.next_op && self.op_mut(self.first_op).stage == Stage::Reaped {
+            self.first_op = self.first_op.wrapping_add(1);
+        }
+        if before(self.cut_op, self.first_op) {
+            self.cut_op = self.first_op;
         }
         if slot.status != WcStatus::Success {
             self.failed_ops = self.failed_ops.saturating_sub(1);
         }
-        // INVARIANT: it is cut to its end, so `cut_op` is past it already.
-        self.first_op = number.wrapping_add(1);
-        if before(self.cut_op, self.first_op) {
-            self.cut_op = self.first_op;
-        }
         Some(Completion {
+            slot: number as usize % MAX_OPS,
             cookie: slot.op.cookie,
             status: slot.status,
             kind: slot.op.kind,
             with_imm: slot.op.imm.is_some(),
             len: slot.op.len,
         })
+    }
+
+    /// The first operation that has ended and that no earlier one of its flow keeps
+    /// waiting.
+    fn next_to_reap(&mut self) -> Option<u32> {
+        let mut number = self.first_op;
+        while number != self.next_op {
+            let slot = self.op_mut(number);
+            let (stage, flow) = (slot.stage, slot.op.flow);
+            if stage == Stage::Ended
+                && !self.any_before(number, self.first_op, |slot| {
+                    slot.op.flow == flow && slot.stage != Stage::Reaped
+                })
+            {
+                return Some(number);
+            }
+            number = number.wrapping_add(1);
+        }
+        None
+    }
+
+    /// Whether `is_it` holds for an operation from `from` on and before `number`.
+    fn any_before(&mut self, number: u32, from: u32, is_it: impl Fn(&OpSlot) -> bool) -> bool {
+        let mut other = from;
+        while other != number {
+            if is_it(self.op_mut(other)) {
+                return true;
+            }
+            other = other.wrapping_add(1);
+        }
+        false
+    }
+
+    /// Looks whether an operation has ended.
+    fn settle(&mut self, number: u32) {
+        let slot = self.op_mut(number);
+        if slot.stage == Stage::Running && slot.cut_all && slot.open == 0 {
+            // INVARIANT: one more waits.
+            slot.stage = Stage::Ended;
+            self.ended += 1;
+        }
     }
 
     /// Looks at the clock: retransmits, or gives up, if the oldest chunk has
@@ -453,8 +546,8 @@ impl Initiator {
             }
             return true;
         }
-        let rto = (RTO_MIN_NS << self.tries.min(16)).min(RTO_MAX_NS);
-        if now_ns.saturating_sub(self.waiting_since_ns) >= rto {
+        let timeout_ns = self.round_trip.timeout_ns(self.tries);
+        if now_ns.saturating_sub(self.waiting_since_ns) >= timeout_ns {
             self.tries += 1;
             if self.tries >= MAX_TRIES {
                 self.fail_all(WcStatus::RetryExcErr);
@@ -472,11 +565,14 @@ impl Initiator {
         let mut number = self.first_op;
         while number != self.next_op {
             let slot = self.op_mut(number);
-            slot.cut_all = true;
-            slot.open = 0;
-            if slot.status == WcStatus::Success {
-                slot.status = status;
-                self.failed_ops += 1;
+            if slot.stage == Stage::Running {
+                slot.cut_all = true;
+                slot.open = 0;
+                if slot.status == WcStatus::Success {
+                    slot.status = status;
+                    self.failed_ops += 1;
+                }
+                self.settle(number);
             }
             number = number.wrapping_add(1);
         }
@@ -524,34 +620,71 @@ impl Initiator {
         if self.next.wrapping_sub(self.base) as usize >= WINDOW {
             return None;
         }
-        while self.cut_op != self.next_op {
-            let number = self.cut_op;
-            let chunk_bytes = self.chunk_bytes;
+        let number = self.next_to_cut()?;
+        let chunk_bytes = self.chunk_bytes;
+        if self.op_mut(number).op.kind.is_atomic() && self.atomics_in_window() >= MAX_ATOMICS {
+            return None;
+        }
+        let slot = self.op_mut(number);
+        let offset = slot.cut;
+        let len = (slot.op.len - offset).min(chunk_bytes);
+        slot.cut += len;
+        slot.cut_all = slot.cut == slot.op.len;
+        slot.open += 1;
+        let psn = self.next;
+        self.chunks[psn as usize % WINDOW] = Chunk {
+            op: number,
+            offset,
+            len,
+            ..FRESH_CHUNK
+        };
+        // INVARIANT: the window had room; the new chunk is not done.
+        self.next = psn.wrapping_add(1);
+        Some(psn)
+    }
+
+    /// The operation that gives the next chunk: that of before, unless it has had
+    /// its turn and another flow waits. So a long operation holds up nobody.
+    fn next_to_cut(&mut self) -> Option<u32> {
+        while self.cut_op != self.next_op && self.op_mut(self.cut_op).cut_all {
+            self.cut_op = self.cut_op.wrapping_add(1);
+        }
+        if self.cut_op == self.next_op {
+            return None;
+        }
+        let turn = self.turn;
+        let is_there = !before(turn, self.cut_op) && before(turn, self.next_op);
+        let goes_on = is_there && !self.op_mut(turn).cut_all;
+        if goes_on && self.burst < BURST {
+            self.burst += 1;
+            return Some(turn);
+        }
+        let after = if is_there {
+            turn.wrapping_add(1)
+        } else {
+            self.cut_op
+        };
+        let found = self
+            .first_in_turn(after, self.next_op)
+            .or_else(|| self.first_in_turn(self.cut_op, after));
+        // The operation of before is its flow's first, so that there is always one.
+        self.turn = found?;
+        self.burst = 1;
+        found
+    }
+
+    /// The first operation of `from..to` that is not cut to its end, and the first
+    /// such one of its flow.
+    fn first_in_turn(&mut self, from: u32, to: u32) -> Option<u32> {
+        let mut number = from;
+        while number != to {
             let slot = self.op_mut(number);
-            if slot.cut_all {
-                self.cut_op = number.wrapping_add(1);
-                continue;
+            let (cut_all, flow) = (slot.cut_all, slot.op.flow);
+            let waits = |slot: &OpSlot| slot.op.flow == flow && !slot.cut_all;
+            if !cut_all && !self.any_before(number, self.cut_op, waits) {
+                return Some(number);
             }
-            if slot.op.kind.is_atomic() && self.atomics_in_window() >= MAX_ATOMICS {
-                return None;
-            }
-            let slot = self.op_mut(number);
-            let offset = slot.cut;
-            let len = (slot.op.len - offset).min(chunk_bytes);
-            slot.cut += len;
-            slot.cut_all = slot.cut == slot.op.len;
-            slot.open += 1;
-            let psn = self.next;
-            self.chunks[psn as usize % WINDOW] = Chunk {
-                op: number,
-                offset,
-                len,
-                done: false,
-                void: false,
-            };
-            // INVARIANT: the window had room; the new chunk is not done.
-            self.next = psn.wrapping_add(1);
-            return Some(psn);
+            number = number.wrapping_add(1);
         }
         None
     }
@@ -572,6 +705,7 @@ impl Initiator {
             self.waiting_since_ns = now_ns;
         }
         self.last_used_ns = now_ns;
+        self.chunks[psn as usize % WINDOW].note_sent(now_ns);
         let chunk = self.chunk(psn);
         let op = self.op_mut(chunk.op).op;
         let kind = op.request(chunk.offset, chunk.len);
@@ -647,12 +781,13 @@ impl Initiator {
         let (mut number, mut status) = (failed, status);
         while number != self.next_op {
             let slot = self.op_mut(number);
-            if slot.op.flow == flow {
+            if slot.op.flow == flow && slot.stage != Stage::Reaped {
                 slot.cut_all = true;
                 if slot.status == WcStatus::Success {
                     slot.status = status;
                     self.failed_ops += 1;
                 }
+                self.settle(number);
                 status = WcStatus::WrFlushErr;
             }
             number = number.wrapping_add(1);
@@ -666,8 +801,12 @@ impl Initiator {
         }
         slot.done = true;
         let op = slot.op;
+        if let Some(sent_ns) = slot.sent_ns {
+            self.round_trip.learn(now_ns.saturating_sub(sent_ns));
+        }
         let open = &mut self.op_mut(op).open;
         *open = open.saturating_sub(1);
+        self.settle(op);
         self.tries = 0;
         self.ready();
         // INVARIANT: `base` moves to the first chunk that is not done.

@@ -168,6 +168,8 @@ impl Op {
 /// An operation's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
+    /// The operation's place among the [`super::MAX_OPS`] of its stream.
+    pub slot: usize,
     /// From [`Op::cookie`].
     pub cookie: u64,
     /// How it ended.

@@ -468,6 +468,64 @@ fn a_failed_operation_closes_its_flow_and_no_other() {
 }
 
 #[test]
+fn a_short_operation_does_not_wait_for_a_long_one_of_another_flow() {
+    let mut pair = Pair::new(vec![Fate::Deliver]);
+    let long = op(1, OpKind::Write, 0, MEMORY as u32);
+    // Longer than the window, so that it is still being cut when the others come.
+    pair.initiator.push(long).unwrap();
+    pair.initiator.push(op(2, OpKind::Write, 0, 8)).unwrap();
+    for cookie in 3..6 {
+        let short = Op {
+            flow: 2,
+            ..op(cookie, OpKind::Read, 8 * cookie, 8)
+        };
+        pair.initiator.push(short).unwrap();
+    }
+    pair.initiator.push(Op { flow: 3, ..long }).unwrap();
+    pair.run();
+    let order: Vec<_> = pair.completions.iter().map(|c| c.cookie).collect();
+    assert_eq!(order[..3], [3, 4, 5]);
+    assert!(order.iter().position(|c| *c == 1) < order.iter().position(|c| *c == 2));
+    assert_eq!(order.len(), 6);
+}
+
+proptest! {
+    /// Whatever the network does, each flow's operations end in their order, each
+    /// once, at the place that pushing them answered.
+    #[test]
+    fn flows_share_a_stream_and_keep_their_order(
+        fates in prop::collection::vec(fate(), 1..60),
+        ops in prop::collection::vec((1u32..5, 0u32..20_000, any::<bool>()), 1..80),
+    ) {
+        let mut pair = Pair::new(fates);
+        let mut places = Vec::new();
+        for (cookie, (flow, len, bad)) in ops.iter().enumerate() {
+            let bad = *bad && cookie % 7 == 0;
+            let op = Op {
+                flow: *flow,
+                rkey: if bad { BAD_KEY } else { 1 },
+                ..op(cookie as u64, OpKind::Write, 0, *len)
+            };
+            places.push(pair.initiator.push(op).unwrap());
+        }
+        pair.run();
+        prop_assert_eq!(pair.completions.len(), ops.len());
+        for flow in 1..5 {
+            let of_flow = |c: &&Completion| ops[c.cookie as usize].0 == flow;
+            let mine: Vec<_> = pair.completions.iter().filter(of_flow).collect();
+            prop_assert!(mine.is_sorted_by_key(|c| c.cookie));
+            let failed = mine.iter().position(|c| c.status != WcStatus::Success);
+            if let Some(failed) = failed {
+                let mut rest = mine[failed + 1..].iter();
+                prop_assert!(rest.all(|c| c.status == WcStatus::WrFlushErr));
+            }
+        }
+        let kept = pair.completions.iter().all(|c| places[c.cookie as usize] == c.slot);
+        prop_assert!(kept);
+    }
+}
+
+#[test]
 fn a_word_is_swapped_only_if_it_is_what_it_should_be() {
     let mut pair = Pair::new(vec![Fate::Deliver]);
     for (cookie, compare_add) in [(1, 0), (2, 0)] {

@@ -5,7 +5,7 @@
 mod atomics;
 mod crowd;
 mod lossy;
-mod order;
+pub mod order;
 mod sizes;
 
 use crate::report::Report;

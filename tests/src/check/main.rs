@@ -18,6 +18,7 @@ mod report;
 mod rng;
 mod soak;
 mod traffic;
+mod two_sided;
 mod world;
 
 use std::process::ExitCode;
@@ -42,6 +43,8 @@ enum What {
     Data,
     /// The same on a network that loses, delays and reorders.
     Lossy,
+    /// Messages arrive, in order, at whom they are for; or everybody knows why not.
+    TwoSided(two_sided::Args),
     /// Requests that make no sense get their documented errno.
     BadInput,
     /// Work requests that make no sense get their documented status.
@@ -75,6 +78,12 @@ enum Worker {
     Fuzz(fuzz::WorkerArgs),
     /// One of four that exchange data.
     Peer(soak::PeerArgs),
+    /// Calls a port with many VQPs, and hears the same back.
+    Caller(two_sided::CallerArgs),
+    /// Sends long messages for ever.
+    Sender(two_sided::PartyArgs),
+    /// Is bound, and waits to be killed.
+    Listener(two_sided::PartyArgs),
     /// Has a region, says where, and waits for its standard input to end.
     Holder,
     /// What users without privileges may not.
@@ -96,6 +105,7 @@ fn main() -> ExitCode {
         What::Worker(worker) => return work(&worker, &mut report),
         What::Data => data::run(&mut report, seed),
         What::Lossy => data::run_lossy(&mut report, seed),
+        What::TwoSided(args) => two_sided::run(&mut report, &args, seed),
         What::BadInput => bad::run_input(&mut report),
         What::BadRequests => bad::run_requests(&mut report),
         What::MetaLost => meta_lost::run(&mut report),
@@ -124,6 +134,9 @@ fn work(worker: &Worker, report: &mut Report) -> ExitCode {
         Worker::Sequence(args) => death::sequence(args),
         Worker::Fuzz(args) => fuzz::work(args),
         Worker::Peer(args) => soak::work(args),
+        Worker::Caller(args) => two_sided::call(args),
+        Worker::Sender(args) => two_sided::send_for_ever(args),
+        Worker::Listener(args) => two_sided::listen_for_ever(args),
         Worker::Holder => world::hold(),
         Worker::Unprivileged => {
             bad::unprivileged(report);
