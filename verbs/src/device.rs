@@ -3,14 +3,14 @@
 //! Devices, their GIDs, and protection domains.
 
 use std::ffi::{c_int, CStr};
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weft_core::gid::Gid;
 
 use crate::cm::CmContexts;
-use crate::error::made;
+use crate::error::{done, made};
 use crate::{sys, Error, Result};
 
 /// An open RDMA device. Clones share it; the last one closes it.
@@ -54,6 +54,8 @@ pub struct LocalGid {
     pub port: u8,
 }
 
+/// `IB_UVERBS_DEVICE_ATOMIC_WRITE`, which the verbs' own headers do not name.
+const CAP_ATOMIC_WRITE: u64 = 1 << 40;
 /// Entries of a GID table that are looked at. More would not fit the system
 /// call, which gives their length in bytes 16 bits.
 const MAX_GIDS: usize = 2000;
@@ -75,13 +77,50 @@ impl Context {
             .iter()
             .find(|&&device| device_name(device) == name)
             .ok_or_else(|| Error::NoSuchDevice(name.to_owned()))?;
-        // SAFETY: the device is in a list that is not freed yet.
-        let raw = unsafe { sys::ibv_open_device(*device) };
-        // INVARIANT: opened here, closed by `drop`.
-        Ok(Self(Arc::new(ContextInner {
-            raw: made("ibv_open_device", raw)?,
-            of_cm: None,
-        })))
+        list.open(*device)
+    }
+
+    /// Opens the device whose port has this GID, waiting up to `patience` for
+    /// one. (`ibv_get_device_list`, `ibv_open_device`, `ibv_query_gid_table`)
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoDevice`], [`Error::NoDeviceHasGid`]; `EACCES` when the process
+    /// may not open one.
+    pub fn open_by_gid(gid: Gid, patience: Duration) -> Result<(Self, LocalGid)> {
+        let deadline = Instant::now() + patience;
+        let list = DeviceList::new()?;
+        let contexts = list
+            .devices()
+            .iter()
+            .map(|&device| list.open(device))
+            .collect::<Result<Vec<_>>>()?;
+        loop {
+            for context in &contexts {
+                if let Some(found) = context.find_gid(gid)? {
+                    return Ok((context.clone(), found));
+                }
+            }
+            if Instant::now() >= deadline {
+                return Err(Error::NoDeviceHasGid(gid));
+            }
+            std::thread::sleep(GID_POLL_INTERVAL);
+        }
+    }
+
+    /// Whether queue pairs of the device can store a word of a peer's memory
+    /// atomically (ATOMIC WRITE), as soft-RoCE's can. (`ibv_query_device_ex`)
+    ///
+    /// # Errors
+    ///
+    /// What the device answers.
+    pub fn has_atomic_write(&self) -> Result<bool> {
+        let mut attr = sys::ibv_device_attr_ex::default();
+        // SAFETY: the context is open, no input is a valid one, and `attr` is
+        // writable.
+        let answer = unsafe { sys::ibv_query_device_ex(self.raw(), ptr::null(), &mut attr) };
+        done("ibv_query_device_ex", answer)?;
+        Ok(attr.device_cap_flags_ex & CAP_ATOMIC_WRITE != 0)
     }
 
     /// Finds the RoCE v2 or InfiniBand entry of a GID, waiting up to `patience`
@@ -180,6 +219,18 @@ impl DeviceList {
             0 => Err(Error::NoDevice),
             _ => Ok(list),
         }
+    }
+
+    /// Opens a device of the list.
+    fn open(&self, device: *mut sys::ibv_device) -> Result<Context> {
+        debug_assert!(self.devices().contains(&device));
+        // SAFETY: the device is in this list, which is not freed yet.
+        let raw = unsafe { sys::ibv_open_device(device) };
+        // INVARIANT: opened here, closed by `drop`.
+        Ok(Context(Arc::new(ContextInner {
+            raw: made("ibv_open_device", raw)?,
+            of_cm: None,
+        })))
     }
 
     fn devices(&self) -> &[*mut sys::ibv_device] {

@@ -34,6 +34,12 @@ pub enum Error {
     /// The device's ports do not have this GID.
     #[error("the RDMA device {1} has no GID {0}: is the address on its interface (`ip address`)?")]
     NoSuchGid(Gid, String),
+    /// No RDMA device of the host has this GID.
+    #[error(
+        "no RDMA device here has the GID {0}: is that an address of this host (`ip address`), on \
+         an interface with an RDMA device (`rdma link`)?"
+    )]
+    NoDeviceHasGid(Gid),
     /// A message from a peer was not an [`Endpoint`](crate::Endpoint).
     #[error("the peer sent something other than its queue pair's address")]
     BadEndpoint,

@@ -20,6 +20,7 @@ mod cq;
 mod device;
 mod endpoint;
 mod error;
+mod list;
 mod memory;
 mod qp;
 mod srq;
@@ -33,8 +34,9 @@ pub use cq::{Cq, EventCq, Wc};
 pub use device::{Context, LocalGid, Pd};
 pub use endpoint::Endpoint;
 pub use error::Error;
+pub use list::{WrList, MAX_LIST, MAX_LIST_WORDS};
 pub use memory::{Access, Mr, Pages};
-pub use qp::{InitQp, Op, RcQp, WorkRequest};
+pub use qp::{InitQp, Op, QpConfig, RcQp, WorkRequest};
 pub use srq::Srq;
 
 /// What the calls of this crate answer.

@@ -37,8 +37,22 @@ const RNR_TIMER: u8 = 12;
 #[derive(Debug)]
 pub struct InitQp {
     qp: OwnedQp,
+    extended: Option<Extended>,
     local: LocalGid,
     psn: u32,
+}
+
+/// What a queue pair is made for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QpConfig {
+    /// Requests that may be outstanding.
+    pub max_send_wr: u32,
+    /// Bytes that a request may carry itself instead of naming them.
+    pub max_inline: u32,
+    /// Whether it can do ATOMIC WRITEs; see [`Context::has_atomic_write`].
+    ///
+    /// [`Context::has_atomic_write`]: crate::Context::has_atomic_write
+    pub atomic_write: bool,
 }
 
 impl InitQp {
@@ -50,10 +64,22 @@ impl InitQp {
     /// `EINVAL` when the device cannot hold so many requests or `cq` is of
     /// another device, `ENOMEM` when it has no queue pair left.
     pub fn new(pd: &Pd, cq: &Cq, local: LocalGid, max_send_wr: u32) -> Result<Self> {
-        let mut init = init_attr(cq, max_send_wr);
-        // SAFETY: domain and queue exist and are kept with the queue pair.
-        let raw = unsafe { sys::ibv_create_qp(pd.raw(), &mut init) };
-        let raw = made("ibv_create_qp", raw)?;
+        let config = QpConfig {
+            max_send_wr,
+            ..QpConfig::default()
+        };
+        Self::with_config(pd, cq, local, &config)
+    }
+
+    /// As [`Self::new`], for more than plain requests. (`ibv_create_qp`,
+    /// `ibv_create_qp_ex`, `ibv_modify_qp`)
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::new`]; `EINVAL`, `EOPNOTSUPP` when the device cannot do what the
+    /// configuration wants.
+    pub fn with_config(pd: &Pd, cq: &Cq, local: LocalGid, config: &QpConfig) -> Result<Self> {
+        let (raw, extended) = create(pd, cq, config)?;
         // SAFETY: the queue pair was just made.
         let qp_num = unsafe { raw.as_ref() }.qp_num;
         let this = Self {
@@ -61,6 +87,7 @@ impl InitQp {
                 raw,
                 _uses: (pd.clone(), cq.clone()),
             },
+            extended,
             local,
             // Any start will do; this one differs from queue pair to queue pair.
             psn: qp_num.wrapping_mul(0x9e37_79b1) & PSN_MASK,
@@ -148,10 +175,16 @@ impl InitQp {
         self.qp.modify(&mut attr, mask)?;
         Ok(RcQp {
             raw: self.qp.raw,
+            extended: self.extended,
             owner: Owner::Verbs(self.qp),
         })
     }
 }
+
+// SAFETY: nothing is done with the queue pair but moving it on, by `self`.
+unsafe impl Send for InitQp {}
+// SAFETY: as above.
+unsafe impl Sync for InitQp {}
 
 /// What a work request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -237,14 +270,17 @@ impl WorkRequest {
 ///
 /// # Invariants
 ///
-/// `raw` exists for as long as `owner`.
+/// `raw` exists for as long as `owner`, and `extended`, if any, is the same
+/// queue pair.
 #[derive(Debug)]
 pub struct RcQp {
     raw: NonNull<sys::ibv_qp>,
+    extended: Option<Extended>,
     owner: Owner,
 }
 
-// SAFETY: libibverbs is thread safe; posting locks inside the provider.
+// SAFETY: libibverbs is thread safe; posting locks inside the provider, for
+// extended requests from `ibv_wr_start` to `ibv_wr_complete`.
 unsafe impl Send for RcQp {}
 // SAFETY: as above.
 unsafe impl Sync for RcQp {}
@@ -265,12 +301,18 @@ impl RcQp {
         // INVARIANT: the id destroys its queue pair when it is dropped.
         Self {
             raw,
+            extended: None,
             owner: Owner::Cm(id, (pd.clone(), cq.clone())),
         }
     }
 
     pub(crate) fn raw(&self) -> *mut sys::ibv_qp {
         self.raw.as_ptr()
+    }
+
+    /// The queue pair for extended requests, if it was made for them.
+    pub(crate) fn extended(&self) -> Option<*mut sys::ibv_qp_ex> {
+        self.extended.map(NonNull::as_ptr)
     }
 
     /// The rdma_cm id that it belongs to, if it belongs to one.
@@ -295,6 +337,41 @@ impl RcQp {
         let answer = unsafe { sys::ibv_post_send(self.raw.as_ptr(), &mut wr, &mut bad) };
         done("ibv_post_send", answer)
     }
+}
+
+/// A queue pair as the extended post calls (`ibv_wr_start`, ...) know it.
+type Extended = NonNull<sys::ibv_qp_ex>;
+
+/// Makes a queue pair, which the caller then owns.
+fn create(pd: &Pd, cq: &Cq, config: &QpConfig) -> Result<(NonNull<sys::ibv_qp>, Option<Extended>)> {
+    let mut plain = init_attr(cq, config.max_send_wr);
+    plain.cap.max_inline_data = config.max_inline;
+    if !config.atomic_write {
+        // SAFETY: domain and queue exist; the caller keeps them with the pair.
+        let raw = unsafe { sys::ibv_create_qp(pd.raw(), &mut plain) };
+        return Ok((made("ibv_create_qp", raw)?, None));
+    }
+    let mut init = sys::ibv_qp_init_attr_ex {
+        send_cq: plain.send_cq,
+        recv_cq: plain.recv_cq,
+        qp_type: plain.qp_type,
+        cap: plain.cap,
+        pd: pd.raw(),
+        comp_mask: sys::IBV_QP_INIT_ATTR_PD | sys::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+        send_ops_flags: u64::from(
+            sys::IBV_QP_EX_WITH_RDMA_WRITE
+                | sys::IBV_QP_EX_WITH_RDMA_READ
+                | sys::IBV_QP_EX_WITH_SEND
+                | sys::IBV_QP_EX_WITH_ATOMIC_WRITE,
+        ),
+        ..Default::default()
+    };
+    // SAFETY: as above; the context is the domain's.
+    let raw = unsafe { sys::ibv_create_qp_ex(pd.context().raw(), &mut init) };
+    let raw = made("ibv_create_qp_ex", raw)?;
+    // SAFETY: the queue pair was made with extended requests.
+    let extended = unsafe { sys::ibv_qp_to_qp_ex(raw.as_ptr()) };
+    Ok((raw, NonNull::new(extended)))
 }
 
 /// What every queue pair that sends is made with.

@@ -1,0 +1,19 @@
+#!/bin/bash
+# The fabrics over RDMA keep the promises of a fabric: the library's own suite,
+# and processes on two nodes of which one is killed.
+# vm: --meta --nodes 2 --mem 2048 --timeout 900
+. "$(dirname "$0")/lib.sh"
+
+worker_gauges >/tmp/before
+back_to_base() { [ "$(worker_gauges)" = "$(cat /tmp/before)" ]; }
+
+# How words go by default depends on the processor, so both ways are tried; the
+# suite has too many rounds for words one by one.
+for kind in verbs weft; do
+  weft-fabric suite "$kind" || FAILURES=$((FAILURES + 1))
+done
+for kind in verbs verbs-single weft weft-single; do
+  weft-fabric processes "$kind" || FAILURES=$((FAILURES + 1))
+done
+check "workers that ended left nothing" within 10 back_to_base
+done_testing

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The one trait below everything: memory that peers write, and posts to
+//! theirs.
+//!
+//! A *node* is one participant, by its rank from 0 on. Each has one *region*,
+//! which every other node may read and write one-sidedly. The protocols above
+//! (SST, SMC: spindle §II.B, §II.C) need no more than this, so that they run
+//! the same over shared memory ([`shm`]), Weft's virtual queue pairs (`weft`)
+//! and plain verbs (`verbs`). The first is always there; the others are features
+//! of this crate: `weft` by default, because it needs no library, `verbs` on
+//! request, because it links librdmacm and libibverbs.
+//!
+//! # What every fabric promises
+//!
+//! 1. *Order.* Writes that one thread posts to one peer become visible there
+//!    in the order of posting. Who sees a byte of a later write (by an acquire
+//!    load of a word of it) sees every byte of all earlier ones. Between two
+//!    peers, or two threads, there is no order.
+//! 2. *Words.* A write of at most [`WORD_ATOMIC_BYTES`] whose two offsets and
+//!    length are multiples of 8 is seen word by word: each aligned 8-byte word
+//!    is old or new, never a mixture. There is no order among the words of one
+//!    write. Larger writes promise nothing about their words; put a small one
+//!    behind that says that they are there.
+//! 3. *Sources.* The source of a write is read at some time between the post
+//!    and the next [`Endpoint::fence`]. Whoever changes it before sends the old
+//!    or the new word, which monotonic state does not mind (spindle §III.C).
+//! 4. *Death.* A peer that dies, even by SIGKILL, appears in
+//!    [`Endpoint::down`] soon and without anything being posted to it, and the
+//!    local node's sleep ends. What was posted to it may be lost silently or
+//!    answered with [`FabricError::PeerDown`]; nothing hangs.
+//! 5. *Refusal.* A range outside of a region is an error before anything has
+//!    been transferred.
+//!
+//! [`conformance`] holds these promises as one test suite for any fabric.
+
+pub mod conformance;
+mod error;
+#[cfg(any(feature = "verbs", feature = "weft"))]
+mod rdma;
+mod region;
+pub mod shm;
+#[cfg(feature = "verbs")]
+pub mod verbs;
+#[cfg(feature = "weft")]
+pub mod weft;
+
+pub use error::FabricError;
+#[cfg(any(feature = "verbs", feature = "weft"))]
+pub use rdma::words::Words;
+pub use region::Region;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Most nodes of a fabric: a set of them is a word.
+pub const MAX_NODES: usize = 64;
+/// Most bytes of a node's region.
+pub const MAX_REGION_BYTES: usize = 1 << 34;
+/// Most bytes that nodes tell one another when they connect.
+pub const MAX_HELLO_BYTES: usize = 1 << 16;
+/// Longest write whose words are atomic.
+pub const WORD_ATOMIC_BYTES: usize = 256;
+
+/// A one-sided write: a range of the own region to the same length at an
+/// offset of the peer's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Write {
+    /// Offset in the own region.
+    pub local: usize,
+    /// Offset in the peer's region.
+    pub remote: usize,
+    /// Bytes.
+    pub len: usize,
+}
+
+/// A set of nodes, by rank.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct NodeSet(u64);
+
+impl NodeSet {
+    /// The set of no node.
+    pub const EMPTY: Self = Self(0);
+
+    /// From a word with a bit for each member.
+    #[must_use]
+    pub const fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    /// Whether the node is in the set. No set has ranks of 64 and more.
+    #[must_use]
+    pub const fn contains(self, rank: usize) -> bool {
+        rank < MAX_NODES && (self.0 >> rank) & 1 == 1
+    }
+
+    /// The set with one more member. Ranks of 64 and more are left out.
+    #[must_use]
+    pub const fn with(self, rank: usize) -> Self {
+        if rank < MAX_NODES {
+            Self(self.0 | (1 << rank))
+        } else {
+            self
+        }
+    }
+
+    /// The members that `other` does not have.
+    #[must_use]
+    pub const fn minus(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    /// The members of either.
+    #[must_use]
+    pub const fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// The members of both.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    /// Whether it has no member.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The word with a bit for each member.
+    #[must_use]
+    pub const fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// The members, in order.
+    pub fn iter(self) -> impl Iterator<Item = usize> {
+        (0..MAX_NODES).filter(move |&rank| self.contains(rank))
+    }
+}
+
+impl FromIterator<usize> for NodeSet {
+    fn from_iter<I: IntoIterator<Item = usize>>(ranks: I) -> Self {
+        ranks.into_iter().fold(Self::EMPTY, Self::with)
+    }
+}
+
+impl fmt::Debug for NodeSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.iter()).finish()
+    }
+}
+
+/// A node that has not yet met the others: where they meet, and which it is.
+pub trait Fabric {
+    /// This node's rank, below [`Self::nodes`].
+    fn rank(&self) -> usize;
+
+    /// How many nodes meet, this one included: 1 to [`MAX_NODES`].
+    fn nodes(&self) -> usize;
+
+    /// Allocates the node's region (bytes zero, aligned to a page), meets
+    /// every other node, and exchanges regions and hellos with it. Regions may
+    /// differ in length from node to node.
+    ///
+    /// The hello is the caller's: at most [`MAX_HELLO_BYTES`], handed to the
+    /// others before any write of this node can arrive. All hellos are
+    /// exchanged before this returns, so that nodes that disagree all learn it.
+    ///
+    /// # Errors
+    ///
+    /// [`FabricError::Timeout`] with those who did not come within `timeout`;
+    /// [`FabricError::NodesDiffer`], [`FabricError::RankTaken`], and what the
+    /// system says.
+    fn connect(
+        self,
+        region_bytes: usize,
+        hello: &[u8],
+        timeout: Duration,
+    ) -> Result<Connected, FabricError>;
+}
+
+/// What [`Fabric::connect`] answers with.
+#[derive(Debug)]
+pub struct Connected {
+    /// The node among the others.
+    pub endpoint: Arc<dyn Endpoint>,
+    /// What each node said, by rank. The own one is among them.
+    pub hellos: Vec<Vec<u8>>,
+}
+
+/// A node that is connected to all others.
+///
+/// All methods may be called from any thread. Dropping the last handle
+/// disconnects: the others see the node as down.
+pub trait Endpoint: Send + Sync + fmt::Debug {
+    /// This node's rank.
+    fn rank(&self) -> usize;
+
+    /// How many nodes there are, this one included.
+    fn nodes(&self) -> usize;
+
+    /// The node's own region.
+    fn region(&self) -> &Region;
+
+    /// Posts writes to a peer, in this order. It may return before they are
+    /// visible, but never waits for the peer's processor: a full send queue is
+    /// waited for, a dead peer is not.
+    ///
+    /// # Errors
+    ///
+    /// [`FabricError::BadRange`], [`FabricError::NoSuchPeer`] (the node itself
+    /// is none of its peers), both before anything was transferred;
+    /// [`FabricError::PeerDown`].
+    fn post(&self, peer: usize, writes: &[Write]) -> Result<(), FabricError>;
+
+    /// Reads `len` bytes at `remote` of the peer's region into the own region
+    /// at `local`, and returns when they are there. It sees every write that
+    /// this thread posted to that peer before.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::post`].
+    fn read(&self, peer: usize, local: usize, remote: usize, len: usize)
+        -> Result<(), FabricError>;
+
+    /// Returns when all that this thread posted to the peer is in the peer's
+    /// memory and the sources may be reused.
+    ///
+    /// # Errors
+    ///
+    /// [`FabricError::NoSuchPeer`], [`FabricError::PeerDown`].
+    fn fence(&self, peer: usize) -> Result<(), FabricError>;
+
+    /// Gives the fabric the processor for a moment: it reaps completions and
+    /// notices deaths. The polling thread calls it once a round; a fabric that
+    /// has nothing to reap does nothing.
+    fn poll(&self);
+
+    /// The nodes that are known to have died or disconnected. Grows only.
+    fn down(&self) -> NodeSet;
+
+    /// Rings a node's doorbell: if its polling thread is in [`Self::sleep`],
+    /// it returns, after all that this thread has posted to it is visible. For
+    /// one that is awake this must be next to free, because it is called after
+    /// every round of posts. A node may ring itself.
+    fn ring(&self, node: usize);
+
+    /// Puts the calling thread to sleep until a peer or a thread of this node
+    /// rings, a peer dies, or the time is over. At most one thread sleeps.
+    ///
+    /// `ready` is asked once, after the sleep has been announced to whoever
+    /// rings: it answers whether there is something to do after all, in which
+    /// case there is no sleep. A write with a ring behind it is seen by either
+    /// `ready` or the sleep.
+    fn sleep(&self, timeout: Option<Duration>, ready: &mut dyn FnMut() -> bool);
+
+    /// One-sided writes posted so far, for measurements.
+    fn posted(&self) -> u64;
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Who has to be told what about sleep (spindle §II.D), when telling costs a
+//! message.
+//!
+//! Ringing a node that is awake must cost nothing, so nodes say when they go to
+//! sleep: once, until they have been rung. A ring that comes before the
+//! announcement is remembered and answers it. So whichever of a ring and an
+//! announcement comes first, the sleeper is rung; and it is rung over the
+//! connection that carried the data, behind the data.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+
+/// As far as this node knows, the peer is awake, and was not rung since it
+/// slept last.
+const AWAKE: u8 = 0;
+/// It is awake and was rung: its next announcement is answered at once.
+const RUNG: u8 = 1;
+/// It said that it sleeps.
+const ASLEEP: u8 = 2;
+
+/// What stands between this node and one peer.
+#[derive(Debug, Default)]
+pub(super) struct Door {
+    peer: AtomicU8,
+    /// Whether the peer has our announcement, and did not ring since.
+    announced: AtomicBool,
+}
+
+impl Door {
+    /// The peer is to be rung. Answers whether a message has to go.
+    pub(super) fn ring(&self) -> bool {
+        let next = |state| match state {
+            AWAKE => Some(RUNG),
+            ASLEEP => Some(AWAKE),
+            _ => None,
+        };
+        let was = self
+            .peer
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
+        was == Ok(ASLEEP)
+    }
+
+    /// The peer has announced its sleep. Answers whether it has to be rung.
+    pub(super) fn fell_asleep(&self) -> bool {
+        let next = |state| Some(if state == RUNG { AWAKE } else { ASLEEP });
+        let was = self
+            .peer
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
+        was == Ok(RUNG)
+    }
+
+    /// This node goes to sleep. Answers whether the peer has to be told.
+    pub(super) fn announce(&self) -> bool {
+        !self.announced.swap(true, Ordering::AcqRel)
+    }
+
+    /// The peer has rung.
+    pub(super) fn rang(&self) {
+        self.announced.store(false, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ring_and_an_announcement_meet_in_either_order() {
+        let door = Door::default();
+        assert!(!door.fell_asleep());
+        assert!(door.ring(), "it sleeps: a message goes");
+        assert!(!door.ring(), "it was rung already");
+        assert!(door.fell_asleep(), "the second ring answers");
+        assert!(!door.fell_asleep(), "nobody has rung since");
+        assert!(door.ring());
+    }
+
+    #[test]
+    fn rings_at_one_who_is_awake_are_remembered_once() {
+        let door = Door::default();
+        for _ in 0..10 {
+            assert!(!door.ring());
+        }
+        assert!(door.fell_asleep());
+        assert!(!door.fell_asleep());
+    }
+
+    #[test]
+    fn a_sleep_is_announced_again_only_after_a_ring() {
+        let door = Door::default();
+        assert!(door.announce());
+        assert!(!door.announce());
+        door.rang();
+        assert!(door.announce());
+    }
+}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! What the fabrics over RDMA have in common: everything but the queue pairs.
+//!
+//! Nodes meet over TCP ([`meeting`]), tell one another where their memory is,
+//! and keep the lines: the end of a line is how a death is noticed without
+//! posting anything, and doorbells ring over it ([`doors`]). The data itself
+//! goes by one-sided requests, which a [`Transport`] carries.
+//!
+//! A node's memory begins with a page of the fabric's own ([`control`]); the
+//! region follows.
+
+mod bell;
+pub(super) mod control;
+mod doors;
+mod endpoint;
+pub(super) mod health;
+mod line;
+pub(super) mod meeting;
+mod watch;
+pub(super) mod words;
+
+pub(super) use endpoint::{connect, Own};
+
+use super::Write;
+use health::Health;
+use std::fmt;
+use std::sync::Arc;
+
+/// Longest piece of a write: requests count bytes with 32 bits, and no device
+/// or module takes more in one.
+const MAX_PIECE_BYTES: usize = 1 << 30;
+
+/// The peer's connection is broken; it is marked down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Gone;
+
+/// Connections to all peers that carry one-sided requests.
+///
+/// Offsets count from the beginning of the memories, control pages included,
+/// and the caller has checked that ranges are within them and at most
+/// [`MAX_PIECE_BYTES`] long. Peers are such that exist.
+///
+/// Requests to a peer are carried out in the order of posting, whichever thread
+/// posts: each is over before a later one is visible, and a read sees what was
+/// written before.
+pub(super) trait Transport: Send + Sync + fmt::Debug + Sized + 'static {
+    /// Posts writes. A full queue is waited for, a peer that is down is not.
+    fn post(&self, peer: usize, writes: &[Write]) -> Result<(), Gone>;
+
+    /// Reads `what.remote` into `what.local`, and returns when it is there.
+    fn read(&self, peer: usize, what: Write) -> Result<(), Gone>;
+
+    /// Reaps completions, and marks peers down whose connection has failed.
+    fn poll(&self);
+
+    /// Which peers are down, shared with the rest.
+    fn health(&self) -> &Arc<Health>;
+}

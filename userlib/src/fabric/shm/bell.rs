@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The doorbell: a futex word in a node's memory (spindle §II.D).
+//!
+//! Who sleeps announces it, then looks once more for work, then waits. Who has
+//! written looks for an announcement afterwards. Both have a full fence in
+//! between, so that one of the two sees the other.
+
+use crate::futex::{self, Scope};
+use std::sync::atomic::{fence, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+const AWAKE: u32 = 0;
+const ASLEEP: u32 = 1;
+
+/// A node's doorbell, wherever it is mapped.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bell<'a> {
+    word: &'a AtomicU32,
+}
+
+impl<'a> Bell<'a> {
+    pub(super) fn new(word: &'a AtomicU32) -> Self {
+        Self { word }
+    }
+
+    /// Wakes the sleeper, if there is one. Two instructions if not.
+    pub(super) fn ring(self) {
+        fence(Ordering::SeqCst);
+        if self.word.load(Ordering::Relaxed) == ASLEEP
+            && self.word.swap(AWAKE, Ordering::SeqCst) == ASLEEP
+        {
+            futex::wake(self.word, 1, Scope::Host);
+        }
+    }
+
+    /// Waits for a ring, unless `ready` has seen something.
+    pub(super) fn sleep(self, timeout: Option<Duration>, ready: &mut dyn FnMut() -> bool) {
+        self.word.store(ASLEEP, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        if !ready() {
+            let end = timeout.map(|timeout| Instant::now() + timeout);
+            while self.word.load(Ordering::Acquire) == ASLEEP {
+                let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+                if left.is_some_and(|left| left.is_zero()) {
+                    break;
+                }
+                futex::wait(self.word, ASLEEP, left, Scope::Host);
+            }
+        }
+        self.word.store(AWAKE, Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! What is particular to shared memory: the meeting, and its failures.
+
+use super::Shm;
+use crate::fabric::{conformance, Connected, Fabric, FabricError, NodeSet};
+use std::os::unix::net::UnixListener;
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn meet(nodes: Vec<Shm>) -> Vec<Result<Connected, FabricError>> {
+    std::thread::scope(|scope| {
+        let joining: Vec<_> = nodes
+            .into_iter()
+            .map(|node| scope.spawn(|| node.connect(4096, b"hello", PATIENCE)))
+            .collect();
+        joining
+            .into_iter()
+            .map(|thread| thread.join().expect("a node that does not panic"))
+            .collect()
+    })
+}
+
+#[test]
+fn shared_memory_keeps_the_promises_of_a_fabric() {
+    conformance::run(|nodes| Shm::threads(nodes).expect("a fabric"));
+}
+
+#[test]
+fn a_node_that_does_not_come_is_named() {
+    let node = Shm::threads(3).expect("a fabric").remove(1);
+    let answer = node.connect(4096, &[], Duration::from_millis(20));
+    assert_eq!(
+        answer.expect_err("two are missing"),
+        FabricError::Timeout {
+            missing: NodeSet::from_iter([0, 2])
+        }
+    );
+}
+
+#[test]
+fn a_rank_is_taken_once() {
+    let name = format!("taken-{}", std::process::id());
+    let address = super::rendezvous::address(&name, 0).expect("an address");
+    let _somebody = UnixListener::bind_addr(&address).expect("a listener");
+    let node = Shm::new(&name, 0, 2).expect("a node");
+    let refusal = node.connect(64, &[], PATIENCE).expect_err("it is taken");
+    assert_eq!(refusal, FabricError::RankTaken { name, rank: 0 });
+}
+
+#[test]
+fn nodes_that_count_differently_learn_it() {
+    let name = format!("count-{}", std::process::id());
+    let two = Shm::new(&name, 0, 2).expect("a node");
+    let three = Shm::new(&name, 1, 3).expect("a node");
+    for answer in meet(vec![two, three]) {
+        let refusal = answer.expect_err("they differ");
+        assert!(matches!(refusal, FabricError::NodesDiffer { .. }));
+    }
+}
+
+#[test]
+fn what_no_fabric_can_be_is_refused() {
+    assert!(matches!(
+        Shm::new("x", 2, 2),
+        Err(FabricError::BadRank { .. })
+    ));
+    assert!(matches!(
+        Shm::new("x", 0, 65),
+        Err(FabricError::BadRank { .. })
+    ));
+    assert!(matches!(Shm::new("", 0, 1), Err(FabricError::BadName(_))));
+    assert!(matches!(Shm::threads(0), Err(FabricError::BadRank { .. })));
+    let alone = || Shm::threads(1).expect("a fabric").remove(0);
+    assert!(matches!(
+        alone().connect(0, &[], PATIENCE),
+        Err(FabricError::BadRegion(0))
+    ));
+    assert!(matches!(
+        alone().connect(64, &[0; crate::fabric::MAX_HELLO_BYTES + 1], PATIENCE),
+        Err(FabricError::BadHello(_))
+    ));
+}

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! One-sided requests over RC queue pairs.
+//!
+//! All queue pairs complete to one queue, which whoever waits polls. Most
+//! requests make no completion; every [`SIGNAL_EVERY`]th does, which is how the
+//! room in a queue is known.
+
+use crate::fabric::rdma::health::Health;
+use crate::fabric::rdma::words::{has_whole_words, WORD};
+use crate::fabric::rdma::{Gone, Transport};
+use crate::fabric::{Region, Write, WORD_ATOMIC_BYTES};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use weft_verbs::{Cq, Mr, Op, RcQp, Wc, WorkRequest, WrList, MAX_LIST_WORDS};
+
+/// Requests outstanding to one peer. All peers' together fit into the smallest
+/// completion queue in use, 32,767 entries.
+pub(super) const SEND_QUEUE: u32 = 256;
+const _: () = assert!(SEND_QUEUE as usize * crate::fabric::MAX_NODES < 32_767);
+/// A quarter, so that a full queue empties in steps.
+const SIGNAL_EVERY: u64 = SEND_QUEUE as u64 / 4;
+
+const _: () = assert!(WORD_ATOMIC_BYTES == MAX_LIST_WORDS * WORD);
+
+/// A request's number at its peer is in the lower bits of its `wr_id`, the peer
+/// above.
+const SEQ_BITS: u32 = 48;
+const SEQ_MASK: u64 = (1 << SEQ_BITS) - 1;
+
+/// Completions taken at a time.
+const REAP: usize = 32;
+/// How long somebody who waits yields before it sleeps in between, and for how
+/// long it does then.
+const YIELDS: u32 = 2000;
+const NAP: Duration = Duration::from_micros(50);
+
+/// Where a peer's memory is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Target {
+    pub(super) addr: u64,
+    pub(super) rkey: u32,
+}
+
+impl Target {
+    fn at(self, offset: usize) -> (u64, u32) {
+        (self.addr.wrapping_add(offset as u64), self.rkey)
+    }
+}
+
+/// The connection to one peer.
+#[derive(Debug)]
+pub(super) struct Link {
+    qp: RcQp,
+    target: Target,
+    queue: Mutex<Queue>,
+    /// Requests that have ended: all up to this number.
+    done: AtomicU64,
+}
+
+/// What is being posted.
+#[derive(Debug, Default)]
+struct Queue {
+    /// Requests made so far, those in the list included.
+    made: u64,
+    list: WrList,
+}
+
+impl Link {
+    pub(super) fn new(qp: RcQp, target: Target) -> Self {
+        Self {
+            qp,
+            target,
+            queue: Mutex::default(),
+            done: AtomicU64::new(0),
+        }
+    }
+}
+
+/// The queue pairs of a node.
+#[derive(Debug)]
+pub(super) struct VerbsTransport {
+    /// By rank; none at the own one. Before what they need, to be dropped first.
+    pub(super) links: Vec<Option<Link>>,
+    pub(super) cq: Cq,
+    pub(super) mr: Mr,
+    pub(super) memory: Region,
+    /// Whether words are written by ATOMIC WRITE.
+    pub(super) is_atomic: bool,
+    pub(super) health: Arc<Health>,
+}
+
+impl VerbsTransport {
+    fn link(&self, peer: usize) -> Result<&Link, Gone> {
+        match self.links.get(peer) {
+            Some(Some(link)) if !self.health.is_down(peer) => Ok(link),
+            _ => Err(Gone),
+        }
+    }
+
+    /// The next request's `wr_id`, and whether it makes a completion. Waits
+    /// until there is room for it.
+    fn next(&self, peer: usize, link: &Link, queue: &mut Queue) -> Result<(u64, bool), Gone> {
+        let is_full = |made: u64| made - link.done.load(Ordering::Acquire) >= u64::from(SEND_QUEUE);
+        if queue.list.is_full() || is_full(queue.made) {
+            self.flush(peer, link, queue)?;
+            self.wait(peer, || !is_full(queue.made))?;
+        }
+        queue.made += 1;
+        let wr_id = ((peer as u64) << SEQ_BITS) | (queue.made & SEQ_MASK);
+        Ok((wr_id, queue.made % SIGNAL_EVERY == 0))
+    }
+
+    fn flush(&self, peer: usize, link: &Link, queue: &mut Queue) -> Result<(), Gone> {
+        link.qp.post_list(&mut queue.list).map_err(|error| {
+            self.health.mark_down(peer, &error.to_string());
+            Gone
+        })
+    }
+
+    /// Reaps completions until `done`, or until the peer is down.
+    fn wait(&self, peer: usize, done: impl Fn() -> bool) -> Result<(), Gone> {
+        let mut rounds = 0;
+        while !done() {
+            if self.health.is_down(peer) {
+                return Err(Gone);
+            }
+            self.poll();
+            rounds += 1;
+            if rounds < YIELDS {
+                std::thread::yield_now();
+            } else {
+                std::thread::sleep(NAP);
+            }
+        }
+        Ok(())
+    }
+
+    /// The words of a write's source as they are now.
+    fn words<'a>(&'a self, write: &Write) -> impl Iterator<Item = u64> + 'a {
+        let places = (write.local..write.local + write.len).step_by(WORD);
+        places.map_while(|at| Some(self.memory.word(at).ok()?.load(Ordering::Acquire)))
+    }
+
+    fn add(&self, peer: usize, link: &Link, queue: &mut Queue, write: &Write) -> Result<(), Gone> {
+        if !has_whole_words(write) {
+            let (wr_id, signaled) = self.next(peer, link, queue)?;
+            let request = self.request(Op::Write, wr_id, link, write);
+            queue.list.push(&request, signaled);
+        } else if self.is_atomic {
+            for (at, word) in self.words(write).enumerate() {
+                let (wr_id, signaled) = self.next(peer, link, queue)?;
+                let remote = link.target.at(write.remote + at * WORD);
+                queue.list.push_atomic(wr_id, remote, signaled, word);
+            }
+        } else {
+            let (wr_id, signaled) = self.next(peer, link, queue)?;
+            let remote = link.target.at(write.remote);
+            queue
+                .list
+                .push_words(wr_id, remote, signaled, self.words(write));
+        }
+        Ok(())
+    }
+
+    fn request(&self, op: Op, wr_id: u64, link: &Link, what: &Write) -> WorkRequest {
+        let (remote_addr, rkey) = link.target.at(what.remote);
+        WorkRequest {
+            wr_id,
+            op,
+            local_addr: self.mr.pages().addr() + what.local as u64,
+            lkey: self.mr.lkey(),
+            // Pieces are shorter than 4 GiB.
+            len: what.len as u32,
+            remote_addr,
+            rkey,
+        }
+    }
+
+    fn ended(&self, wc: &Wc) {
+        let peer = (wc.wr_id() >> SEQ_BITS) as usize;
+        if let Some(why) = wc.failure() {
+            self.health.mark_down(peer, &why);
+        } else if let Some(Some(link)) = self.links.get(peer) {
+            // Completions of a queue pair come in order, but two threads may
+            // take them off the queue together.
+            link.done.fetch_max(wc.wr_id() & SEQ_MASK, Ordering::AcqRel);
+        }
+    }
+}
+
+impl Transport for VerbsTransport {
+    fn post(&self, peer: usize, writes: &[Write]) -> Result<(), Gone> {
+        let link = self.link(peer)?;
+        let mut queue = link.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        for write in writes {
+            self.add(peer, link, &mut queue, write)?;
+        }
+        self.flush(peer, link, &mut queue)
+    }
+
+    fn read(&self, peer: usize, what: Write) -> Result<(), Gone> {
+        let link = self.link(peer)?;
+        let seq = {
+            let mut queue = link.queue.lock().unwrap_or_else(PoisonError::into_inner);
+            let (wr_id, _) = self.next(peer, link, &mut queue)?;
+            let request = self.request(Op::Read, wr_id, link, &what);
+            queue.list.push(&request, true);
+            self.flush(peer, link, &mut queue)?;
+            queue.made
+        };
+        self.wait(peer, || link.done.load(Ordering::Acquire) >= seq)
+    }
+
+    fn poll(&self) {
+        let mut room = [Wc::default(); REAP];
+        loop {
+            match self.cq.poll(&mut room) {
+                Ok(taken) => {
+                    taken.iter().for_each(|wc| self.ended(wc));
+                    if taken.len() < REAP {
+                        return;
+                    }
+                }
+                Err(error) => {
+                    // The device is gone, and with it all peers.
+                    for (peer, _) in self
+                        .links
+                        .iter()
+                        .enumerate()
+                        .filter(|(_, link)| link.is_some())
+                    {
+                        self.health.mark_down(peer, &error.to_string());
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    fn health(&self) -> &Arc<Health> {
+        &self.health
+    }
+}

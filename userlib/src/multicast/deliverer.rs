@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Delivering: the order of messages, and their bytes in place.
+//!
+//! A deliverer has the receiving ends of all senders' rings and goes through
+//! them in delivery order: round by round, in each the senders' turns (spindle
+//! §III.B), where a null is gone past. It belongs to the polling thread, which
+//! calls the application, or to an application's thread that asks for messages.
+//! Either way it writes the delivery columns of the own row, and the polling
+//! thread pushes them.
+
+use super::config::Order;
+use super::layout::Places;
+use super::rows::{AckRow, SubgroupRow};
+use super::shared::Shared;
+use crate::fabric::FabricError;
+use crate::smc::{Corrupt, Inbox, Ring};
+use crate::sst::Table;
+use std::sync::Arc;
+use zerocopy::{FromBytes, Immutable, KnownLayout};
+
+/// A message, where it lies.
+#[derive(Clone, Copy, Debug)]
+pub struct Message<'a> {
+    /// The node that sent it.
+    pub sender: usize,
+    /// Its place in the subgroup's order, nulls counted. In an unordered
+    /// subgroup: its place among its sender's messages.
+    pub sequence: u64,
+    /// Its bytes, aligned to 8. They are the sender's again after the
+    /// delivery: copy what is to stay.
+    pub bytes: &'a [u8],
+}
+
+impl<'a> Message<'a> {
+    /// The bytes as a value, in place; none if the length is another or the
+    /// type wants more than 8-byte alignment.
+    #[must_use]
+    pub fn value<T: FromBytes + KnownLayout + Immutable>(&self) -> Option<&'a T> {
+        T::ref_from_bytes(self.bytes).ok()
+    }
+}
+
+/// Messages that are delivered together, in order. Those that are not taken
+/// out count as delivered all the same.
+#[derive(Debug)]
+pub struct Batch<'a> {
+    deliverer: &'a mut Deliverer,
+    /// Up to here, exclusively; unused if unordered.
+    limit: u64,
+    /// At most so many messages.
+    left: u64,
+    taken: u64,
+    bytes: u64,
+    corrupt: Option<usize>,
+}
+
+impl<'a> Iterator for Batch<'a> {
+    type Item = Message<'a>;
+
+    fn next(&mut self) -> Option<Message<'a>> {
+        if self.left == 0 {
+            return None;
+        }
+        let found = match self.deliverer.shared.spec.order {
+            // SAFETY: the columns that say so are written after the batch has
+            // ended, and with it 'a (`Deliverer::run`).
+            Order::Total => unsafe { self.deliverer.next(self.limit) },
+            // SAFETY: as above.
+            Order::PerSender => unsafe { self.deliverer.next_any() },
+        };
+        match found {
+            Ok(message) => {
+                let message = message?;
+                self.left -= 1;
+                self.taken += 1;
+                self.bytes += message.bytes.len() as u64;
+                Some(message)
+            }
+            Err(sender) => {
+                self.corrupt = Some(sender);
+                self.left = 0;
+                None
+            }
+        }
+    }
+}
+
+/// A sender's ring holds what no sender writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct CorruptSender(pub(super) usize);
+
+/// The receiving ends of a subgroup's rings.
+///
+/// # Invariants
+///
+/// The turn is sender `turn` in round `round`, and the next sequence number is
+/// `next = round * senders + turn`.
+#[derive(Debug)]
+pub(super) struct Deliverer {
+    shared: Arc<Shared>,
+    table: Table<SubgroupRow>,
+    acks: Option<Table<AckRow>>,
+    inboxes: Vec<Inbox>,
+    round: u64,
+    turn: usize,
+    next: u64,
+}
+
+impl Deliverer {
+    pub(super) fn new(shared: Arc<Shared>, places: &Places) -> Result<Self, FabricError> {
+        let endpoint = &shared.endpoint;
+        let table = Table::new(Arc::clone(endpoint), places.table)?;
+        let acks = match shared.spec.order {
+            Order::Total => None,
+            Order::PerSender => Some(Table::new(Arc::clone(endpoint), places.acks)?),
+        };
+        let mut inboxes = Vec::with_capacity(shared.spec.senders.len());
+        for sender in 0..shared.spec.senders.len() {
+            let Some(base) = places.ring(endpoint.rank(), sender) else {
+                break;
+            };
+            let ring = Ring::new(endpoint.region().clone(), base, shared.spec.shape)?;
+            inboxes.push(Inbox::new(ring));
+        }
+        Ok(Self {
+            table,
+            acks,
+            inboxes,
+            round: 0,
+            turn: 0,
+            next: 0,
+            shared,
+        })
+    }
+
+    /// Whether there may be something to deliver below this.
+    pub(super) fn has_below(&self, stable: u64) -> bool {
+        self.next < stable
+    }
+
+    /// Delivers in total order what is below `stable`, or in each sender's
+    /// order what has arrived; at most `most` messages. Answers with whether it
+    /// got anywhere.
+    ///
+    /// # Errors
+    ///
+    /// The sender whose ring is corrupt, after what came before it.
+    pub(super) fn run(
+        &mut self,
+        stable: u64,
+        most: u64,
+        deliver: &mut dyn FnMut(&mut Batch<'_>),
+    ) -> Result<bool, CorruptSender> {
+        self.learn()?;
+        let before = self.progress();
+        if self.shared.spec.order == Order::Total && !self.starts_with_message(stable)? {
+            // Nulls only: nobody is called for them.
+            self.tell();
+            return Ok(self.progress() != before);
+        }
+        if self.acks.is_some() && !self.has_any() {
+            return Ok(false);
+        }
+        let mut batch = Batch {
+            deliverer: self,
+            limit: stable,
+            left: most,
+            taken: 0,
+            bytes: 0,
+            corrupt: None,
+        };
+        deliver(&mut batch);
+        // What the application did not look at.
+        while batch.next().is_some() {}
+        let (taken, bytes, corrupt) = (batch.taken, batch.bytes, batch.corrupt);
+        self.tell();
+        let counts = &self.shared.counts;
+        counts.delivered.add(taken);
+        counts.delivered_bytes.add(bytes);
+        counts.delivery_batches.add(taken);
+        match corrupt {
+            Some(sender) => Err(CorruptSender(sender)),
+            None => Ok(self.progress() != before),
+        }
+    }
+
+    /// Looks how much each sender has sent. All that was called stable before
+    /// is among it.
+    fn learn(&mut self) -> Result<(), CorruptSender> {
+        for (inbox, &node) in self.inboxes.iter_mut().zip(&self.shared.spec.senders) {
+            let word = self.table.row(node).sent.get();
+            inbox.learn(word).map_err(|Corrupt| CorruptSender(node))?;
+        }
+        Ok(())
+    }
+
+    /// Goes past nulls, and says whether there is a message behind them.
+    fn starts_with_message(&mut self, limit: u64) -> Result<bool, CorruptSender> {
+        while self.next < limit {
+            let inbox = &mut self.inboxes[self.turn];
+            let here = inbox.has(self.round);
+            if here.map_err(|Corrupt| CorruptSender(self.shared.spec.senders[self.turn]))? {
+                return Ok(true);
+            }
+            self.advance();
+        }
+        Ok(false)
+    }
+
+    /// The next message below the limit, or the sender whose ring is corrupt.
+    ///
+    /// # Safety
+    ///
+    /// The message is not used after [`Self::tell`].
+    unsafe fn next<'r>(&mut self, limit: u64) -> Result<Option<Message<'r>>, usize> {
+        while self.next < limit {
+            let sender = self.shared.spec.senders[self.turn];
+            // SAFETY: the caller's promise.
+            let taken = unsafe { self.inboxes[self.turn].take(self.round) };
+            let sequence = self.next;
+            self.advance();
+            if let Some(bytes) = taken.map_err(|Corrupt| sender)? {
+                return Ok(Some(Message {
+                    sender,
+                    sequence,
+                    bytes,
+                }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The next message of any sender that has one.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Self::next`].
+    unsafe fn next_any<'r>(&mut self) -> Result<Option<Message<'r>>, usize> {
+        for _ in 0..self.inboxes.len() {
+            let sender = self.shared.spec.senders[self.turn];
+            let inbox = &mut self.inboxes[self.turn];
+            // SAFETY: the caller's promise.
+            let taken = unsafe { inbox.take_any() };
+            if let Some(bytes) = taken.map_err(|Corrupt| sender)? {
+                return Ok(Some(Message {
+                    sender,
+                    sequence: inbox.taken() - 1,
+                    bytes,
+                }));
+            }
+            self.turn = (self.turn + 1) % self.inboxes.len();
+        }
+        Ok(None)
+    }
+
+    fn has_any(&self) -> bool {
+        self.inboxes
+            .iter()
+            .any(|inbox| inbox.taken() < inbox.seen().messages)
+    }
+
+    fn advance(&mut self) {
+        // INVARIANT: one further in all three.
+        self.next += 1;
+        self.turn += 1;
+        if self.turn == self.inboxes.len() {
+            self.turn = 0;
+            self.round += 1;
+        }
+    }
+
+    /// Something that changes with each delivery.
+    fn progress(&self) -> u64 {
+        match self.acks {
+            None => self.next,
+            Some(_) => self.inboxes.iter().map(Inbox::taken).sum(),
+        }
+    }
+
+    /// Writes into the own row what was delivered.
+    fn tell(&self) {
+        match &self.acks {
+            None => self.table.own().delivered.advance(self.next),
+            Some(acks) => {
+                for (ack, inbox) in acks.own().acks.iter().zip(&self.inboxes) {
+                    ack.advance(inbox.taken());
+                }
+            }
+        }
+    }
+}

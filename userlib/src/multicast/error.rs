@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! What can go wrong with a group, said so that the reader knows what to do.
+
+use super::config::{MAX_NAME_BYTES, MAX_SUBGROUPS};
+use crate::fabric::{FabricError, NodeSet, MAX_HELLO_BYTES};
+use crate::predicates::TooManyPredicates;
+use crate::smc::BadShape;
+
+/// Settings that no group can have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// There is nothing to send in.
+    #[error("the group has no subgroup: add one with Builder::subgroup")]
+    NoSubgroups,
+    /// There are too many.
+    #[error("{0} subgroups: a group has at most {MAX_SUBGROUPS}")]
+    TooManySubgroups(usize),
+    /// All settings together are too long to be told to others.
+    #[error("the settings take {0} bytes, at most {MAX_HELLO_BYTES} can be compared: use fewer subgroups or shorter names")]
+    TooLong(usize),
+    /// The name cannot be one.
+    #[error("the subgroup name {0:?}: it takes 1 to {MAX_NAME_BYTES} bytes")]
+    BadName(String),
+    /// Two have one name.
+    #[error("two subgroups are named {0:?}: rename one")]
+    NameTaken(String),
+    /// Nobody is in it.
+    #[error("subgroup {0:?} has no members: name at least one node")]
+    NoMembers(String),
+    /// Nobody sends.
+    #[error("subgroup {0:?} has no senders: name at least one member")]
+    NoSenders(String),
+    /// A member is no node.
+    #[error("subgroup {subgroup:?} names node {member}, but there are {nodes} nodes: ranks are below that")]
+    UnknownMember {
+        /// The subgroup.
+        subgroup: String,
+        /// Who is named.
+        member: usize,
+        /// Nodes of the fabric.
+        nodes: usize,
+    },
+    /// A node is named twice.
+    #[error("subgroup {subgroup:?} names node {member} twice")]
+    Twice {
+        /// The subgroup.
+        subgroup: String,
+        /// Who is named.
+        member: usize,
+    },
+    /// A sender is no member.
+    #[error("node {sender} sends in subgroup {subgroup:?} without being a member: add it to the members, or drop it from the senders")]
+    SenderNotMember {
+        /// The subgroup.
+        subgroup: String,
+        /// The sender.
+        sender: usize,
+    },
+    /// The ring cannot be.
+    #[error("subgroup {subgroup:?}: {shape}")]
+    BadShape {
+        /// The subgroup.
+        subgroup: String,
+        /// What was asked for.
+        shape: BadShape,
+    },
+    /// All rings together are too long.
+    #[error("the subgroups take {0} bytes at a node, which is more than a region can have: use shorter windows or messages")]
+    TooLarge(usize),
+    /// A delivery was set for what does not exist.
+    #[error("there is no subgroup {0:?} to deliver from: add it with Builder::subgroup")]
+    NoSuchSubgroup(String),
+}
+
+/// A group could not be made or used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The settings cannot be.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The members' settings differ.
+    #[error(
+        "node {member} has other settings: here {ours}, there {theirs}; start all with the same"
+    )]
+    Mismatch {
+        /// Who differs.
+        member: usize,
+        /// The subgroup here.
+        ours: String,
+        /// The subgroup there.
+        theirs: String,
+    },
+    /// The fabric failed.
+    #[error(transparent)]
+    Fabric(#[from] FabricError),
+    /// The polling thread takes no more.
+    #[error(transparent)]
+    Predicates(#[from] TooManyPredicates),
+    /// No thread could be started.
+    #[error("the polling thread could not be started: {0}")]
+    Thread(String),
+    /// There is no subgroup of that name.
+    #[error("the group has no subgroup {0:?}: see Builder::subgroup")]
+    NoSuchSubgroup(String),
+    /// The node does not send there.
+    #[error(
+        "this node is no sender of subgroup {0:?}: add its rank to Subgroup::senders, everywhere"
+    )]
+    NotSender(String),
+    /// The subgroup delivers elsewhere.
+    #[error("subgroup {0:?} has no deliveries to iterate over: this node is no member, or they go to a closure, or were taken before")]
+    NoDeliveries(String),
+    /// What was sent has not been delivered everywhere in time.
+    #[error("not everybody has delivered what was sent, within the time (failed: {failed:?}): wait longer, or see whether all members take their deliveries")]
+    Unflushed {
+        /// Members that have failed, which may be why.
+        failed: NodeSet,
+    },
+}
+
+/// A message could not be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SendError {
+    /// The window is full (of [`super::Sender::try_send`] only).
+    #[error("the window is full: others have not delivered yet; use send to wait")]
+    Full,
+    /// The message is longer than a slot.
+    #[error("a message of {len} bytes, but slots take {room}: set Subgroup::max_message higher")]
+    TooLong {
+        /// Bytes of the message.
+        len: usize,
+        /// Bytes of a slot.
+        room: usize,
+    },
+    /// A member has died, so that nothing more becomes stable.
+    #[error("members {failed:?} have failed: the subgroup delivers no more, form a new group without them")]
+    Wedged {
+        /// Who has died.
+        failed: NodeSet,
+    },
+    /// The group was left.
+    #[error("the group was left")]
+    Closed,
+}

@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! A group: nodes that met with the same settings, and one polling thread.
+
+use super::config::{self, Spec, Subgroup};
+use super::deliverer::{Batch, Deliverer};
+use super::deliveries::Deliveries;
+use super::error::{ConfigError, Error};
+use super::layout::Layout;
+use super::member::{Delivery, Member, Upcall};
+use super::metrics::Metrics;
+use super::sender::Sender;
+use super::shared::{Shared, Status};
+use super::watcher::{Event, EventUpcall, Watcher};
+use crate::fabric::{Endpoint, Fabric, NodeSet};
+use crate::predicates::{IdlePolicy, Outcome, Poller, Predicates};
+use crate::sst::Table;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long members wait for one another by default.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Puts a group together.
+pub struct Builder<F> {
+    fabric: F,
+    subgroups: Vec<Subgroup>,
+    upcalls: HashMap<String, Upcall>,
+    on_event: Option<EventUpcall>,
+    idle: IdlePolicy,
+    timeout: Duration,
+}
+
+impl<F: fmt::Debug> fmt::Debug for Builder<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("fabric", &self.fabric)
+            .field("subgroups", &self.subgroups)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<F: Fabric> Builder<F> {
+    /// Adds a subgroup. All nodes add the same ones in the same order, members
+    /// or not.
+    #[must_use]
+    pub fn subgroup(mut self, subgroup: Subgroup) -> Self {
+        self.subgroups.push(subgroup);
+        self
+    }
+
+    /// Delivers a subgroup's messages to a closure, on the polling thread: it
+    /// should be short, for everything waits for it (spindle §III.D). Without
+    /// one, take [`Group::deliveries`].
+    #[must_use]
+    pub fn deliver(
+        mut self,
+        subgroup: &str,
+        upcall: impl FnMut(&mut Batch<'_>) + Send + 'static,
+    ) -> Self {
+        self.upcalls.insert(subgroup.to_owned(), Box::new(upcall));
+        self
+    }
+
+    /// Tells a closure, on the polling thread, who has left or failed.
+    #[must_use]
+    pub fn on_event(mut self, upcall: impl FnMut(Event) + Send + 'static) -> Self {
+        self.on_event = Some(Box::new(upcall));
+        self
+    }
+
+    /// How the polling thread waits.
+    #[must_use]
+    pub fn idle(mut self, policy: IdlePolicy) -> Self {
+        self.idle = policy;
+        self
+    }
+
+    /// How long to wait for the other members. 30 seconds by default.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Meets the other nodes and starts.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] before anything is done; [`Error::Fabric`] if not all
+    /// came in time; [`Error::Mismatch`], at every member, if they disagree.
+    pub fn join(self) -> Result<Group, Error> {
+        let (rank, nodes) = (self.fabric.rank(), self.fabric.nodes());
+        let specs = config::check(self.subgroups, nodes)?;
+        if let Some(name) = self
+            .upcalls
+            .keys()
+            .find(|name| specs.iter().all(|spec| spec.name != **name))
+        {
+            return Err(ConfigError::NoSuchSubgroup(name.clone()).into());
+        }
+        let layout = Layout::new(&specs, nodes)?;
+        let hello = config::hello(&specs)?;
+        let met = self
+            .fabric
+            .connect(layout.region_bytes[rank], &hello, self.timeout)?;
+        config::agree(&met.hellos, rank)?;
+        let mut upcalls = self.upcalls;
+        let assembly = Assembly::new(specs, &layout, &met.endpoint, &mut upcalls)?;
+        assembly.start(&layout, self.on_event, self.idle)
+    }
+}
+
+/// A subgroup as the group holds it.
+#[derive(Debug)]
+struct Part {
+    shared: Arc<Shared>,
+    /// Where this node's ring is, if it sends.
+    own_ring: Option<usize>,
+    /// Until somebody takes them.
+    deliveries: Mutex<Option<Deliveries>>,
+}
+
+/// A group on the way to being started.
+struct Assembly {
+    endpoint: Arc<dyn Endpoint>,
+    status: Arc<Status>,
+    parts: Vec<Part>,
+    members: Vec<Member>,
+}
+
+impl Assembly {
+    fn new(
+        specs: Vec<Spec>,
+        layout: &Layout,
+        endpoint: &Arc<dyn Endpoint>,
+        upcalls: &mut HashMap<String, Upcall>,
+    ) -> Result<Self, Error> {
+        let rank = endpoint.rank();
+        let status = Arc::new(Status::default());
+        let mut parts = Vec::new();
+        let mut members = Vec::new();
+        for (spec, places) in specs.into_iter().zip(&layout.subgroups) {
+            if !spec.members.contains(&rank) {
+                continue;
+            }
+            let index = spec.senders.iter().position(|&node| node == rank);
+            let own_ring = index.and_then(|index| places.ring(rank, index));
+            let upcall = upcalls.remove(&spec.name);
+            let shared = Arc::new(Shared::new(spec, Arc::clone(endpoint), Arc::clone(&status)));
+            let deliverer = Deliverer::new(Arc::clone(&shared), places)?;
+            let (delivery, deliveries) = match upcall {
+                Some(upcall) => (Delivery::Upcall(Box::new(deliverer), upcall), None),
+                None => (
+                    Delivery::Elsewhere,
+                    Some(Deliveries::new(Arc::clone(&shared), deliverer)),
+                ),
+            };
+            members.push(Member::new(Arc::clone(&shared), places, delivery)?);
+            parts.push(Part {
+                shared,
+                own_ring,
+                deliveries: Mutex::new(deliveries),
+            });
+        }
+        Ok(Self {
+            endpoint: Arc::clone(endpoint),
+            status,
+            parts,
+            members,
+        })
+    }
+
+    fn start(
+        self,
+        layout: &Layout,
+        upcall: Option<EventUpcall>,
+        idle: IdlePolicy,
+    ) -> Result<Group, Error> {
+        let mut watcher = Watcher {
+            endpoint: Arc::clone(&self.endpoint),
+            table: Table::new(Arc::clone(&self.endpoint), layout.nodes)?,
+            status: Arc::clone(&self.status),
+            subgroups: self
+                .parts
+                .iter()
+                .map(|part| Arc::clone(&part.shared))
+                .collect(),
+            upcall,
+            told: NodeSet::EMPTY,
+        };
+        let mut predicates = Predicates::default();
+        predicates.add(move || watcher.step())?;
+        for mut member in self.members {
+            predicates.add(move || member.step())?;
+        }
+        let poller = Poller::start(Arc::clone(&self.endpoint), predicates, idle)
+            .map_err(|error| Error::Thread(error.to_string()))?;
+        Ok(Group {
+            poller,
+            endpoint: self.endpoint,
+            status: self.status,
+            parts: self.parts,
+        })
+    }
+}
+
+/// A member of a group. Dropping it leaves the group at once; [`Self::leave`]
+/// sees to it first that what was sent is delivered.
+#[derive(Debug)]
+pub struct Group {
+    // Dropped first: the polling thread's last act is to say that we left.
+    poller: Poller,
+    endpoint: Arc<dyn Endpoint>,
+    status: Arc<Status>,
+    parts: Vec<Part>,
+}
+
+impl Group {
+    /// Starts to put a group together over the nodes of a fabric.
+    pub fn builder<F: Fabric>(fabric: F) -> Builder<F> {
+        Builder {
+            fabric,
+            subgroups: Vec::new(),
+            upcalls: HashMap::new(),
+            on_event: None,
+            idle: IdlePolicy::default(),
+            timeout: PATIENCE,
+        }
+    }
+
+    /// This node's rank.
+    #[must_use]
+    pub fn rank(&self) -> usize {
+        self.endpoint.rank()
+    }
+
+    /// How many nodes met.
+    #[must_use]
+    pub fn nodes(&self) -> usize {
+        self.endpoint.nodes()
+    }
+
+    /// Those who have left.
+    #[must_use]
+    pub fn left(&self) -> NodeSet {
+        self.status.left()
+    }
+
+    /// Those who have failed.
+    #[must_use]
+    pub fn failed(&self) -> NodeSet {
+        self.status.failed()
+    }
+
+    /// Sends in a subgroup.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchSubgroup`], [`Error::NotSender`].
+    pub fn sender(&self, subgroup: &str) -> Result<Sender, Error> {
+        let part = self.part(subgroup)?;
+        let base = part
+            .own_ring
+            .ok_or_else(|| Error::NotSender(subgroup.to_owned()))?;
+        Ok(Sender::new(Arc::clone(&part.shared), base))
+    }
+
+    /// The messages of a subgroup that has no closure. Somebody has to take
+    /// them: senders wait for all members.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchSubgroup`], [`Error::NoDeliveries`].
+    pub fn deliveries(&self, subgroup: &str) -> Result<Deliveries, Error> {
+        let deliveries = &self.part(subgroup)?.deliveries;
+        let mut deliveries = deliveries.lock().unwrap_or_else(PoisonError::into_inner);
+        deliveries
+            .take()
+            .ok_or_else(|| Error::NoDeliveries(subgroup.to_owned()))
+    }
+
+    /// This member's figures of a subgroup.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchSubgroup`].
+    pub fn metrics(&self, subgroup: &str) -> Result<Metrics, Error> {
+        Ok(self.part(subgroup)?.shared.counts.snapshot())
+    }
+
+    /// One-sided writes that this node has posted, for all subgroups.
+    #[must_use]
+    pub fn posted(&self) -> u64 {
+        self.endpoint.posted()
+    }
+
+    /// How often the polling thread has gone to sleep.
+    #[must_use]
+    pub fn sleeps(&self) -> u64 {
+        self.poller.sleeps()
+    }
+
+    /// Has the polling thread evaluate a further predicate.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Predicates`].
+    pub fn add_predicate(
+        &self,
+        predicate: impl FnMut() -> Outcome + Send + 'static,
+    ) -> Result<(), Error> {
+        Ok(self.poller.add(predicate)?)
+    }
+
+    /// Waits until all that this node has sent was delivered by all members.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unflushed`] after the time, or if a member has failed.
+    pub fn flush(&self, timeout: Duration) -> Result<(), Error> {
+        let end = Instant::now() + timeout;
+        for part in &self.parts {
+            let shared = &part.shared;
+            if part.own_ring.is_none() {
+                continue;
+            }
+            let is_flushed = || {
+                let flushed = shared.flushed.load(Ordering::Acquire);
+                flushed & 0xFFFF_FFFF == u64::from(shared.slots.taken())
+            };
+            shared
+                .room
+                .wait_until(Some(end), || is_flushed() || shared.is_open().is_err());
+            if !is_flushed() {
+                return Err(Error::Unflushed {
+                    failed: shared.failed(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Leaves the group, after all that was sent has been delivered by all
+    /// members or the time is over. The others go on without this node and
+    /// nobody waits for it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unflushed`]. The group has been left all the same.
+    pub fn leave(self, timeout: Duration) -> Result<(), Error> {
+        let flushed = self.flush(timeout);
+        for part in &self.parts {
+            let metrics = part.shared.counts.snapshot();
+            tracing::debug!(subgroup = part.shared.spec.name, ?metrics, "leaving");
+        }
+        flushed
+    }
+
+    fn part(&self, subgroup: &str) -> Result<&Part, Error> {
+        self.parts
+            .iter()
+            .find(|part| part.shared.spec.name == subgroup)
+            .ok_or_else(|| Error::NoSuchSubgroup(subgroup.to_owned()))
+    }
+}

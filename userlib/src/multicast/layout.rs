@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Where everything is in each node's region, computed from the settings, so
+//! that nobody has to tell it to others.
+//!
+//! The tables are at the same place everywhere. Behind them each node has the
+//! rings of all senders of the subgroups that it is a member of.
+
+use super::config::{Order, Spec};
+use super::error::ConfigError;
+use super::rows::{AckRow, NodeRow, SubgroupRow};
+use crate::fabric::MAX_REGION_BYTES;
+use crate::sst::Table;
+
+const LINE: usize = 64;
+
+/// The places of one subgroup.
+#[derive(Clone, Debug)]
+pub(super) struct Places {
+    pub(super) table: usize,
+    /// Of the unordered acknowledgements, if there are any.
+    pub(super) acks: usize,
+    /// The ring of sender `s` at node `n` is at `rings[n]` plus `s` strides, if
+    /// the node is a member.
+    rings: Vec<Option<usize>>,
+    stride: usize,
+}
+
+impl Places {
+    /// The ring of a sender, by its index, at a member.
+    pub(super) fn ring(&self, node: usize, sender: usize) -> Option<usize> {
+        Some(self.rings.get(node).copied().flatten()? + sender * self.stride)
+    }
+}
+
+/// The places of a group.
+#[derive(Clone, Debug)]
+pub(super) struct Layout {
+    /// The table of the nodes.
+    pub(super) nodes: usize,
+    pub(super) subgroups: Vec<Places>,
+    /// Bytes of each node's region.
+    pub(super) region_bytes: Vec<usize>,
+}
+
+impl Layout {
+    pub(super) fn new(specs: &[Spec], nodes: usize) -> Result<Self, ConfigError> {
+        let mut end = Table::<NodeRow>::bytes(nodes);
+        let mut tables = Vec::with_capacity(specs.len());
+        for spec in specs {
+            let table = end;
+            let acks = table + Table::<SubgroupRow>::bytes(nodes);
+            end = acks;
+            if spec.order == Order::PerSender {
+                end += Table::<AckRow>::bytes(nodes);
+            }
+            tables.push((table, acks));
+        }
+        let mut region_bytes = vec![end; nodes];
+        let mut subgroups = Vec::with_capacity(specs.len());
+        for (spec, (table, acks)) in specs.iter().zip(tables) {
+            let stride = spec.shape.ring_bytes().next_multiple_of(LINE);
+            let mut rings = vec![None; nodes];
+            for &member in &spec.members {
+                rings[member] = Some(region_bytes[member]);
+                // Senders, rings and subgroups are few enough not to overflow.
+                region_bytes[member] += stride * spec.senders.len();
+                if region_bytes[member] > MAX_REGION_BYTES {
+                    return Err(ConfigError::TooLarge(region_bytes[member]));
+                }
+            }
+            subgroups.push(Places {
+                table,
+                acks,
+                rings,
+                stride,
+            });
+        }
+        Ok(Self {
+            nodes: 0,
+            subgroups,
+            region_bytes,
+        })
+    }
+}

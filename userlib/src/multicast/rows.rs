@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! What members tell one another (spindle §II.B, Table I).
+//!
+//! The paper counts from -1 and holds the last number; here a counter is the
+//! number of messages, so that a table of zeros is the beginning. The three
+//! columns of a subgroup are one cache line, so that one push says all.
+
+use crate::fabric::MAX_NODES;
+use crate::sst::{Counter, Flag};
+
+crate::sst_row! {
+    /// A node, for all subgroups.
+    pub(super) struct NodeRow {
+        /// It has left, and its last messages are before this.
+        pub(super) left: Flag,
+    }
+}
+
+crate::sst_row! {
+    /// A member of a subgroup.
+    pub(super) struct SubgroupRow {
+        /// What it has sent, as [`crate::smc::Sent`].
+        pub(super) sent: Counter,
+        /// `received_num`: messages and nulls, in delivery order, that it has
+        /// received all of.
+        pub(super) received: Counter,
+        /// `delivered_num`: those that it has delivered.
+        pub(super) delivered: Counter,
+    }
+}
+
+crate::sst_row! {
+    /// A member of an unordered subgroup.
+    pub(super) struct AckRow {
+        /// For each sender, by index: messages of it that were delivered here.
+        pub(super) acks: [Counter; MAX_NODES],
+    }
+}

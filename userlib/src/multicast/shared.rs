@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! What a subgroup's polling thread shares with the application's threads.
+//!
+//! Nothing here is locked on the way of a message. The one lock is the
+//! baseline's, which exists only when [`Options::early_lock_release`] is
+//! switched off; it is the only lock that is held while another function of
+//! this crate is called, so there is no order to keep.
+//!
+//! [`Options::early_lock_release`]: super::Options::early_lock_release
+
+use super::config::Spec;
+use super::metrics::Counts;
+use super::SendError;
+use crate::fabric::{Endpoint, NodeSet};
+use crate::futex::Gate;
+use crate::smc::Slots;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Who has left and who has failed. Written by the polling thread.
+#[derive(Debug, Default)]
+pub(super) struct Status {
+    left: AtomicU64,
+    failed: AtomicU64,
+}
+
+impl Status {
+    pub(super) fn left(&self) -> NodeSet {
+        NodeSet::from_bits(self.left.load(Ordering::Acquire))
+    }
+
+    pub(super) fn failed(&self) -> NodeSet {
+        NodeSet::from_bits(self.failed.load(Ordering::Acquire))
+    }
+
+    pub(super) fn add_left(&self, node: usize) {
+        let nodes = NodeSet::EMPTY.with(node).bits();
+        self.left.fetch_or(nodes, Ordering::Release);
+    }
+
+    pub(super) fn add_failed(&self, node: usize) {
+        let nodes = NodeSet::EMPTY.with(node).bits();
+        self.failed.fetch_or(nodes, Ordering::Release);
+    }
+}
+
+/// One subgroup at one member.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) spec: Spec,
+    pub(super) endpoint: Arc<dyn Endpoint>,
+    pub(super) status: Arc<Status>,
+    /// This member's slots, if it sends.
+    pub(super) slots: Slots,
+    /// Own messages that everybody has delivered.
+    pub(super) flushed: AtomicU64,
+    /// Opened when slots have become free, or never will.
+    pub(super) room: Gate,
+    /// Messages and nulls that may be delivered: for whoever delivers on a
+    /// thread of its own.
+    pub(super) stable: AtomicU64,
+    /// Opened when `stable` has grown, or never will.
+    pub(super) arrival: Gate,
+    /// No more messages are accepted.
+    pub(super) closed: AtomicBool,
+    pub(super) counts: Counts,
+    baseline_lock: Option<Mutex<()>>,
+}
+
+impl Shared {
+    pub(super) fn new(spec: Spec, endpoint: Arc<dyn Endpoint>, status: Arc<Status>) -> Self {
+        Self {
+            slots: Slots::new(spec.shape),
+            endpoint,
+            status,
+            flushed: AtomicU64::new(0),
+            room: Gate::default(),
+            stable: AtomicU64::new(0),
+            arrival: Gate::default(),
+            closed: AtomicBool::new(false),
+            counts: Counts::default(),
+            baseline_lock: (!spec.options.early_lock_release).then(Mutex::default),
+            spec,
+        }
+    }
+
+    /// The lock of the paper's baseline, if it is asked for.
+    pub(super) fn baseline_lock(&self) -> Option<MutexGuard<'_, ()>> {
+        let lock = self.baseline_lock.as_ref()?;
+        // It protects nothing that a panic could leave half-done.
+        Some(lock.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Members that have failed.
+    pub(super) fn failed(&self) -> NodeSet {
+        self.status.failed().and(self.members())
+    }
+
+    pub(super) fn members(&self) -> NodeSet {
+        self.spec.members.iter().copied().collect()
+    }
+
+    /// Whether messages can still be sent.
+    pub(super) fn is_open(&self) -> Result<(), SendError> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(SendError::Closed);
+        }
+        let failed = self.failed();
+        if failed.is_empty() {
+            Ok(())
+        } else {
+            Err(SendError::Wedged { failed })
+        }
+    }
+
+    /// No more messages. Wakes all who wait.
+    pub(super) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.room.open();
+        self.arrival.open();
+    }
+
+    /// Wakes the polling thread.
+    pub(super) fn ring(&self) {
+        self.endpoint.ring(self.endpoint.rank());
+    }
+}

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The table: a row for each node, at the same place in every region.
+
+use super::{Cell, List};
+use crate::fabric::{Endpoint, FabricError, NodeSet, Write};
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+/// A type of row, made by [`crate::sst_row!`].
+///
+/// # Safety
+///
+/// `repr(C, align(64))`, all fields are [`Cell`]s.
+pub unsafe trait Row: Sized + Sync {}
+
+/// A range of columns of a row.
+pub struct Columns<R> {
+    offset: usize,
+    len: usize,
+    row: PhantomData<fn() -> R>,
+}
+
+impl<R> Clone for Columns<R> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<R> Copy for Columns<R> {}
+
+impl<R> fmt::Debug for Columns<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Columns({}..{})", self.offset, self.offset + self.len)
+    }
+}
+
+impl<R> Columns<R> {
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn new(offset: usize, len: usize) -> Self {
+        Self {
+            offset,
+            len,
+            row: PhantomData,
+        }
+    }
+
+    /// One word of these columns: an element of an array of counters.
+    #[must_use]
+    pub fn word(self, index: usize) -> Self {
+        let at = (index * 8).min(self.len.saturating_sub(8));
+        Self::new(self.offset + at, 8)
+    }
+
+    /// From the first of these columns to the last of those, and all between.
+    #[must_use]
+    pub fn through(self, other: Self) -> Self {
+        let offset = self.offset.min(other.offset);
+        let end = (self.offset + self.len).max(other.offset + other.len);
+        Self::new(offset, end - offset)
+    }
+}
+
+/// The rows of all nodes, as this one sees them.
+///
+/// # Invariants
+///
+/// `base` is a multiple of 64, and `nodes` rows from there on are within the
+/// own region.
+pub struct Table<R> {
+    endpoint: Arc<dyn Endpoint>,
+    base: usize,
+    row: PhantomData<fn() -> R>,
+}
+
+impl<R> fmt::Debug for Table<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Table")
+            .field("endpoint", &self.endpoint)
+            .field("base", &self.base)
+            .finish()
+    }
+}
+
+impl<R: Row> Table<R> {
+    /// Bytes of a table for so many nodes.
+    #[must_use]
+    pub const fn bytes(nodes: usize) -> usize {
+        size_of::<R>() * nodes
+    }
+
+    /// The table at an offset of the region, the same at every node. The bytes
+    /// belong to it alone.
+    ///
+    /// # Errors
+    ///
+    /// [`FabricError::BadRange`], [`FabricError::Misaligned`].
+    pub fn new(endpoint: Arc<dyn Endpoint>, base: usize) -> Result<Self, FabricError> {
+        endpoint
+            .region()
+            .range(base, Self::bytes(endpoint.nodes()))?;
+        if base % align_of::<R>() != 0 {
+            return Err(FabricError::Misaligned(base));
+        }
+        // INVARIANT: just checked.
+        Ok(Self {
+            endpoint,
+            base,
+            row: PhantomData,
+        })
+    }
+
+    /// A node's row. For others than the own one it is a copy, as old as their
+    /// last push.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such node.
+    #[must_use]
+    pub fn row(&self, node: usize) -> &R {
+        assert!(node < self.endpoint.nodes(), "no node {node}");
+        let offset = self.base + node * size_of::<R>();
+        let row = self.endpoint.region().range(offset, size_of::<R>());
+        let row = row.expect("within the region, by the invariant");
+        // SAFETY: mapped while the endpoint lives, aligned by the invariant
+        // (regions are aligned to 64); zeros are valid and all access, of
+        // peers too, is to atomic words, since `R` is a `Row`.
+        unsafe { row.cast().as_ref() }
+    }
+
+    /// The row that this node owns.
+    #[must_use]
+    pub fn own(&self) -> &R {
+        self.row(self.endpoint.rank())
+    }
+
+    /// The write that pushes these columns of the own row.
+    #[must_use]
+    pub fn write(&self, columns: Columns<R>) -> Write {
+        let offset = self.base + self.endpoint.rank() * size_of::<R>() + columns.offset;
+        Write {
+            local: offset,
+            remote: offset,
+            len: columns.len,
+        }
+    }
+
+    /// Pushes columns of the own row to these nodes. The own node among them
+    /// is left out.
+    ///
+    /// # Errors
+    ///
+    /// As [`Endpoint::post`], after all others were posted to.
+    pub fn push(&self, columns: Columns<R>, to: NodeSet) -> Result<(), FabricError> {
+        self.post(&[self.write(columns)], to)
+    }
+
+    /// Pushes a list of the own row: its words first, its guard behind them.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::push`].
+    pub fn push_list<const N: usize>(
+        &self,
+        columns: Columns<R>,
+        to: NodeSet,
+    ) -> Result<(), FabricError>
+    where
+        List<N>: Cell,
+    {
+        let guard_bytes = List::<N>::GUARD_BYTES;
+        let words = Columns::new(columns.offset, columns.len - guard_bytes);
+        let guard = Columns::new(columns.offset + words.len, guard_bytes);
+        self.post(&[self.write(words), self.write(guard)], to)
+    }
+
+    fn post(&self, writes: &[Write], to: NodeSet) -> Result<(), FabricError> {
+        let mut outcome = Ok(());
+        for peer in to.iter().filter(|&peer| peer != self.endpoint.rank()) {
+            outcome = outcome.and(self.endpoint.post(peer, writes));
+        }
+        outcome
+    }
+}
