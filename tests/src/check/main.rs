@@ -11,6 +11,7 @@ mod data;
 mod death;
 mod fuzz;
 mod hotplug;
+mod isolation;
 mod meta_lost;
 mod peer_down;
 mod raw;
@@ -56,6 +57,8 @@ enum What {
     Churn,
     /// Devices that go while they are used, and come back.
     HotPlug,
+    /// A process that was told all of another's keys, handles and addresses.
+    Isolation,
     /// Anything at all, from several processes at once.
     Fuzz(fuzz::Args),
     /// One of four processes is killed again and again.
@@ -79,6 +82,12 @@ enum Worker {
     Holder,
     /// What users without privileges may not.
     Unprivileged,
+    /// Minds its own business, and whether anybody disturbs it.
+    Victim(isolation::VictimArgs),
+    /// Tries what it is told on the victim.
+    Attacker(isolation::AttackerArgs),
+    /// One scenario of what a process leaves to another.
+    Heirs(isolation::HeirsArgs),
 }
 
 fn main() -> ExitCode {
@@ -105,6 +114,7 @@ fn main() -> ExitCode {
         What::Fuzz(args) => fuzz::run(&mut report, &args, seed),
         What::DeathSoak(args) => soak::run(&mut report, &args, seed),
         What::HotPlug => hotplug::run(&mut report),
+        What::Isolation => isolation::run(&mut report, seed),
     }
     report.exit_code()
 }
@@ -125,6 +135,9 @@ fn work(worker: &Worker, report: &mut Report) -> ExitCode {
         Worker::Fuzz(args) => fuzz::work(args),
         Worker::Peer(args) => soak::work(args),
         Worker::Holder => world::hold(),
+        Worker::Victim(args) => isolation::victim(args),
+        Worker::Attacker(args) => isolation::attacker(args),
+        Worker::Heirs(args) => isolation::heirs(args),
         Worker::Unprivileged => {
             bad::unprivileged(report);
             return report.exit_code();

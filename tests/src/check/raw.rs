@@ -5,7 +5,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::num::NonZeroUsize;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -13,7 +13,10 @@ use nix::errno::Errno;
 use nix::libc::{c_ulong, c_void, ioctl};
 use nix::sys::mman::{mmap_anonymous, mprotect, munmap, MapFlags, ProtFlags};
 use weft_core::gid::Gid;
-use weft_core::uapi::{self, Pod, ABI_VERSION, DEVICE_PATH};
+use weft_core::uapi::{self, Pod, WcStatus, ABI_VERSION, DEVICE_PATH};
+
+/// A request that takes longer is lost.
+const OUTCOME_NS: u64 = 30_000_000_000;
 
 /// An open file, with or without a session.
 pub struct Session {
@@ -29,6 +32,11 @@ impl Session {
                 .write(true)
                 .open(DEVICE_PATH)?,
         })
+    }
+
+    /// Takes a descriptor over, whatever its state is.
+    pub fn of(fd: OwnedFd) -> Self {
+        Self { file: fd.into() }
     }
 
     /// Opens a session on a node.
@@ -148,6 +156,19 @@ impl Session {
         };
         self.call(uapi::IOC_ENTER, &mut arg)?;
         Ok((arg.submitted as usize, arg.completed as usize))
+    }
+
+    /// How one request ends on a VQP of its own to a node.
+    pub fn outcome(&self, to: Gid, wr: uapi::SendWr) -> Result<WcStatus, Errno> {
+        let vqp = self.create_vqp(4)?;
+        self.qconnect(vqp, to)?;
+        let mut wcs = [uapi::Wc::zeroed()];
+        let flags = uapi::SEND_SIGNALED;
+        let wr = uapi::SendWr { flags, ..wr };
+        let (_, done) = self.enter(vqp, &[wr], &mut wcs, 1, OUTCOME_NS)?;
+        self.destroy_vqp(vqp)?;
+        let status = WcStatus::from_number(wcs[0].status).filter(|_| done == 1);
+        status.ok_or(Errno::ETIME)
     }
 }
 
