@@ -22,8 +22,8 @@ use crate::world::connect;
 const PAGE: usize = 4096;
 /// More requests than one stream takes.
 const MANY: usize = 160;
-/// Bytes of a long request. It takes longer than anybody waits for room on a
-/// stream, and ends before the victim counts as stuck.
+/// Bytes of a long request. On any machine it takes longer than others should
+/// have to wait for it; it ends when its regions go.
 const LONG: usize = 256 << 20;
 /// Memory behind them.
 const BEHIND: usize = 1 << 20;
