@@ -17,7 +17,7 @@ use weft_core::uapi;
 use crate::session::Session;
 use crate::sync::Once;
 use crate::user::{read, write};
-use crate::{bindings, errno, meta, node};
+use crate::{bindings, errno, meta, node, rings};
 
 const MISC_DYNAMIC_MINOR: i32 = 255;
 /// Anybody may open it: sessions protect themselves from one another.
@@ -42,6 +42,7 @@ static FOPS: Fops = {
         open: Some(open),
         release: Some(release),
         unlocked_ioctl: Some(ioctl),
+        mmap: Some(mmap),
         ..zero
     })
 };
@@ -125,24 +126,58 @@ unsafe extern "C" fn ioctl(file: *mut c::file, request: u32, arg: usize) -> isiz
     // SAFETY: `open` put it there, and C holds the file during the call.
     let file = unsafe { &*(*file).private_data.cast::<File>() };
     match dispatch(file, request, arg as u64) {
-        Ok(()) => 0,
+        Ok(answer) => answer as isize,
         Err(error) => error.to_errno() as isize,
     }
 }
 
-fn dispatch(file: &File, request: u32, arg: u64) -> Result {
+/// Maps the rings of a VQP.
+///
+/// # Safety
+///
+/// Called by C, for a file that [`open`] has opened and a new mapping of it.
+unsafe extern "C" fn mmap(file: *mut c::file, vma: *mut c::vm_area_struct) -> i32 {
+    // SAFETY: `open` put it there, and C holds the file during the call.
+    let file = unsafe { &*(*file).private_data.cast::<File>() };
+    from_result(|| {
+        let session = file.session.get().ok_or_else(errno::proto)?;
+        // SAFETY: C's mapping is valid during the call.
+        let page = unsafe { (*vma).vm_pgoff };
+        let offset = page.checked_mul(kernel::page::PAGE_SIZE).ok_or(EINVAL)?;
+        let vqp = session.vqp(rings::handle_at(offset as u64).ok_or(EINVAL)?)?;
+        // SAFETY: C called us with it.
+        unsafe { vqp.rings().map(vma.cast()) }.map(|()| 0)
+    })
+}
+
+/// What the system call answers: a number for [`uapi::IOC_ENTER`], else 0.
+fn dispatch(file: &File, request: u32, arg: u64) -> Result<u32> {
     // Before the rest: what the two fast paths cost is what counts here.
     let Some(session) = file.session.get() else {
-        return first(file, request, arg);
+        return first(file, request, arg).map(|()| 0);
     };
     match request {
-        uapi::IOC_QCONNECT => session.connect(&read(arg)?),
+        uapi::IOC_QCONNECT => session.connect(&read(arg)?).map(|()| 0),
         uapi::IOC_ENTER => enter(session, arg),
+        _ => manage(session, request, arg).map(|()| 0),
+    }
+}
+
+/// Requests for what a session owns.
+fn manage(session: &Session, request: u32, arg: u64) -> Result {
+    match request {
         uapi::IOC_HELLO => Err(errno::already()),
         uapi::IOC_VQP_CREATE => {
             let mut request: uapi::VqpCreate = read(arg)?;
-            request.vqp = session.create_vqp(&request)?;
+            session.create_vqp(&mut request)?;
             write(arg, &request).or_else(|error| session.destroy_vqp(request.vqp).and(Err(error)))
+        }
+        uapi::IOC_QBIND => session.bind(&read(arg)?),
+        uapi::IOC_ACCEPT => {
+            let mut request: uapi::Accept = read(arg)?;
+            session.accept(&mut request)?;
+            write(arg, &request)
+                .or_else(|error| session.destroy_vqp(request.vqp.vqp).and(Err(error)))
         }
         uapi::IOC_VQP_DESTROY => {
             let request: uapi::VqpHandle = read(arg)?;
@@ -190,6 +225,16 @@ fn administer(session: &Session, request: u32, arg: u64) -> Result {
             zeroes(server.reserved == [0; 3])?;
             privileged().and_then(|()| meta::remove(server))
         }
+        uapi::IOC_POOL_PIN => {
+            let request: uapi::PoolPin = read(arg)?;
+            zeroes(request.reserved == 0)?;
+            privileged().and_then(|()| session.node().pin(&request.gid))
+        }
+        uapi::IOC_POOL_UNPIN => {
+            let request: uapi::PoolPin = read(arg)?;
+            zeroes(request.reserved == 0)?;
+            privileged().and_then(|()| session.node().unpin(&request.gid))
+        }
         uapi::IOC_DCCACHE_FLUSH => privileged().map(|()| session.node().dccache().flush()),
         _ => Err(ENOTTY),
     }
@@ -220,6 +265,10 @@ fn is_known(request: u32) -> bool {
             | uapi::IOC_META_ADD
             | uapi::IOC_META_REMOVE
             | uapi::IOC_DCCACHE_FLUSH
+            | uapi::IOC_QBIND
+            | uapi::IOC_ACCEPT
+            | uapi::IOC_POOL_PIN
+            | uapi::IOC_POOL_UNPIN
     )
 }
 
@@ -264,13 +313,10 @@ fn hello(file: &File, arg: u64) -> Result {
     }
 }
 
-fn enter(session: &Session, arg: u64) -> Result {
-    let mut request: uapi::Enter = read(arg)?;
-    if request.reserved != [0; 2] {
+fn enter(session: &Session, arg: u64) -> Result<u32> {
+    let request: uapi::Enter = read(arg)?;
+    if request.reserved != 0 || request.flags != 0 {
         return Err(EINVAL);
     }
-    let entered = session.vqp(request.vqp)?.enter(&request)?;
-    request.submitted = entered.submitted;
-    request.completed = entered.completed;
-    write(arg, &request)
+    session.vqp(request.vqp)?.enter(&request)
 }

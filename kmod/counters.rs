@@ -54,6 +54,8 @@ counters! {
     streams,
     /// Streams of peers that DC targets keep.
     contexts,
+    /// RC queue pairs to peers.
+    rc_queues,
     }
     totals {
     /// Successful `qconnect`s answered from a DCCache.
@@ -70,10 +72,18 @@ counters! {
     requests_repeated,
     /// Packets that were no requests or responses of ours, or came too late.
     packets_dropped,
+    /// Messages that met a receiver without buffers.
+    not_ready,
     /// Requests refused because of their key, range or access.
     access_errors,
     /// Streams given up for want of an answer.
     streams_lost,
+    /// Chains of requests posted on RC queue pairs.
+    rc_chains,
+    /// READs of peers' tables of valid memory regions.
+    rc_mr_reads,
+    /// RC queue pairs that broke.
+    rc_lost,
     }
 }
 

@@ -6,10 +6,16 @@
 //! one context per stream of its peers. Everything from a packet's arrival to
 //! the answer happens in the receive softirq.
 //!
-//! Lock order, outermost first: a stream (or a set of contexts), a requester's
-//! own lock, a set of memory regions. All of them keep softirqs out.
+//! Lock order, outermost first: a set of contexts, a stream, a requester's or
+//! receiver's own lock, a set of memory regions or of receivers. All of them keep
+//! softirqs out.
 
 mod contexts;
+mod frames;
+mod inbox;
+mod incoming;
+mod payload;
+mod receivers;
 mod stream;
 mod table;
 
@@ -17,7 +23,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use kernel::prelude::*;
 use kernel::sync::Arc;
-use weft_core::dc::wire::{self, Destination, Packet, Request};
+use weft_core::dc::wire::{Destination, Packet, Request};
 use weft_core::dc::Completion;
 
 use crate::clock::now_ns;
@@ -26,17 +32,24 @@ use crate::mem::MrTable;
 use crate::net::{Bearer, Endpoint, Handler, Skb};
 use crate::sync::{Periodic, Routine};
 
-use contexts::{Arrived, Contexts};
+use contexts::{Contexts, Here};
+use frames::Arrived;
+pub(crate) use inbox::{Inbox, Letter, Reader};
+pub(crate) use incoming::{Arrival, Receives};
+pub(crate) use receivers::Receivers;
 pub(crate) use stream::{Entry, Stream, Suspicion, Target};
 use table::StreamTable;
 
 /// How often streams look at the clock while requests are on their way.
 const TICK_MS: u32 = 4;
 
-/// Gets the completions of what it has posted.
-pub(crate) trait Requester: Send + Sync + 'static {
+/// Gets the completions of what it has posted, and messages.
+pub(crate) trait Requester: Receives {
     /// Whether one has failed: what is posted after that is flushed.
     fn has_failed(&self) -> bool;
+
+    /// One will fail in its turn: what is posted after it is to be flushed.
+    fn fail(&self);
 
     /// One has ended. The stream's lock is held.
     fn completed(&self, completion: &Completion, signaled: bool);
@@ -47,9 +60,11 @@ pub(crate) trait Requester: Send + Sync + 'static {
 pub(crate) struct SoftDc<B: Bearer, R: Requester> {
     bearer: B,
     identity: Destination,
-    mrs: MrTable,
+    mrs: Arc<MrTable>,
     streams: StreamTable<B, R>,
-    contexts: Contexts<B::Path>,
+    contexts: Contexts<B::Path, R>,
+    receivers: Receivers<R>,
+    inbox: Pin<KBox<Inbox>>,
     #[pin]
     tick: Periodic<Self>,
     /// The tick is scheduled.
@@ -60,10 +75,11 @@ pub(crate) struct SoftDc<B: Bearer, R: Requester> {
 
 impl<B: Bearer, R: Requester> SoftDc<B, R> {
     /// A provider that is the target `identity`.
-    pub(crate) fn new(bearer: B, identity: Destination) -> Result<Arc<Self>> {
-        let mrs = MrTable::new()?;
+    pub(crate) fn new(bearer: B, identity: Destination, mrs: Arc<MrTable>) -> Result<Arc<Self>> {
         let streams = StreamTable::new()?;
         let contexts = Contexts::new()?;
+        let receivers = Receivers::new()?;
+        let inbox = Inbox::new()?;
         Arc::pin_init(
             pin_init!(Self {
                 bearer,
@@ -71,6 +87,8 @@ impl<B: Bearer, R: Requester> SoftDc<B, R> {
                 mrs,
                 streams,
                 contexts,
+                receivers,
+                inbox,
                 tick <- Periodic::new(),
                 ticking: AtomicBool::new(false),
                 stopped: AtomicBool::new(false),
@@ -85,8 +103,23 @@ impl<B: Bearer, R: Requester> SoftDc<B, R> {
     }
 
     /// The memory that requests may touch.
-    pub(crate) fn mrs(&self) -> &MrTable {
+    pub(crate) fn mrs(&self) -> &Arc<MrTable> {
         &self.mrs
+    }
+
+    /// Who receives messages.
+    pub(crate) fn receivers(&self) -> &Receivers<R> {
+        &self.receivers
+    }
+
+    /// Letters to this node.
+    pub(crate) fn inbox(&self) -> &Inbox {
+        &self.inbox
+    }
+
+    /// The target that it is.
+    pub(crate) fn identity(&self) -> Destination {
+        self.identity
     }
 
     /// A new stream to a peer's target. On a node that has gone it is one on which
@@ -130,39 +163,33 @@ impl<B: Bearer, R: Requester> SoftDc<B, R> {
     pub(crate) fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
         self.tick.stop();
+        self.inbox.close();
         self.streams.drain(|stream| stream.kill());
         self.contexts.clear();
+        self.receivers.drain(Receives::node_gone);
     }
 
     fn serve(&self, request: &Request, arrived: &Arrived<'_>) {
-        self.contexts
-            .serve(&self.bearer, &self.mrs, self.identity, request, arrived);
+        self.contexts.serve(
+            &Here {
+                bearer: &self.bearer,
+                mrs: &self.mrs,
+                receivers: &self.receivers,
+                inbox: &self.inbox,
+                identity: self.identity,
+            },
+            request,
+            arrived,
+        );
     }
 }
 
 impl<B: Bearer, R: Requester> Handler for SoftDc<B, R> {
     fn receive(&self, mut packet: Skb, from: Endpoint) {
-        const START_BYTES: usize = wire::REQUEST_BYTES + wire::OPERAND_BYTES;
-        let Some(start) = packet.start(START_BYTES as u32) else {
-            return COUNTERS.packets_dropped.bump();
-        };
-        let operands = start
-            .get(wire::REQUEST_BYTES..)
-            .and_then(wire::Operands::decode);
-        match wire::decode(start) {
-            Some(Packet::Request(request)) => {
-                let packet = &packet;
-                self.serve(
-                    &request,
-                    &Arrived {
-                        packet,
-                        from,
-                        operands,
-                    },
-                );
-            }
-            Some(Packet::Response(response)) => match self.streams.find(response.stream) {
-                Some(stream) => stream.on_response(&response, &packet),
+        match Arrived::open(&mut packet, from) {
+            Some((arrived, Packet::Request(first))) => self.serve(&first, &arrived),
+            Some((arrived, Packet::Response(first))) => match self.streams.find(first.stream) {
+                Some(stream) => stream.on_responses(first, &arrived),
                 None => COUNTERS.packets_dropped.bump(),
             },
             None => COUNTERS.packets_dropped.bump(),

@@ -16,6 +16,10 @@ errno! {
     proto = 71;
     /// Another ABI version.
     proto_no_support = 93;
+    /// The RDMA device cannot do it.
+    not_supported = 95;
+    /// The port has a receiver already.
+    addr_in_use = 98;
     /// The VQP is connected already.
     is_conn = 106;
     /// The VQP is not connected.

@@ -9,6 +9,7 @@
 #include <linux/sched/signal.h>
 #include <linux/uaccess.h>
 #include <linux/udp.h>
+#include <linux/vmalloc.h>
 #include <net/ip.h>
 #include <net/net_namespace.h>
 #include <net/route.h>
@@ -46,6 +47,16 @@ void weft_yield(void)
 bool weft_signal_pending(void)
 {
 	return signal_pending(current);
+}
+
+bool weft_fatal_signal_pending(void)
+{
+	return fatal_signal_pending(current);
+}
+
+void weft_cond_resched(void)
+{
+	cond_resched();
 }
 
 bool weft_net_admin(void)
@@ -102,6 +113,12 @@ void weft_work_schedule(struct delayed_work *work, u32 delay_ms)
 	queue_delayed_work(system_dfl_wq, work, msecs_to_jiffies(delay_ms));
 }
 
+/* Runs at once, also if it is scheduled for later. */
+void weft_work_hurry(struct delayed_work *work)
+{
+	mod_delayed_work(system_dfl_wq, work, 0);
+}
+
 /* ---- memory ---- */
 
 bool weft_user_read(u64 *to, u64 from, size_t words)
@@ -141,6 +158,28 @@ fault:
  * rule that ib_core itself uses (drivers/infiniband/core/umem.c). NULL: over
  * RLIMIT_MEMLOCK.
  */
+void *weft_rings_alloc(size_t bytes)
+{
+	return vmalloc_user(bytes);
+}
+
+void weft_rings_free(void *base)
+{
+	vfree(base);
+}
+
+/*
+ * A child that fork makes has no business in its parent's rings. vm_ops stays
+ * empty: the pages count their mappings themselves.
+ */
+int weft_rings_map(struct vm_area_struct *vma, void *base, size_t bytes)
+{
+	if (vma->vm_end - vma->vm_start != bytes || !(vma->vm_flags & VM_SHARED))
+		return -EINVAL;
+	vm_flags_set(vma, VM_DONTCOPY | VM_DONTEXPAND | VM_DONTDUMP);
+	return remap_vmalloc_range(vma, base, 0);
+}
+
 struct mm_struct *weft_mm_charge(unsigned long pages)
 {
 	struct mm_struct *mm = current->mm;
@@ -154,6 +193,19 @@ struct mm_struct *weft_mm_charge(unsigned long pages)
 	}
 	mmgrab(mm);
 	return mm;
+}
+
+struct mm_struct *weft_mm_grab(void)
+{
+	if (current->mm)
+		mmgrab(current->mm);
+	return current->mm;
+}
+
+/* Whatever the limit: the pages were charged until a moment ago. */
+void weft_mm_charge_more(struct mm_struct *mm, unsigned long pages)
+{
+	atomic64_add(pages, &mm->pinned_vm);
 }
 
 void weft_mm_uncharge(struct mm_struct *mm, unsigned long pages)
@@ -279,6 +331,16 @@ const u8 *weft_skb_data(const struct sk_buff *skb)
 	return skb->data;
 }
 
+u32 weft_skb_contiguous(const struct sk_buff *skb)
+{
+	return skb_headlen(skb);
+}
+
+void weft_skb_trim(struct sk_buff *skb, u32 len)
+{
+	skb_trim(skb, len);
+}
+
 u32 weft_skb_len(const struct sk_buff *skb)
 {
 	return skb->len;
@@ -353,9 +415,39 @@ u32 weft_ib_local_dma_lkey(const struct ib_pd *pd)
 	return pd->local_dma_lkey;
 }
 
+const struct ib_device_attr *weft_ib_attrs(const struct ib_device *dev)
+{
+	return &dev->attrs;
+}
+
+bool weft_ib_has_user_mrs(const struct ib_device *dev)
+{
+	return dev->ops.reg_user_mr && dev->attrs.device_cap_flags & IB_DEVICE_MEM_MGT_EXTENSIONS;
+}
+
 int weft_ib_post_send(struct ib_qp *qp, const struct ib_send_wr *wr)
 {
 	return ib_post_send(qp, wr, NULL);
+}
+
+int weft_ib_post_empty_recv(struct ib_qp *qp, u64 wr_id)
+{
+	struct ib_recv_wr wr = { .wr_id = wr_id };
+
+	return ib_post_recv(qp, &wr, NULL);
+}
+
+/* Memory that is mapped for the device in one piece; not yet valid to use. */
+int weft_ib_map_mr(struct ib_mr *mr, u64 addr, u32 len)
+{
+	struct scatterlist sg;
+	int mapped;
+
+	sg_init_table(&sg, 1);
+	sg_dma_address(&sg) = addr;
+	sg_dma_len(&sg) = len;
+	mapped = ib_map_mr_sg(mr, &sg, 1, NULL, PAGE_SIZE);
+	return mapped < 0 ? mapped : mapped == 1 ? 0 : -EINVAL;
 }
 
 int weft_ib_arm_cq(struct ib_cq *cq)
@@ -363,9 +455,9 @@ int weft_ib_arm_cq(struct ib_cq *cq)
 	return ib_req_notify_cq(cq, IB_CQ_NEXT_COMP | IB_CQ_REPORT_MISSED_EVENTS);
 }
 
-int weft_ib_poll_cq(struct ib_cq *cq, struct ib_wc *wc)
+int weft_ib_poll_cq(struct ib_cq *cq, int count, struct ib_wc *wcs)
 {
-	return ib_poll_cq(cq, 1, wc);
+	return ib_poll_cq(cq, count, wcs);
 }
 
 u64 weft_ib_dma_map(struct ib_device *dev, void *addr, size_t len)
@@ -400,4 +492,13 @@ MODULE_PARM_DESC(meta, "Meta servers: ADDR:PORT[,ADDR:PORT...], at most 4");
 const char *weft_param_meta(void)
 {
 	return weft_meta;
+}
+
+static char weft_pool[8] = "dc";
+module_param_string(pool, weft_pool, sizeof(weft_pool), 0444);
+MODULE_PARM_DESC(pool, "Queue pairs to peers: dc, or rc: each peer gets an RC queue pair when it is first used");
+
+const char *weft_param_pool(void)
+{
+	return weft_pool;
 }

@@ -14,6 +14,7 @@
 
 struct rtable;
 struct mm_struct;
+struct vm_area_struct;
 
 /* locks, CPUs, credentials */
 void weft_local_bh_disable(void);
@@ -22,6 +23,8 @@ u32 weft_cpu(void);
 void weft_cpu_relax(void);
 void weft_yield(void);
 bool weft_signal_pending(void);
+bool weft_fatal_signal_pending(void);
+void weft_cond_resched(void);
 bool weft_net_admin(void);
 
 /* waiting */
@@ -32,11 +35,17 @@ int weft_wait(struct wait_queue_head *wq, const u32 *word, u32 seen, u64 timeout
 /* delayed work */
 void weft_work_init(struct delayed_work *work, work_func_t function);
 void weft_work_schedule(struct delayed_work *work, u32 delay_ms);
+void weft_work_hurry(struct delayed_work *work);
 
 /* memory */
 bool weft_user_read(u64 *to, u64 from, size_t words);
 bool weft_user_write(u64 to, const u64 *from, size_t words);
+void *weft_rings_alloc(size_t bytes);
+void weft_rings_free(void *base);
+int weft_rings_map(struct vm_area_struct *vma, void *base, size_t bytes);
 struct mm_struct *weft_mm_charge(unsigned long pages);
+struct mm_struct *weft_mm_grab(void);
+void weft_mm_charge_more(struct mm_struct *mm, unsigned long pages);
 void weft_mm_uncharge(struct mm_struct *mm, unsigned long pages);
 void weft_page_read(struct page *page, size_t offset, void *to, size_t len);
 u64 weft_page_compare_swap(struct page *page, size_t offset, u64 compare, u64 swap);
@@ -54,6 +63,8 @@ void *weft_skb_put(struct sk_buff *skb, u32 len);
 bool weft_skb_pull_header(struct sk_buff *skb, u32 len);
 bool weft_skb_has(struct sk_buff *skb, u32 len);
 const u8 *weft_skb_data(const struct sk_buff *skb);
+u32 weft_skb_contiguous(const struct sk_buff *skb);
+void weft_skb_trim(struct sk_buff *skb, u32 len);
 u32 weft_skb_len(const struct sk_buff *skb);
 __be32 weft_skb_source_addr(const struct sk_buff *skb);
 __be16 weft_skb_source_port(const struct sk_buff *skb);
@@ -69,9 +80,13 @@ void weft_route_put(struct rtable *route);
 const char *weft_ib_name(const struct ib_device *dev);
 u32 weft_ib_ports(const struct ib_device *dev);
 u32 weft_ib_local_dma_lkey(const struct ib_pd *pd);
+const struct ib_device_attr *weft_ib_attrs(const struct ib_device *dev);
+bool weft_ib_has_user_mrs(const struct ib_device *dev);
 int weft_ib_post_send(struct ib_qp *qp, const struct ib_send_wr *wr);
+int weft_ib_post_empty_recv(struct ib_qp *qp, u64 wr_id);
+int weft_ib_map_mr(struct ib_mr *mr, u64 addr, u32 len);
 int weft_ib_arm_cq(struct ib_cq *cq);
-int weft_ib_poll_cq(struct ib_cq *cq, struct ib_wc *wc);
+int weft_ib_poll_cq(struct ib_cq *cq, int count, struct ib_wc *wcs);
 u64 weft_ib_dma_map(struct ib_device *dev, void *addr, size_t len);
 bool weft_ib_dma_failed(struct ib_device *dev, u64 addr);
 void weft_ib_dma_unmap(struct ib_device *dev, u64 addr, size_t len);
@@ -79,5 +94,6 @@ void weft_ib_dma_sync(struct ib_device *dev, u64 addr, size_t len, bool for_cpu)
 
 /* module parameters: the macro is C's, and Rust's knows no strings */
 const char *weft_param_meta(void);
+const char *weft_param_pool(void);
 
 #endif

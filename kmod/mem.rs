@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory that sessions register: pinned pages, and the table of those that a
-//! node's requests may touch.
+//! Memory that sessions register: pinned pages, their registration with the RDMA
+//! device, the table of those that a node's requests may touch, and the table of
+//! those that peers may.
 
+mod graves;
 mod pages;
+mod region;
 mod table;
+mod valid;
 
-pub(crate) use pages::UserPages;
-pub(crate) use table::{Access, MrTable};
+pub(crate) use pages::{Charge, Payment, UserPages};
+pub(crate) use region::{Access, RegionUse};
+pub(crate) use table::MrTable;
+pub(crate) use valid::TableInfo;

@@ -6,6 +6,8 @@
 //! it in the background, and stops it when the device goes. Sessions may hold a
 //! stopped node; everything on it then ends with errors.
 
+mod letters;
+
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
 use kernel::prelude::*;
@@ -14,19 +16,23 @@ use weft_core::dc::wire::Destination;
 use weft_core::dc::MAX_CHUNK_BYTES;
 use weft_core::gid::Gid;
 use weft_core::meta::Record;
-use weft_core::uapi::{Lookup, NodeInfo, Pod, MAX_NODES};
+use weft_core::uapi::{Lookup, MrReg, NodeInfo, Pod, MAX_NODES};
 
 use crate::bindings;
 use crate::counters::{Counted, COUNTERS};
 use crate::dc::SoftDc;
+use crate::mem::MrTable;
 use crate::meta::{Directory, Uplink};
 use crate::net::{Endpoint, UdpBearer};
 use crate::peer::{DcCache, Peer};
 use crate::random::{random_u32, random_u64};
+use crate::rc::{HelloBytes, Rc};
 use crate::rdma::{Client, Connector, Device, Pd, Port};
 use crate::sync::{Periodic, Routine};
 use crate::text::Shown;
-use crate::vqp::Vqp;
+use crate::vqp::{Sender, Vqp};
+
+use letters::Answers;
 
 /// A node's DC provider.
 pub(crate) type Dc = SoftDc<UdpBearer, Vqp>;
@@ -47,6 +53,7 @@ pub(crate) struct Node {
     netns: u64,
     record: Record,
     dc: Arc<Dc>,
+    rc: Arc<Rc<Vqp>>,
     dccache: DcCache,
     #[pin]
     directory: Directory,
@@ -54,6 +61,8 @@ pub(crate) struct Node {
     /// first instead of asking too. A load spike asks once.
     #[pin]
     flights: [Mutex<()>; FLIGHTS],
+    #[pin]
+    answers: Answers,
     alive: AtomicBool,
     /// Calls that use the RDMA device; `stop` waits for them.
     users: AtomicI32,
@@ -115,10 +124,17 @@ impl Node {
         // SAFETY: the namespace outlives the network devices in it, and `stop`
         // closes the bearer before ours is let go.
         let bearer = unsafe { UdpBearer::open(net, local, netdev.mtu(), MAX_CHUNK_BYTES) }?;
-        let dc = SoftDc::new(bearer, identity)?;
+        let pd = Arc::new(Pd::new(port.device)?, GFP_KERNEL)?;
+        let mrs = MrTable::new()?;
+        if port.device.has_user_mrs() {
+            mrs.enable_rc(port.device, pd.clone())
+                .unwrap_or_else(|error| pr_warn!("{}: no RC: {error:?}\n", Shown(gid)));
+        }
+        let rc = Rc::new(gid, port, pd.clone(), mrs.clone())?;
+        let dc = SoftDc::new(bearer, identity, mrs)?;
         let connector = Connector {
             device: port.device,
-            pd: Arc::new(Pd::new(port.device)?, GFP_KERNEL)?,
+            pd,
             source: addr,
         };
         // SAFETY: `net` is valid as above.
@@ -133,9 +149,11 @@ impl Node {
                 netns,
                 record,
                 dc,
+                rc,
                 dccache,
                 directory <- directory,
                 flights <- pin_init::pin_init_array_from_fn(|_| kernel::new_mutex!((), "weft_flight")),
+                answers <- Answers::new(),
                 alive: AtomicBool::new(true),
                 users: AtomicI32::new(0),
                 vqps: AtomicU32::new(0),
@@ -147,6 +165,10 @@ impl Node {
         // SAFETY: the provider lives as long as the node, which closes the bearer
         // before it goes.
         unsafe { node.dc.bearer().start(&raw const *node.dc) };
+        // SAFETY: the node closes the inbox before it goes.
+        unsafe { node.dc.inbox().open(&raw const *node) };
+        // SAFETY: the node stops that before it goes.
+        unsafe { node.rc.start(&raw const *node) };
         Ok(node)
     }
 
@@ -157,9 +179,11 @@ impl Node {
         while self.users.load(Ordering::SeqCst) != 0 {
             kernel::time::delay::fsleep(kernel::time::Delta::from_millis(1));
         }
+        self.rc.stop();
         self.directory.shutdown();
         self.dc.bearer().stop();
         self.dc.stop();
+        self.dc.mrs().stop();
         self.dccache.flush();
     }
 
@@ -177,6 +201,44 @@ impl Node {
     /// The DC provider.
     pub(crate) fn dc(&self) -> &Arc<Dc> {
         &self.dc
+    }
+
+    /// Keeps an RC queue pair to a peer.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Rc::pin`].
+    pub(crate) fn pin(&self, gid: &Gid) -> Result {
+        self.rc.pin(gid)
+    }
+
+    /// No longer keeps one.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Rc::unpin`].
+    pub(crate) fn unpin(&self, gid: &Gid) -> Result {
+        self.rc.unpin(gid)
+    }
+
+    /// Answers a peer's offer of an RC queue pair. May sleep.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV`, and those of [`Rc::accept`].
+    pub(crate) fn accept_rc(&self, offer: &[u8]) -> Result<HelloBytes> {
+        let _using = DeviceUse::new(self)?;
+        self.rc.accept(offer)
+    }
+
+    /// Registers memory of the caller and answers its key.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV`, and those of [`MrTable::register`].
+    pub(crate) fn register(&self, owner: u32, request: &MrReg) -> Result<u32> {
+        let _using = DeviceUse::new(self)?;
+        self.dc.mrs().register(owner, request)
     }
 
     /// How many VQPs its sessions have, for them to keep.
@@ -219,10 +281,29 @@ impl Node {
             return Ok(peer);
         }
         let (record, _) = self.directory.look_up(gid).map_err(as_connect_error)?;
-        let peer = Peer::new(*gid, &record, self.dc.clone())?;
+        let peer = Peer::new(*gid, &record, self.dc.clone(), self.rc.clone())?;
         self.dccache.insert(peer.clone());
         COUNTERS.connects_uncached.bump();
         Ok(peer)
+    }
+
+    /// The peer that a message came from. What has to be known of it came with
+    /// the message (krcore §4.4).
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` (the node is gone), `ENOMEM`.
+    pub(crate) fn peer_of(&self, sender: &Sender) -> Result<Arc<Peer>> {
+        let _using = DeviceUse::new(self)?;
+        let record = Record {
+            dct_number: sender.node.dct_number,
+            dct_key: sender.node.dct_key,
+            incarnation: sender.node.incarnation,
+            udp_port: sender.from.port,
+        };
+        let gid = Gid::from_ipv4(sender.from.addr);
+        self.dccache
+            .find_or_insert(gid, &record, &self.dc, &self.rc)
     }
 
     /// A look-up past the cache.

@@ -15,6 +15,7 @@ use crate::counters::{Counted, COUNTERS};
 use crate::dc::{Stream, Suspicion, Target};
 use crate::net::{Endpoint, UdpBearer};
 use crate::node::Dc;
+use crate::rc::{Rc, RcQueue};
 use crate::sync::{new_lock, BhLock, FastLock};
 use crate::vqp::Vqp;
 
@@ -25,12 +26,15 @@ pub(crate) const INITIATORS: usize = 8;
 
 /// A stream as VQPs use it.
 pub(crate) type VqpStream = Stream<UdpBearer, Vqp>;
+/// An RC queue pair as VQPs use it.
+pub(crate) type VqpQueue = RcQueue<Vqp>;
 
 /// A peer whose record was looked up, with the streams to it.
 #[pin_data(PinnedDrop)]
 pub(crate) struct Peer {
     gid: Gid,
     dc: Arc<Dc>,
+    rc: Arc<Rc<Vqp>>,
     target: Target,
     #[pin]
     streams: BhLock<[Option<Arc<VqpStream>>; INITIATORS]>,
@@ -44,24 +48,26 @@ impl Peer {
     ///
     /// `EHOSTUNREACH`: its GID maps no IPv4 address, so that the bearer cannot
     /// reach it. `ENOMEM`.
-    pub(crate) fn new(gid: Gid, record: &Record, dc: Arc<Dc>) -> Result<Arc<Self>> {
+    pub(crate) fn new(
+        gid: Gid,
+        record: &Record,
+        dc: Arc<Dc>,
+        rc: Arc<Rc<Vqp>>,
+    ) -> Result<Arc<Self>> {
         let addr = gid.to_ipv4().ok_or_else(crate::errno::host_unreach)?;
         let target = Target {
             endpoint: Endpoint {
                 addr,
                 port: record.udp_port,
             },
-            destination: Destination {
-                dct_number: record.dct_number,
-                dct_key: record.dct_key,
-                incarnation: record.incarnation,
-            },
+            destination: record.destination(),
             suspicion: Suspicion::new()?,
         };
         Arc::pin_init(
             pin_init!(Self {
                 gid,
                 dc,
+                rc,
                 target,
                 streams <- new_lock!([const { None }; INITIATORS], "weft_peer"),
                 _count: Counted::one(&COUNTERS.peers),
@@ -73,6 +79,11 @@ impl Peer {
     /// Whether the record is doubtful and should be looked up again.
     pub(crate) fn is_suspect(&self) -> bool {
         self.target.suspicion.is_raised()
+    }
+
+    /// The RC queue pair that a VQP is to use; `None`: DC.
+    pub(crate) fn rc_queue(&self) -> Option<Arc<VqpQueue>> {
+        self.rc.choose(&self.gid)
     }
 
     /// The stream of a DC initiator to this peer, made if need be.
@@ -93,6 +104,25 @@ impl Peer {
             self.dc.close(&stream);
         }
         Ok(winner)
+    }
+
+    /// A stream that nobody else uses; [`Peer::close`] ends it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Peer::stream`].
+    pub(crate) fn own_stream(&self) -> Result<Arc<VqpStream>> {
+        self.dc.connect(&self.target)
+    }
+
+    /// Ends a stream of [`Peer::own_stream`].
+    pub(crate) fn close(&self, stream: &VqpStream) {
+        self.dc.close(stream);
+    }
+
+    /// Whether packets from there, by this target's node, are the peer's.
+    pub(crate) fn is_at(&self, from: Endpoint, node: Destination) -> bool {
+        self.target.endpoint == from && self.target.destination == node
     }
 }
 
@@ -171,6 +201,27 @@ impl DcCache {
         let set = self.set(wanted).lock();
         let (_, peer) = set.ways.iter().flatten().find(|(gid, _)| *gid == wanted)?;
         (!peer.is_suspect()).then(|| peer.clone())
+    }
+
+    /// The peer with this record, from here or made and taken in.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Peer::new`].
+    pub(crate) fn find_or_insert(
+        &self,
+        gid: Gid,
+        record: &Record,
+        dc: &Arc<Dc>,
+        rc: &Arc<Rc<Vqp>>,
+    ) -> Result<Arc<Peer>> {
+        let known = self.find(&gid);
+        if let Some(peer) = known.filter(|peer| peer.target.destination == record.destination()) {
+            return Ok(peer);
+        }
+        let peer = Peer::new(gid, record, dc.clone(), rc.clone())?;
+        self.insert(peer.clone());
+        Ok(peer)
     }
 
     /// Takes a peer in, in place of what was known of it.

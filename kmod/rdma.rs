@@ -4,16 +4,22 @@
 //!
 //! What must outlive what is in the types: a completion queue and a protection
 //! domain hold on to nothing but are held by the queue pair that needs them, and
-//! only a connected queue pair has operations to post.
+//! only a queue pair that is ready to send has operations to post.
 
 mod client;
 mod cm;
 mod connection;
+mod cq;
 mod device;
 mod dma;
+mod mr;
+mod qp;
 
 pub(crate) use client::{Client, Clients};
 pub(crate) use cm::Connector;
 pub(crate) use connection::Connection;
-pub(crate) use device::{Cq, Device, Netdev, Pd, Port};
-pub(crate) use dma::DmaBuffer;
+pub(crate) use cq::{Cq, EventCq, Notified, WorkCompletion};
+pub(crate) use device::{Device, Netdev, Pd, Port};
+pub(crate) use dma::{DmaBuffer, DmaWords};
+pub(crate) use mr::{TableMr, UserMr};
+pub(crate) use qp::{Capacity, Init, Qp, Ready, Remote};

@@ -10,15 +10,16 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use kernel::prelude::*;
 use kernel::sync::{Arc, Mutex};
+use weft_core::dc::wire::Receiver;
 use weft_core::uapi::{
-    self, MrReg, QConnect, VqpCreate, MAX_MRS_PER_SESSION, MAX_VQPS_PER_SESSION,
+    self, Accept, MrReg, QBind, QConnect, VqpCreate, MAX_MRS_PER_SESSION, MAX_VQPS_PER_SESSION,
 };
 
 use crate::counters::{Counted, COUNTERS};
-use crate::mem::UserPages;
 use crate::node::Node;
+use crate::rings;
 use crate::sync::{new_lock, FastLock};
-use crate::vqp::Vqp;
+use crate::vqp::{Senders, Vqp};
 
 /// Numbers that are given once: sessions and flows. 0 is nobody.
 static NEXT_NUMBER: AtomicU32 = AtomicU32::new(1);
@@ -91,17 +92,27 @@ impl Session {
             .ok_or(EBADF)
     }
 
-    /// Makes a VQP and answers its handle.
+    /// Makes a VQP and says in `request` what it is.
     ///
     /// # Errors
     ///
     /// Those of [`VqpCreate`].
-    pub(crate) fn create_vqp(&self, request: &VqpCreate) -> Result<u32> {
-        if !(1..=uapi::MAX_SEND_WR).contains(&request.max_send_wr) || request.reserved != [0; 2] {
+    pub(crate) fn create_vqp(&self, request: &mut VqpCreate) -> Result {
+        let vqp = self.new_vqp(request)?;
+        self.take_in(vqp, request)
+    }
+
+    fn new_vqp(&self, request: &VqpCreate) -> Result<Arc<Vqp>> {
+        let sends = (1..=uapi::MAX_SEND_WR).contains(&request.max_send_wr);
+        if !sends || request.max_recv_wr > uapi::MAX_RECV_WR || request.reserved != [0; 4] {
             return Err(EINVAL);
         }
         self.check_alive()?;
-        let vqp = Vqp::new(next_number(), self.id, request.max_send_wr)?;
+        Vqp::new(next_number(), self.id, request)
+    }
+
+    /// Gives a VQP a handle. From now on messages reach it.
+    fn take_in(&self, vqp: Arc<Vqp>, request: &mut VqpCreate) -> Result {
         let mut vqps = self.vqps.lock();
         let handle = match vqps.iter().position(Option::is_none) {
             Some(free) => free,
@@ -111,13 +122,19 @@ impl Session {
                 vqps.len() - 1
             }
         };
-        let number = handle as u32;
-        vqp.set_handle(number);
+        vqp.set_handle(handle as u32);
+        vqp.rings().describe(request);
+        request.vqp = handle as u32;
+        request.map_offset = rings::map_offset(handle as u32);
+        if vqp.receives() {
+            let receivers = self.node.dc().receivers();
+            receivers.insert(Receiver::Flow(vqp.flow()), vqp.clone())?;
+        }
         if let Some(slot) = vqps.get_mut(handle) {
             *slot = Some(vqp);
             self.node.vqps().fetch_add(1, Ordering::Relaxed);
         }
-        Ok(number)
+        Ok(())
     }
 
     /// Destroys a VQP.
@@ -131,9 +148,54 @@ impl Session {
             .lock()
             .get_mut(handle as usize)
             .and_then(Option::take);
-        drop(vqp.ok_or(EBADF)?);
-        self.node.vqps().fetch_sub(1, Ordering::Relaxed);
+        let vqp = vqp.ok_or(EBADF)?;
+        self.retire(&vqp);
         Ok(())
+    }
+
+    /// Messages do not reach a VQP any more that has left the session.
+    fn retire(&self, vqp: &Vqp) {
+        for name in vqp.receivers().into_iter().flatten() {
+            self.node.dc().receivers().remove(name);
+        }
+        self.node.vqps().fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Binds a VQP to a port.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`QBind`].
+    pub(crate) fn bind(&self, request: &QBind) -> Result {
+        if !(1..=uapi::MAX_PORT).contains(&request.port) || request.reserved != 0 {
+            return Err(EINVAL);
+        }
+        self.check_alive()?;
+        let senders = Senders::new(request.port)?;
+        // Held until all is done: whoever destroys the VQP comes before or after.
+        let vqps = self.vqps.lock();
+        let vqp = vqps.get(request.vqp as usize).and_then(Option::as_ref);
+        let vqp = vqp.ok_or(EBADF)?;
+        if !vqp.receives() || vqp.is_connected() || vqp.is_bound() {
+            return Err(EINVAL);
+        }
+        let name = Receiver::Port(request.port);
+        self.node.dc().receivers().insert(name, vqp.clone())?;
+        vqp.bind(senders);
+        Ok(())
+    }
+
+    /// Makes a VQP that is connected to the sender of a message.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Accept`].
+    pub(crate) fn accept(&self, request: &mut Accept) -> Result {
+        let sender = self.vqp(request.bound)?.sender(request.src)?;
+        let vqp = self.new_vqp(&request.vqp)?;
+        let to = Receiver::Flow(sender.flow);
+        vqp.connect(self.node.peer_of(&sender)?, Some(to))?;
+        self.take_in(vqp, &mut request.vqp)
     }
 
     /// Connects a VQP.
@@ -142,7 +204,7 @@ impl Session {
     ///
     /// Those of [`QConnect`].
     pub(crate) fn connect(&self, request: &QConnect) -> Result {
-        if request.gid.is_zero() || request.reserved != 0 {
+        if request.gid.is_zero() || request.port > uapi::MAX_PORT || request.reserved != 0 {
             return Err(EINVAL);
         }
         self.check_alive()?;
@@ -163,7 +225,7 @@ impl Session {
         let Some(peer) = self.node.cached_peer(&request.gid) else {
             return Ok(None);
         };
-        vqp.connect(peer).map(Some)
+        vqp.connect(peer, receiver(request)).map(Some)
     }
 
     fn connect_uncached(&self, request: &QConnect) -> Result {
@@ -171,7 +233,7 @@ impl Session {
         if vqp.is_connected() {
             return Err(crate::errno::is_conn());
         }
-        vqp.connect(self.node.find_peer(&request.gid)?)
+        vqp.connect(self.node.find_peer(&request.gid)?, receiver(request))
     }
 
     /// Registers memory and answers its key.
@@ -194,14 +256,13 @@ impl Session {
         }
         // Room first: nothing can fail once the region is in the table.
         mrs.reserve(1, GFP_KERNEL)?;
-        let writable = access & uapi::ACCESS_LOCAL_WRITE != 0;
-        let pages = UserPages::pin(request.addr as usize, request.len as usize, writable)?;
-        let key = self
-            .node
-            .dc()
-            .mrs()
-            .insert(self.id, request, pages)
-            .map_err(|_| ENOMEM)?;
+        let key = self.node.register(self.id, request).map_err(|error| {
+            if error == ENOSPC {
+                ENOMEM
+            } else {
+                error
+            }
+        })?;
         mrs.push(key, GFP_KERNEL)?;
         self.node.mrs().fetch_add(1, Ordering::Relaxed);
         Ok(key)
@@ -213,12 +274,21 @@ impl Session {
     ///
     /// `ENOENT`.
     pub(crate) fn deregister(&self, key: u32) -> Result {
-        let mut mrs = self.mrs.lock();
-        self.node.dc().mrs().remove(self.id, key)?;
-        mrs.retain(|other| *other != key);
-        self.node.mrs().fetch_sub(1, Ordering::Relaxed);
+        let ticket = {
+            let mut mrs = self.mrs.lock();
+            let ticket = self.node.dc().mrs().remove(self.id, key)?;
+            mrs.retain(|other| *other != key);
+            self.node.mrs().fetch_sub(1, Ordering::Relaxed);
+            ticket
+        };
+        self.node.dc().mrs().wait(ticket, true);
         Ok(())
     }
+}
+
+/// Who gets the messages of a VQP that is connected so.
+fn receiver(request: &QConnect) -> Option<Receiver> {
+    (request.port != 0).then_some(Receiver::Port(request.port))
 }
 
 #[pinned_drop]
@@ -227,12 +297,15 @@ impl PinnedDrop for Session {
         // VQPs with requests on their way live on until those have ended; without
         // the regions those requests can touch nothing of ours.
         let vqps = core::mem::take(&mut *self.vqps.lock());
-        let count = vqps.iter().flatten().count() as u32;
-        self.node.vqps().fetch_sub(count, Ordering::Relaxed);
+        for vqp in vqps.iter().flatten() {
+            self.retire(vqp);
+        }
         drop(vqps);
         for key in self.mrs.lock().iter() {
             // It is there: only this session could have removed it.
-            let _ = self.node.dc().mrs().remove(self.id, *key);
+            if let Ok(ticket) = self.node.dc().mrs().remove(self.id, *key) {
+                self.node.dc().mrs().wait(ticket, false);
+            }
             self.node.mrs().fetch_sub(1, Ordering::Relaxed);
         }
     }

@@ -1,53 +1,57 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Virtual queue pairs: what a session owns and connects. A VQP is software
-//! alone; its requests run on a stream of a DC initiator that it shares with
-//! others (krcore §4.3, §4.4).
+//! alone; its requests run on a physical queue that it shares with others: an RC
+//! queue pair to the peer if there is one, else a stream of a DC initiator (krcore
+//! §4.3, §4.4). Messages always go by DC, on a stream of the VQP's own: a receiver
+//! without buffers holds its stream up, and must not hold up others.
 //!
-//! Lock order, outermost first: `reaper`, the stream's, `inner`.
+//! A VQP changes from one to the other only while none of its requests is on its
+//! way. So requests stay in order.
+//!
+//! Lock order, outermost first: `submitter`; the stream's or a set of contexts;
+//! `queues`; `Senders::table`. `Connection::queue` is held alone.
+
+mod receive;
+mod senders;
+mod submit;
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use kernel::prelude::*;
 use kernel::sync::{Arc, Mutex};
-use weft_core::dc::wire::Operands;
-use weft_core::dc::{Completion, Op, OpKind};
-use weft_core::uapi::{self, Pod, SendWr, Wc};
-use weft_core::vqp::SendQueue;
+use weft_core::dc::wire::Receiver;
+use weft_core::dc::{Completion, OpKind};
+use weft_core::uapi::{self, VqpCreate, Wc};
+use weft_core::vqp::Queues;
 
-use crate::clock::now_ns;
 use crate::counters::{Counted, COUNTERS};
-use crate::dc::{Entry, Requester};
+use crate::dc::Requester;
 use crate::errno;
-use crate::peer::{Peer, VqpStream};
-use crate::sync::{cpu, new_lock, BhLock, EventCount, Once, Woken};
-use crate::user;
+use crate::peer::{Peer, VqpQueue, VqpStream};
+use crate::rings::Rings;
+use crate::sync::{cpu, new_lock, BhLock, EventCount, FastLock, Once};
 
-/// Requests copied and posted at a time.
-const POST_BATCH: usize = 16;
-/// Completions handed out at a time.
-const REAP_BATCH: usize = 16;
-/// How long a submission waits for room on the stream, whose requests all end
-/// within a second.
-const ROOM_WAIT_NS: u64 = 1_000_000_000;
-/// How long a waiter looks for a completion before it sleeps.
-const SPIN_NS: u64 = 20_000;
+pub(crate) use senders::{Sender, Senders};
 
 /// What a VQP is connected to.
 struct Connection {
     peer: Arc<Peer>,
-    /// That of the CPU on which it is first used.
+    /// Who gets its messages, if it may send any.
+    to: Option<Receiver>,
+    /// What carries requests by DC; made when the first one is posted.
     stream: Once<Arc<VqpStream>>,
+    /// What carries them by RC, if that is what they go by now.
+    queue: Pin<KBox<FastLock<Option<Arc<VqpQueue>>>>>,
 }
 
-/// # Invariants
-///
-/// `cq` has as many places as `queue`; the completions that were not taken are in
-/// the `queue.unreaped()` places from `head` on, in a circle.
-struct Inner {
-    queue: SendQueue,
-    cq: KVec<Wc>,
-    head: usize,
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if let (Some(_), Some(stream)) = (self.to, self.stream.get()) {
+            // It was ours alone.
+            self.peer.close(stream);
+        }
+    }
 }
 
 /// A virtual queue pair.
@@ -61,35 +65,25 @@ pub(crate) struct Vqp {
     /// after the failure sees it.
     failed: AtomicBool,
     connection: Once<Connection>,
+    /// Of a VQP that is bound to a port.
+    bound: Once<Pin<KBox<Senders>>>,
+    rings: Rings,
     #[pin]
-    inner: BhLock<Inner>,
+    queues: BhLock<Queues>,
+    /// Index of the next request to copy.
     #[pin]
-    reaper: Mutex<()>,
+    submitter: Mutex<u32>,
     /// Counts completions.
     #[pin]
     done: EventCount,
     _count: Counted,
 }
 
-/// What [`Vqp::enter`] has done.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Entered {
-    /// Requests taken.
-    pub(crate) submitted: u32,
-    /// Completions written.
-    pub(crate) completed: u32,
-}
-
 impl Vqp {
-    /// A VQP of session `owner` with room for `capacity` requests. `flow` names
-    /// it to targets.
-    pub(crate) fn new(flow: u32, owner: u32, capacity: u32) -> Result<Arc<Self>> {
-        let cq = KVec::from_elem(Wc::zeroed(), capacity as usize, GFP_KERNEL)?;
-        let inner = Inner {
-            queue: SendQueue::new(capacity),
-            cq,
-            head: 0,
-        };
+    /// A VQP of session `owner`. `flow` names it to targets.
+    pub(crate) fn new(flow: u32, owner: u32, request: &VqpCreate) -> Result<Arc<Self>> {
+        let (sends, recvs) = (request.max_send_wr, request.max_recv_wr);
+        let rings = Rings::new(sends, recvs)?;
         Arc::pin_init(
             pin_init!(Self {
                 handle: AtomicU32::new(0),
@@ -97,8 +91,10 @@ impl Vqp {
                 owner,
                 failed: AtomicBool::new(false),
                 connection: Once::new(),
-                inner <- new_lock!(inner, "weft_vqp"),
-                reaper <- kernel::new_mutex!((), "weft_vqp_reaper"),
+                bound: Once::new(),
+                rings,
+                queues <- new_lock!(Queues::new(sends, recvs), "weft_vqp"),
+                submitter <- kernel::new_mutex!(0, "weft_vqp_submitter"),
                 done <- EventCount::new(),
                 _count: Counted::one(&COUNTERS.vqps),
             }),
@@ -111,20 +107,35 @@ impl Vqp {
         self.handle.store(handle, Ordering::Relaxed);
     }
 
+    /// The name by which targets know it, and by which messages reach it.
+    pub(crate) fn flow(&self) -> u32 {
+        self.flow
+    }
+
+    /// What it shares with its process.
+    pub(crate) fn rings(&self) -> &Rings {
+        &self.rings
+    }
+
     /// Whether it is connected.
     pub(crate) fn is_connected(&self) -> bool {
         self.connection.get().is_some()
     }
 
-    /// Connects it to a peer.
+    /// Connects it to a peer, and its messages to a receiver there.
     ///
     /// # Errors
     ///
-    /// `EISCONN`.
-    pub(crate) fn connect(&self, peer: Arc<Peer>) -> Result {
+    /// `EISCONN`; `EINVAL` (it is bound to a port).
+    pub(crate) fn connect(&self, peer: Arc<Peer>, to: Option<Receiver>) -> Result {
+        if self.bound.get().is_some() {
+            return Err(EINVAL);
+        }
         let connection = Connection {
             peer,
+            to,
             stream: Once::new(),
+            queue: KBox::pin_init(new_lock!(None, "weft_vqp_queue"), GFP_ATOMIC)?,
         };
         if self.connection.set(connection) {
             Ok(())
@@ -133,194 +144,78 @@ impl Vqp {
         }
     }
 
-    /// The stream that requests go to.
-    fn stream(&self) -> Result<&VqpStream> {
-        let connection = self.connection.get().ok_or_else(errno::not_conn)?;
-        if let Some(stream) = connection.stream.get() {
-            return Ok(stream);
-        }
-        // Whoever comes second gets the same stream from the peer.
-        connection.stream.set(connection.peer.stream(cpu())?);
-        connection
-            .stream
-            .get()
-            .map(|stream| &**stream)
-            .ok_or(EAGAIN)
+    /// Requests that have not ended.
+    fn in_flight(&self) -> u32 {
+        self.queues.lock().in_flight()
     }
 
-    /// Submits, waits and reaps: [`uapi::IOC_ENTER`].
-    pub(crate) fn enter(self: &Arc<Self>, request: &uapi::Enter) -> Result<Entered> {
-        if request.wr_count > uapi::MAX_BATCH || request.wc_min > request.wc_max {
-            return Err(EINVAL);
-        }
-        let mut entered = Entered::default();
-        let mut outcome = Ok(());
-        if request.wr_count != 0 {
-            outcome = self.submit(request, &mut entered.submitted);
-        }
-        // A full queue is a reason to reap, not to give up.
-        if request.wc_max != 0 && outcome.map_or_else(|error| error == ENOSPC, |()| true) {
-            outcome = self
-                .reap_or_wait(request, &mut entered.completed)
-                .and(outcome);
-        }
-        // What was done is reported; the reason why no more was done comes back
-        // with the next call.
-        match outcome {
-            Err(error) if entered.submitted == 0 && entered.completed == 0 => Err(error),
-            _ => Ok(entered),
-        }
+    /// Completions that the user has not taken.
+    fn unreaped(&self) -> u32 {
+        let mut queues = self.queues.lock();
+        queues.reaped_to(self.rings.cq_head());
+        queues.unreaped()
     }
 
-    fn submit(self: &Arc<Self>, request: &uapi::Enter, submitted: &mut u32) -> Result {
-        let stream = self.stream()?;
-        while *submitted < request.wr_count {
-            let wanted = (request.wr_count - *submitted).min(POST_BATCH as u32);
-            let places = self.inner.lock().queue.admit(wanted);
-            if places == 0 {
-                return Err(ENOSPC);
-            }
-            let seen = stream.room().seen();
-            let taken = match self.read_entries(request.wrs, *submitted, places) {
-                Ok(entries) => {
-                    stream.post(self, entries.get(..places as usize).unwrap_or(&[])) as u32
-                }
-                Err(error) => {
-                    self.inner.lock().queue.withdraw(places);
-                    return Err(error);
-                }
-            };
-            *submitted += taken;
-            if taken < places {
-                self.inner.lock().queue.withdraw(places - taken);
-                if stream.room().wait(seen, ROOM_WAIT_NS, true) != Woken::Event {
-                    return Err(EINTR);
-                }
-            }
+    /// A completion of this VQP.
+    fn wc(&self, wr_id: u64, status: uapi::WcStatus, opcode: u16) -> Wc {
+        Wc {
+            wr_id,
+            status: status as u16,
+            opcode,
+            flags: 0,
+            byte_len: 0,
+            vqp: self.handle.load(Ordering::Relaxed),
+            imm: 0,
+            src: uapi::SRC_NONE,
         }
-        Ok(())
-    }
-
-    /// Copies `count` requests from the user, once, and judges the copies.
-    fn read_entries(&self, wrs: u64, from: u32, count: u32) -> Result<[Entry; POST_BATCH]> {
-        const WR_BYTES: u64 = size_of::<SendWr>() as u64;
-        let mut entries = [const { Entry::EMPTY }; POST_BATCH];
-        for (index, entry) in (u64::from(from)..).zip(entries.iter_mut().take(count as usize)) {
-            let addr = wrs.checked_add(index * WR_BYTES).ok_or(EFAULT)?;
-            *entry = self.entry(&user::read(addr)?);
-        }
-        Ok(entries)
-    }
-
-    fn entry(&self, wr: &SendWr) -> Entry {
-        // What is none of these, `check` refuses.
-        let kind = match wr.opcode {
-            uapi::OP_READ => OpKind::Read,
-            uapi::OP_CAS => OpKind::CompareSwap,
-            uapi::OP_FAA => OpKind::FetchAdd,
-            _ => OpKind::Write,
-        };
-        Entry {
-            op: Op {
-                cookie: wr.wr_id,
-                flow: self.flow,
-                owner: self.owner,
-                kind,
-                lkey: wr.lkey,
-                local_addr: wr.local_addr,
-                rkey: wr.rkey,
-                len: wr.len,
-                remote_addr: wr.remote_addr,
-                operands: Operands {
-                    compare_add: wr.compare_add,
-                    swap: wr.swap,
-                },
-            },
-            signaled: wr.flags & uapi::SEND_SIGNALED != 0,
-            failed: weft_core::vqp::check(wr).err(),
-        }
-    }
-
-    fn reap_or_wait(&self, request: &uapi::Enter, completed: &mut u32) -> Result {
-        let start_ns = now_ns();
-        let timeout_ns = request.timeout_ns.min(uapi::MAX_WAIT_NS);
-        loop {
-            let seen = self.done.seen();
-            self.reap(request, completed)?;
-            let waited_ns = now_ns().saturating_sub(start_ns);
-            if *completed >= request.wc_min || waited_ns >= timeout_ns {
-                return Ok(());
-            }
-            let left_ns = timeout_ns - waited_ns;
-            if waited_ns < SPIN_NS {
-                self.spin(seen, left_ns.min(SPIN_NS));
-            } else if self.done.wait(seen, left_ns, true) == Woken::Signal {
-                return Err(EINTR);
-            }
-        }
-    }
-
-    /// Looks for a completion without sleeping.
-    fn spin(&self, seen: u32, time_ns: u64) {
-        let start_ns = now_ns();
-        while self.done.seen() == seen && now_ns().saturating_sub(start_ns) < time_ns {
-            // SAFETY: no requirement.
-            unsafe { crate::bindings::weft_cpu_relax() };
-        }
-    }
-
-    /// Hands completions to the user. They are taken out only after they have
-    /// been copied: a wild pointer loses nothing.
-    fn reap(&self, request: &uapi::Enter, completed: &mut u32) -> Result {
-        let _reaper = self.reaper.lock();
-        while *completed < request.wc_max {
-            let mut batch = [Wc::zeroed(); REAP_BATCH];
-            let room = (request.wc_max - *completed).min(REAP_BATCH as u32);
-            let count = self.inner.lock().peek(&mut batch, room);
-            if count == 0 {
-                break;
-            }
-            let offset = u64::from(*completed) * size_of::<Wc>() as u64;
-            let to = request.wcs.checked_add(offset).ok_or(EFAULT)?;
-            for (i, wc) in batch.iter().enumerate().take(count as usize) {
-                user::write(
-                    to.checked_add((i * size_of::<Wc>()) as u64).ok_or(EFAULT)?,
-                    wc,
-                )?;
-            }
-            self.inner.lock().pop(count);
-            *completed += count;
-        }
-        Ok(())
     }
 }
 
-impl Inner {
-    fn push(&mut self, wc: Wc) {
-        // INVARIANT: `SendQueue::complete` has just counted it, and there are as
-        // many places as it may count.
-        let places = self.cq.len();
-        let place = (self.head + self.queue.unreaped() as usize).wrapping_sub(1) % places.max(1);
-        if let Some(slot) = self.cq.get_mut(place) {
-            *slot = wc;
+/// The opcode of the request that has ended.
+fn opcode(completion: &Completion) -> u16 {
+    let opcode = match (completion.kind, completion.with_imm) {
+        (OpKind::Read, _) => uapi::OP_READ,
+        (OpKind::Write, false) => uapi::OP_WRITE,
+        (OpKind::Write, true) => uapi::OP_WRITE_WITH_IMM,
+        (OpKind::Send, false) => uapi::OP_SEND,
+        (OpKind::Send, true) => uapi::OP_SEND_WITH_IMM,
+        (OpKind::CompareSwap, _) => uapi::OP_CAS,
+        (OpKind::FetchAdd, _) => uapi::OP_FAA,
+    };
+    u16::from(opcode)
+}
+
+impl Connection {
+    /// The stream that requests go to by DC. The submitter's lock is held.
+    fn stream(&self) -> Result<&VqpStream> {
+        if self.stream.get().is_none() {
+            self.stream.set(match self.to {
+                None => self.peer.stream(cpu())?,
+                Some(_) => self.peer.own_stream()?,
+            });
         }
+        self.stream.get().map(|stream| &**stream).ok_or(EAGAIN)
     }
 
-    fn peek(&self, batch: &mut [Wc; REAP_BATCH], room: u32) -> u32 {
-        let count = self.queue.unreaped().min(room);
-        let places = self.cq.len().max(1);
-        for (i, slot) in batch.iter_mut().enumerate().take(count as usize) {
-            if let Some(wc) = self.cq.get((self.head + i) % places) {
-                *slot = *wc;
-            }
-        }
-        count
+    /// What requests go to by RC now; `None`: they go by DC.
+    fn queue(&self) -> Option<Arc<VqpQueue>> {
+        self.queue.lock().clone()
     }
 
-    fn pop(&mut self, count: u32) {
-        self.queue.reap(count);
-        // INVARIANT: the head moves with the count.
-        self.head = (self.head + count as usize) % self.cq.len().max(1);
+    /// Looks for what to use from now on. No request is on its way, and the
+    /// submitter's lock is held.
+    fn choose(&self) -> Option<Arc<VqpQueue>> {
+        let current = self.queue().filter(|queue| queue.is_usable());
+        let chosen = current.or_else(|| self.peer.rc_queue());
+        let before = core::mem::replace(&mut *self.queue.lock(), chosen.clone());
+        drop(before);
+        chosen
+    }
+
+    /// Uses DC from now on. As [`Connection::choose`].
+    fn use_dc(&self) {
+        let before = self.queue.lock().take();
+        drop(before);
     }
 }
 
@@ -329,29 +224,26 @@ impl Requester for Vqp {
         self.failed.load(Ordering::Relaxed)
     }
 
+    fn fail(&self) {
+        self.failed.store(true, Ordering::Relaxed);
+    }
+
     fn completed(&self, completion: &Completion, signaled: bool) {
-        if completion.status != uapi::WcStatus::Success {
-            self.failed.store(true, Ordering::Relaxed);
-        }
-        let mut inner = self.inner.lock();
-        if inner.queue.complete(signaled, completion.status) {
-            let ok = completion.status == uapi::WcStatus::Success;
-            let opcode = match completion.kind {
-                OpKind::Read => uapi::OP_READ,
-                OpKind::Write => uapi::OP_WRITE,
-                OpKind::CompareSwap => uapi::OP_CAS,
-                OpKind::FetchAdd => uapi::OP_FAA,
-            };
-            inner.push(Wc {
-                wr_id: completion.cookie,
-                status: completion.status as u32,
-                opcode: u32::from(opcode),
+        let ok = completion.status == uapi::WcStatus::Success;
+        let mut queues = self.queues.lock();
+        if let Some(index) = queues.complete(signaled, completion.status) {
+            let wc = Wc {
                 byte_len: if ok { completion.len } else { 0 },
-                vqp: self.handle.load(Ordering::Relaxed),
-                reserved: 0,
-            });
+                ..self.wc(completion.cookie, completion.status, opcode(completion))
+            };
+            self.rings.push(index, &wc);
         }
-        drop(inner);
+        if !ok {
+            self.failed.store(true, Ordering::Relaxed);
+            // As of any queue pair in error, what was posted to receive comes back.
+            self.flush_receives(&mut queues, uapi::WcStatus::WrFlushErr);
+        }
+        drop(queues);
         self.done.notify();
     }
 }

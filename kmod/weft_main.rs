@@ -23,7 +23,9 @@ mod net;
 mod node;
 mod peer;
 mod random;
+mod rc;
 mod rdma;
+mod rings;
 mod session;
 mod sync;
 mod text;
@@ -61,6 +63,7 @@ impl kernel::Module for Weft {
     fn init(_module: &'static ThisModule) -> Result<Self> {
         // SAFETY: the first thing that the module does, once.
         unsafe { node::init() };
+        rc::check_parameter()?;
         meta::load_parameter()?;
         let debugfs = counters::Debugfs::new()?;
         let clients = rdma::Clients::register()?;

@@ -17,17 +17,21 @@
 //! - Many queue pairs share a stream. An operation that fails ends with its own
 //!   status and closes its *flow* (one virtual queue pair) at the target;
 //!   the other flows go on.
+//! - A message whose receiver has no buffer is tried again, and all behind it on the
+//!   stream waits: queue pairs that send messages get streams of their own.
 //! - A stream that hears nothing retransmits with doubling timeouts and gives up
 //!   after [`MAX_TRIES`]; the caller gets a status, never silence.
 
 mod initiator;
+mod op;
 mod target;
 pub mod wire;
 
 #[cfg(test)]
 mod tests;
 
-pub use initiator::{Completion, Full, Incoming, Initiator, Op, OpKind, Outgoing};
+pub use initiator::{Full, Incoming, Initiator, Outgoing};
+pub use op::{cut, Completion, Local, Op, OpKind};
 pub use target::{Context, Verdict};
 
 /// Largest chunk, in bytes.
@@ -44,6 +48,11 @@ pub const MAX_TRIES: u32 = 8;
 pub const RTO_MIN_NS: u64 = 8_000_000;
 /// Longest retransmission timeout.
 pub const RTO_MAX_NS: u64 = 128_000_000;
+/// How long nothing is sent when a receiver has no buffer.
+pub const RNR_DELAY_NS: u64 = 1_000_000;
+/// How long a receiver may have no buffer before the operation fails. RC counts
+/// tries; a bound on time holds on a loaded machine too.
+pub const RNR_PATIENCE_NS: u64 = 2_000_000_000;
 /// A context that was not used for so long may be reclaimed by the target. It
 /// exceeds the time in which an initiator gives up, so that a context with
 /// requests on their way is never reclaimed.

@@ -16,6 +16,8 @@ pub mod dc;
 pub mod gid;
 pub mod kv;
 pub mod meta;
+pub mod mr;
+pub mod rc;
 pub mod sync;
 pub mod uapi;
 pub mod vqp;

@@ -11,6 +11,7 @@
 //! [`Welcome`] as private data: where its table is. The node then SENDs a
 //! [`Publication`] and knows that it took effect by looking itself up.
 
+use crate::dc::wire::Destination;
 use crate::gid::Gid;
 use crate::kv;
 
@@ -31,6 +32,16 @@ pub struct Record {
 }
 
 impl Record {
+    /// The target as its packets name it.
+    #[must_use]
+    pub const fn destination(&self) -> Destination {
+        Destination {
+            dct_number: self.dct_number,
+            dct_key: self.dct_key,
+            incarnation: self.incarnation,
+        }
+    }
+
     /// The record as a table value.
     #[must_use]
     pub fn to_value(self) -> kv::Value {

@@ -11,6 +11,25 @@
 //! before that. A pointer to anything that cannot be read or written is answered
 //! with `EFAULT`, a reserved field that is not zero with `EINVAL`, an unknown
 //! request with `ENOTTY`.
+//!
+//! # Rings
+//!
+//! A VQP has three rings in memory that its process maps (`mmap` with `MAP_SHARED`,
+//! `ring_bytes` long, at `map_offset`, all from [`VqpCreate`]): work requests
+//! ([`SendWr`]) at `sq_offset`, completions ([`Wc`]) at `cq_offset`, receive buffers
+//! ([`RecvWr`]) at `rq_offset`. Each has a power of two of entries; a free-running
+//! 32-bit index, modulo that number, is the entry's place. The indices are in the
+//! [`RingHeader`] at offset 0.
+//!
+//! - Submission: the user fills entries from its own index on and tells their number
+//!   in [`Enter`]. The kernel copies each once; its places are free again when
+//!   `sq_head` has passed them.
+//! - Completion: the kernel fills entries and moves `cq_tail` (release); the user takes
+//!   them (acquire) and moves `cq_head` (release). That needs no system call.
+//! - Receive: the user fills entries and moves `rq_tail` (release). The kernel copies one
+//!   when a message arrives, and moves `rq_head`.
+//!
+//! Whatever a user writes there is judged; nonsense harms nobody else.
 
 use crate::gid::Gid;
 
@@ -18,7 +37,7 @@ use crate::gid::Gid;
 pub const DEVICE_PATH: &str = "/dev/weft";
 
 /// Version of this contract. Another version is answered with `EPROTONOSUPPORT`.
-pub const ABI_VERSION: u32 = 1;
+pub const ABI_VERSION: u32 = 2;
 
 /// VQPs that one session may hold.
 pub const MAX_VQPS_PER_SESSION: usize = 256;
@@ -28,8 +47,22 @@ pub const MAX_MRS_PER_SESSION: usize = 256;
 pub const MAX_MR_BYTES: u64 = 1 << 30;
 /// Work requests outstanding on one VQP.
 pub const MAX_SEND_WR: u32 = 1024;
+/// Receive buffers posted on one VQP.
+pub const MAX_RECV_WR: u32 = 1024;
 /// Work requests in one [`IOC_ENTER`].
 pub const MAX_BATCH: u32 = 1024;
+/// Scatter/gather elements of one [`SendWr`].
+pub const MAX_SGE: usize = 5;
+/// Scatter/gather elements of one [`RecvWr`].
+pub const MAX_RECV_SGE: usize = 3;
+/// Bytes of inline data in one [`SendWr`].
+pub const MAX_INLINE: u32 = 80;
+/// Ports that VQPs may be bound to are 1 to this.
+pub const MAX_PORT: u32 = 65_535;
+/// Senders that a bound VQP tells apart at a time.
+pub const MAX_SENDERS: usize = 512;
+/// [`Wc::src`]: no sender that could be accepted.
+pub const SRC_NONE: u32 = u32::MAX;
 /// Bytes that one work request may move.
 pub const MAX_MSG_BYTES: u32 = 1 << 30;
 /// Longest that one [`IOC_ENTER`] waits, in nanoseconds; longer waits are cut to it.
@@ -85,7 +118,7 @@ macro_rules! pod {
         };
 
         // SAFETY: `repr(C)`, the assertion above rules padding out, and every
-        // field is an integer or an array of integers.
+        // field is an integer, an array of integers, or such a struct.
         unsafe impl Pod for $name {}
     };
 }
@@ -130,8 +163,9 @@ pub const IOC_QCONNECT: u32 = iow::<QConnect>(5);
 pub const IOC_MR_REG: u32 = iowr::<MrReg>(6);
 /// Deregisters memory. [`MrDereg`].
 pub const IOC_MR_DEREG: u32 = iow::<MrDereg>(7);
-/// Submits work requests and reaps completions. [`Enter`].
-pub const IOC_ENTER: u32 = iowr::<Enter>(8);
+/// Submits work requests and waits for completions. Answers how many requests it
+/// took. [`Enter`].
+pub const IOC_ENTER: u32 = iow::<Enter>(8);
 /// Adds a meta server. Needs `CAP_NET_ADMIN`. [`MetaServer`].
 pub const IOC_META_ADD: u32 = iow::<MetaServer>(9);
 /// Removes a meta server. Needs `CAP_NET_ADMIN`. [`MetaServer`].
@@ -142,6 +176,14 @@ pub const IOC_META: u32 = iowr::<MetaInfo>(11);
 pub const IOC_DCCACHE_FLUSH: u32 = io(12);
 /// Looks a node's record up, always at the meta server. [`Lookup`].
 pub const IOC_LOOKUP: u32 = iowr::<Lookup>(13);
+/// Binds a VQP to a port, to receive what is sent there. [`QBind`].
+pub const IOC_QBIND: u32 = iow::<QBind>(14);
+/// Makes a VQP that is connected to a sender. [`Accept`].
+pub const IOC_ACCEPT: u32 = iowr::<Accept>(15);
+/// Keeps an RC queue pair to a node. Needs `CAP_NET_ADMIN`. [`PoolPin`].
+pub const IOC_POOL_PIN: u32 = iow::<PoolPin>(16);
+/// No longer keeps one. Needs `CAP_NET_ADMIN`. [`PoolPin`].
+pub const IOC_POOL_UNPIN: u32 = iow::<PoolPin>(17);
 
 // ---- requests ----
 
@@ -199,15 +241,61 @@ pod! {
 pod! {
     /// `IOC_VQP_CREATE`.
     ///
-    /// Errors: `EINVAL` (capacity of zero or over [`MAX_SEND_WR`]), `EMFILE`
-    /// ([`MAX_VQPS_PER_SESSION`] reached), `ENODEV` (the node is gone), `ENOMEM`.
-    pub struct VqpCreate [16] {
+    /// Errors: `EINVAL` (capacity of zero or over [`MAX_SEND_WR`], more receive
+    /// buffers than [`MAX_RECV_WR`]), `EMFILE` ([`MAX_VQPS_PER_SESSION`] reached),
+    /// `ENODEV` (the node is gone), `ENOMEM` (also: the rings exceed
+    /// `RLIMIT_MEMLOCK`).
+    pub struct VqpCreate [64] {
         /// In: work requests that may be outstanding.
         pub max_send_wr: u32,
+        /// In: receive buffers that may be posted; 0 if it will not receive.
+        pub max_recv_wr: u32,
         /// Out: the handle.
         pub vqp: u32,
+        /// Out: bytes of the mapping.
+        pub ring_bytes: u32,
+        /// Out: where to `mmap` the rings in `/dev/weft`.
+        pub map_offset: u64,
+        /// Out: entries of the ring of work requests.
+        pub sq_entries: u32,
+        /// Out: entries of the ring of completions.
+        pub cq_entries: u32,
+        /// Out: entries of the ring of receive buffers; 0 if there is none.
+        pub rq_entries: u32,
+        /// Out: where the ring of work requests begins, in bytes.
+        pub sq_offset: u32,
+        /// Out: where the ring of completions begins.
+        pub cq_offset: u32,
+        /// Out: where the ring of receive buffers begins.
+        pub rq_offset: u32,
         /// Must be zero.
-        pub reserved: [u32; 2],
+        pub reserved: [u32; 4],
+    }
+}
+
+pod! {
+    /// The indices of a VQP's rings, each on a cache line of its own.
+    pub struct RingHeader [320] {
+        /// Kernel: work requests that it has copied.
+        pub sq_head: u32,
+        /// Unused.
+        pub pad0: [u32; 15],
+        /// Kernel: completions that it has written.
+        pub cq_tail: u32,
+        /// Unused.
+        pub pad1: [u32; 15],
+        /// User: completions that it has taken.
+        pub cq_head: u32,
+        /// Unused.
+        pub pad2: [u32; 15],
+        /// User: receive buffers that it has posted.
+        pub rq_tail: u32,
+        /// Unused.
+        pub pad3: [u32; 15],
+        /// Kernel: receive buffers that it has copied.
+        pub rq_head: u32,
+        /// Unused.
+        pub pad4: [u32; 15],
     }
 }
 
@@ -227,13 +315,13 @@ pod! {
     /// `IOC_QCONNECT` (krcore §4.1, alg. 1).
     ///
     /// Errors: `EBADF` (no such VQP), `EISCONN` (connected already), `EINVAL`
-    /// (zero GID), `EHOSTUNREACH` (no meta server knows the GID), `EAGAIN` (no
+    /// (zero GID, no such port), `EHOSTUNREACH` (no meta server knows the GID), `EAGAIN` (no
     /// meta server is connected and the peer is not cached), `ETIMEDOUT` (the
     /// meta server did not answer), `ENODEV` (the local node is gone).
     pub struct QConnect [32] {
         /// The VQP.
         pub vqp: u32,
-        /// The port that two-sided messages go to; one-sided requests ignore it.
+        /// The port that messages go to, up to [`MAX_PORT`]; 0: none will be sent.
         pub port: u32,
         /// The peer.
         pub gid: Gid,
@@ -276,35 +364,77 @@ pod! {
 }
 
 pod! {
-    /// `IOC_ENTER`: submits, then waits, then reaps; one system call.
+    /// `IOC_ENTER`: submits what is in the ring, then waits; one system call. The
+    /// answer is the number of requests taken.
     ///
     /// A malformed request becomes an error completion on this VQP. Errors:
     /// `EBADF` (no such VQP), `ENOTCONN` (requests on an unconnected VQP),
-    /// `EINVAL` (more than [`MAX_BATCH`], or waiting for more than fits),
-    /// `EFAULT` (a pointer is wild), `EINTR` (a signal came and nothing was
-    /// submitted or reaped), `ENOSPC` (the VQP's queue is full and nothing was
-    /// submitted or reaped).
-    pub struct Enter [64] {
+    /// `EINVAL` (more than [`MAX_BATCH`] or than the ring has, waiting for more
+    /// than the completion ring has), `EINTR` (a signal came and no request was
+    /// taken), `ENOSPC` (no request was taken, for want of room: completions have
+    /// to be taken, or to come, first).
+    pub struct Enter [32] {
         /// The VQP.
         pub vqp: u32,
-        /// Work requests at `wrs`.
+        /// Work requests to submit.
         pub wr_count: u32,
-        /// Address of [`SendWr`]s.
-        pub wrs: u64,
-        /// Room at `wcs`, in completions.
-        pub wc_max: u32,
-        /// Completions to wait for.
+        /// Completions that have to be in the ring before the call returns.
         pub wc_min: u32,
-        /// Address of [`Wc`]s.
-        pub wcs: u64,
+        /// Must be zero.
+        pub flags: u32,
         /// Longest wait in nanoseconds. 0 does not wait.
         pub timeout_ns: u64,
-        /// Out: requests accepted.
-        pub submitted: u32,
-        /// Out: completions written.
-        pub completed: u32,
         /// Must be zero.
-        pub reserved: [u64; 2],
+        pub reserved: u64,
+    }
+}
+
+pod! {
+    /// `IOC_QBIND` (krcore §4.1): messages to the port arrive at this VQP.
+    ///
+    /// Errors: `EBADF` (no such VQP), `EINVAL` (no such port, a VQP without receive
+    /// ring, or one that is connected or bound), `EADDRINUSE`, `ENOSPC` (the node
+    /// has no more ports), `ENODEV`, `ENOMEM`.
+    pub struct QBind [16] {
+        /// The VQP.
+        pub vqp: u32,
+        /// The port, 1 to [`MAX_PORT`].
+        pub port: u32,
+        /// Must be zero.
+        pub reserved: u64,
+    }
+}
+
+pod! {
+    /// `IOC_ACCEPT` (krcore §4.1, `qpop_msgs`): makes a VQP that is connected to the
+    /// sender of a message. What it needs to know of the sender came with the
+    /// message; nobody is asked.
+    ///
+    /// Errors: those of [`VqpCreate`]; `EBADF` (no such VQP), `EINVAL` (it is not
+    /// bound), `ENOENT` (it does not know, or not any more, that sender).
+    pub struct Accept [72] {
+        /// The VQP to make.
+        pub vqp: VqpCreate,
+        /// In: the bound VQP that has the message.
+        pub bound: u32,
+        /// In: [`Wc::src`] of the message.
+        pub src: u32,
+    }
+}
+
+pod! {
+    /// A node that the session's node keeps an RC queue pair to (krcore §4.2). It is
+    /// made in the background; until it is there, and whenever it breaks, requests
+    /// to the node go by DC.
+    ///
+    /// Errors: `EPERM`, `EINVAL` (the node itself, or no IPv4-mapped GID),
+    /// `EOPNOTSUPP` (the RDMA device cannot do it), `ENOSPC` (too many), `ENOENT`
+    /// (unpin: not pinned).
+    pub struct PoolPin [24] {
+        /// The peer.
+        pub gid: Gid,
+        /// Must be zero.
+        pub reserved: u64,
     }
 }
 
@@ -379,6 +509,13 @@ pub const ACCESS_ALL: u32 =
 
 /// RDMA WRITE. (`IBV_WR_RDMA_WRITE`)
 pub const OP_WRITE: u8 = 0;
+/// RDMA WRITE that takes a receive buffer of the peer, and completes it with an
+/// immediate. (`IBV_WR_RDMA_WRITE_WITH_IMM`)
+pub const OP_WRITE_WITH_IMM: u8 = 1;
+/// A message. (`IBV_WR_SEND`)
+pub const OP_SEND: u8 = 2;
+/// A message with an immediate. (`IBV_WR_SEND_WITH_IMM`)
+pub const OP_SEND_WITH_IMM: u8 = 3;
 /// RDMA READ. (`IBV_WR_RDMA_READ`)
 pub const OP_READ: u8 = 4;
 /// Compare and swap of an aligned 8-byte word. (`IBV_WR_ATOMIC_CMP_AND_SWP`) The
@@ -387,56 +524,127 @@ pub const OP_CAS: u8 = 5;
 /// Fetch and add, likewise. (`IBV_WR_ATOMIC_FETCH_AND_ADD`)
 pub const OP_FAA: u8 = 6;
 
+/// [`Wc::opcode`]: a message has arrived. (`IBV_WC_RECV`)
+pub const WC_RECV: u16 = 128;
+/// [`Wc::opcode`]: a WRITE with an immediate has arrived.
+/// (`IBV_WC_RECV_RDMA_WITH_IMM`)
+pub const WC_RECV_RDMA_WITH_IMM: u16 = 129;
+
 /// The request makes a completion. (`IBV_SEND_SIGNALED`)
 pub const SEND_SIGNALED: u8 = 1 << 1;
+/// The data is in the request itself. (`IBV_SEND_INLINE`)
+pub const SEND_INLINE: u8 = 1 << 3;
+
+/// [`Wc::flags`]: there is an immediate. (`IBV_WC_WITH_IMM`)
+pub const WC_WITH_IMM: u32 = 1 << 1;
 
 pod! {
-    /// A work request, one cache line.
-    pub struct SendWr [64] {
+    /// A piece of local memory. (`ibv_sge`)
+    pub struct Sge [16] {
+        /// First byte.
+        pub addr: u64,
+        /// Bytes.
+        pub len: u32,
+        /// The region's key.
+        pub lkey: u32,
+    }
+}
+
+pod! {
+    /// A work request, two cache lines.
+    pub struct SendWr [128] {
         /// Comes back in the completion.
         pub wr_id: u64,
         /// `OP_*`.
         pub opcode: u8,
         /// `SEND_*`.
         pub flags: u8,
-        /// Scatter/gather elements that follow: 1.
+        /// Elements in `data`; 0 with [`SEND_INLINE`].
         pub num_sge: u16,
-        /// Immediate data.
+        /// Immediate data, of the operations that have it; else zero.
         pub imm: u32,
-        /// Address in the peer's memory.
+        /// Address in the peer's memory; zero for messages.
         pub remote_addr: u64,
-        /// The peer's key for it.
+        /// The peer's key for it; zero for messages.
         pub rkey: u32,
-        /// The local region's key.
-        pub lkey: u32,
-        /// Local address.
-        pub local_addr: u64,
-        /// Bytes; 8 for an atomic operation.
-        pub len: u32,
-        /// Must be zero.
-        pub reserved: u32,
+        /// Bytes in `data` with [`SEND_INLINE`]; else zero.
+        pub inline_len: u32,
         /// `OP_CAS`: what the word has to be. `OP_FAA`: what is added. Else zero.
         pub compare_add: u64,
         /// `OP_CAS`: what the word becomes. Else zero.
         pub swap: u64,
+        /// [`Sge`]s, or the data itself with [`SEND_INLINE`].
+        pub data: [u64; 10],
+    }
+}
+
+impl SendWr {
+    /// The element with this index, as `data` has it.
+    #[must_use]
+    pub fn sge(&self, index: usize) -> Sge {
+        match self.data.chunks_exact(2).nth(index) {
+            Some(&[addr, rest]) => Sge::from_words(addr, rest),
+            _ => Sge::zeroed(),
+        }
+    }
+
+    /// Puts an element in; one past the last place is ignored.
+    pub fn set_sge(&mut self, index: usize, sge: Sge) {
+        if let Some(words) = self.data.chunks_exact_mut(2).nth(index) {
+            words.copy_from_slice(&sge.to_words());
+        }
+    }
+}
+
+impl Sge {
+    fn from_words(addr: u64, rest: u64) -> Self {
+        let mut sge = Self::zeroed();
+        sge.as_bytes_mut()[..8].copy_from_slice(&addr.to_ne_bytes());
+        sge.as_bytes_mut()[8..].copy_from_slice(&rest.to_ne_bytes());
+        sge
+    }
+
+    fn to_words(self) -> [u64; 2] {
+        let mut rest = [0; 8];
+        rest.copy_from_slice(&self.as_bytes()[8..]);
+        [self.addr, u64::from_ne_bytes(rest)]
+    }
+}
+
+pod! {
+    /// A receive buffer, one cache line. (`ibv_recv_wr`)
+    pub struct RecvWr [64] {
+        /// Comes back in the completion.
+        pub wr_id: u64,
+        /// Elements in `sges`; 0: takes only messages without bytes.
+        pub num_sge: u32,
+        /// Must be zero.
+        pub reserved: u32,
+        /// Where the bytes go.
+        pub sges: [Sge; MAX_RECV_SGE],
     }
 }
 
 pod! {
     /// A completion.
     pub struct Wc [32] {
-        /// From the work request.
+        /// From the work request or the receive buffer.
         pub wr_id: u64,
         /// A [`WcStatus`].
-        pub status: u32,
-        /// `OP_*` of the request.
-        pub opcode: u32,
+        pub status: u16,
+        /// `OP_*` of the request, or `WC_RECV*`.
+        pub opcode: u16,
+        /// `WC_*`.
+        pub flags: u32,
         /// Bytes moved; 0 if it failed.
         pub byte_len: u32,
         /// The VQP.
         pub vqp: u32,
-        /// Zero.
-        pub reserved: u64,
+        /// The immediate, if there is one.
+        pub imm: u32,
+        /// Of a message to a bound VQP: its sender, for [`Accept`]. Else
+        /// [`SRC_NONE`].
+        pub src: u32,
     }
 }
 
@@ -446,7 +654,7 @@ pod! {
 pub enum WcStatus {
     /// Done.
     Success = 0,
-    /// Longer than a request may be.
+    /// Longer than a request may be; of a receive buffer: shorter than the message.
     LocLenErr = 1,
     /// Unknown opcode, flag or element count.
     LocQpOpErr = 2,
@@ -460,9 +668,13 @@ pub enum WcStatus {
     RemAccessErr = 10,
     /// The peer could not carry the request out.
     RemOpErr = 11,
-    /// The peer did not answer; it is down or out of reach.
+    /// The peer did not answer, is down or out of reach; or nobody receives where
+    /// the message was sent.
     RetryExcErr = 12,
-    /// The peer was restarted since its metadata was looked up: connect again.
+    /// The receiver had no buffer for too long.
+    RnrRetryExcErr = 13,
+    /// The peer was restarted since its metadata was looked up: connect again. Of a
+    /// receive buffer: the sender went away in the middle of its message.
     RemAbortErr = 16,
     /// The local node went away.
     FatalErr = 19,
@@ -482,6 +694,7 @@ impl WcStatus {
             10 => Self::RemAccessErr,
             11 => Self::RemOpErr,
             12 => Self::RetryExcErr,
+            13 => Self::RnrRetryExcErr,
             16 => Self::RemAbortErr,
             19 => Self::FatalErr,
             _ => return None,
@@ -504,9 +717,24 @@ mod tests {
     }
 
     #[test]
+    fn an_element_survives_its_place() {
+        let sge = Sge {
+            addr: 0x1122_3344_5566_7788,
+            len: 9,
+            lkey: 10,
+        };
+        let mut wr = SendWr::zeroed();
+        wr.set_sge(MAX_SGE - 1, sge);
+        wr.set_sge(MAX_SGE, sge);
+        assert_eq!(wr.sge(MAX_SGE - 1), sge);
+        assert_eq!(wr.sge(MAX_SGE), Sge::zeroed());
+        assert_eq!(wr.data[..8], [0; 8]);
+    }
+
+    #[test]
     fn a_status_survives_its_number() {
         let known = (0..32).filter_map(WcStatus::from_number).count();
-        assert_eq!(known, 11);
+        assert_eq!(known, 12);
         for status in (0..32).filter_map(WcStatus::from_number) {
             assert_eq!(WcStatus::from_number(status as u32), Some(status));
         }

@@ -4,48 +4,55 @@
 
 use kernel::alloc::KVBox;
 use kernel::prelude::*;
-use weft_core::dc::wire::{Destination, Kind, Operands, Request, Response, Status, REQUEST_BYTES};
+use weft_core::dc::wire::{Destination, Kind, Request, Response, Status};
 use weft_core::dc::{Context, Verdict, CONTEXT_IDLE_NS, MAX_CHUNK_BYTES};
 use weft_core::vqp::ATOMIC_BYTES;
 
 use crate::clock::now_ns;
 use crate::counters::{Counted, COUNTERS};
+use crate::dc::frames::{Arrived, Frame};
+use crate::dc::inbox::Inbox;
+use crate::dc::incoming::{take_chunk, take_immediate, Incoming, Receives};
+use crate::dc::receivers::Receivers;
 use crate::mem::{Access, MrTable};
-use crate::net::{Bearer, Endpoint, Skb};
+use crate::net::{Bearer, Endpoint, Train};
 use crate::sync::{new_lock, BhDisabled, BhLock};
 
 const SETS: usize = 512;
 /// Streams whose numbers fall into one set.
 const WAYS: usize = 16;
 
-/// A request's packet.
-pub(crate) struct Arrived<'a> {
-    /// The packet, header included.
-    pub(crate) packet: &'a Skb,
-    /// Who sent it.
-    pub(crate) from: Endpoint,
-    /// What follows the header, read as operands.
-    pub(crate) operands: Option<Operands>,
+/// What a request meets at its target.
+pub(crate) struct Here<'a, B: Bearer, R: Receives> {
+    pub(crate) bearer: &'a B,
+    pub(crate) mrs: &'a MrTable,
+    pub(crate) receivers: &'a Receivers<R>,
+    pub(crate) inbox: &'a Inbox,
+    pub(crate) identity: Destination,
 }
 
 /// One peer's stream.
-struct Slot<P> {
+struct Slot<P, R: Receives> {
     from: Endpoint,
     stream: u32,
     token: u64,
     context: Context,
+    /// The message that is not all there.
+    incoming: Option<Incoming<R>>,
     path: P,
     _count: Counted,
 }
 
-type Set<P> = [Option<KBox<Slot<P>>>; WAYS];
+type Set<P, R> = [Option<KBox<Slot<P, R>>>; WAYS];
+
+type Sets<P, R> = [BhLock<Set<P, R>>; SETS];
 
 /// A node's contexts.
-pub(crate) struct Contexts<P> {
-    sets: Pin<KVBox<[BhLock<Set<P>>; SETS]>>,
+pub(crate) struct Contexts<P, R: Receives> {
+    sets: Pin<KVBox<Sets<P, R>>>,
 }
 
-impl<P> Contexts<P> {
+impl<P, R: Receives> Contexts<P, R> {
     /// No contexts.
     pub(crate) fn new() -> Result<Self> {
         let sets = KVBox::pin_init(
@@ -57,7 +64,7 @@ impl<P> Contexts<P> {
         Ok(Self { sets })
     }
 
-    fn set(&self, from: Endpoint, stream: u32) -> &BhLock<Set<P>> {
+    fn set(&self, from: Endpoint, stream: u32) -> &BhLock<Set<P, R>> {
         // Streams are numbered from 0 by each peer: mix the address in.
         let mixed = u32::from_ne_bytes(from.addr).wrapping_mul(0x9e37_79b1)
             ^ stream.wrapping_mul(0x85eb_ca6b);
@@ -82,43 +89,52 @@ impl<P> Contexts<P> {
         }
     }
 
-    /// Carries a request out, or not, and answers it. Softirq context.
+    /// Carries the requests of a packet out, or not, and answers them. `first` is
+    /// the first of them. Softirq context.
     pub(crate) fn serve<B: Bearer<Path = P>>(
         &self,
-        bearer: &B,
-        mrs: &MrTable,
-        identity: Destination,
-        request: &Request,
+        here: &Here<'_, B, R>,
+        first: &Request,
         arrived: &Arrived<'_>,
     ) {
-        let from = arrived.from;
-        if request.destination != identity {
-            return refuse(bearer, request, from, Status::Stale);
+        let (from, bearer) = (arrived.from, here.bearer);
+        if first.destination != here.identity {
+            return refuse(bearer, first, from, Status::Stale);
         }
-        let mut set = self.set(from, request.stream).lock();
+        let mut set = self.set(from, first.stream).lock();
         let way = match set
             .iter()
-            .position(|way| way.as_ref().is_some_and(|slot| slot.is_for(request, from)))
+            .position(|way| way.as_ref().is_some_and(|slot| slot.is_for(first, from)))
         {
             Some(way) => way,
-            None if request.kind == Kind::Close => return,
-            None => match open(&mut set, bearer, request, from) {
+            None if first.kind == Kind::Close => return,
+            None => match open(&mut set, bearer, first, from) {
                 Ok(way) => way,
                 Err(status) => {
                     drop(set);
-                    return refuse(bearer, request, from, status);
+                    return refuse(bearer, first, from, status);
                 }
             },
         };
-        if request.kind == Kind::Close {
-            set[way] = None;
-        } else if let Some(slot) = &mut set[way] {
-            slot.serve(bearer, mrs, request, arrived);
+        let Some(way) = set.get_mut(way) else {
+            return;
+        };
+        if let Some(slot) = way {
+            let bh = BhDisabled::new();
+            let mut train = Train::new(bearer);
+            let requests = arrived.requests(*first);
+            for frame in requests.take_while(|frame| frame.request.kind != Kind::Close) {
+                slot.serve(&bh, here, &frame, &mut train);
+            }
+            train.flush(&mut slot.path);
+        }
+        if first.kind == Kind::Close {
+            *way = None;
         }
     }
 }
 
-fn is_idle<P>(slot: &Slot<P>, now_ns: u64) -> bool {
+fn is_idle<P, R: Receives>(slot: &Slot<P, R>, now_ns: u64) -> bool {
     now_ns.saturating_sub(slot.context.last_used_ns()) > CONTEXT_IDLE_NS
 }
 
@@ -126,26 +142,30 @@ fn is_idle<P>(slot: &Slot<P>, now_ns: u64) -> bool {
 fn refuse<B: Bearer>(bearer: &B, request: &Request, from: Endpoint, status: Status) {
     let _bh = BhDisabled::new();
     let response = Response::to(request, status).encode();
-    let _: Result<(), ()> = bearer.send(&mut bearer.path(from), &response, 0, |_| Ok(()));
+    let (mut train, mut path) = (Train::new(bearer), bearer.path(from));
+    let _: Result<(), ()> = train.append(&mut path, &response, 0, false, |_| Ok(()));
+    train.flush(&mut path);
 }
 
 /// Opens a context in a free way, or in that of an idle one.
-fn open<B: Bearer>(
-    set: &mut Set<B::Path>,
+fn open<B: Bearer, R: Receives>(
+    set: &mut Set<B::Path, R>,
     bearer: &B,
     request: &Request,
     from: Endpoint,
 ) -> Result<usize, Status> {
     let now_ns = now_ns();
     let context = Context::open(request, now_ns).ok_or(Status::NoContext)?;
-    let is_free =
-        |way: &Option<KBox<Slot<B::Path>>>| way.as_ref().is_none_or(|slot| is_idle(slot, now_ns));
+    let is_free = |way: &Option<KBox<Slot<B::Path, R>>>| {
+        way.as_ref().is_none_or(|slot| is_idle(slot, now_ns))
+    };
     let way = set.iter().position(is_free).ok_or(Status::Busy)?;
     let slot = Slot {
         from,
         stream: request.stream,
         token: request.token,
         context,
+        incoming: None,
         path: bearer.path(from),
         _count: Counted::one(&COUNTERS.contexts),
     };
@@ -153,19 +173,19 @@ fn open<B: Bearer>(
     Ok(way)
 }
 
-impl<P> Slot<P> {
+impl<P, R: Receives> Slot<P, R> {
     fn is_for(&self, request: &Request, from: Endpoint) -> bool {
         self.token == request.token && self.stream == request.stream && self.from == from
     }
 
     fn serve<B: Bearer<Path = P>>(
         &mut self,
-        bearer: &B,
-        mrs: &MrTable,
-        request: &Request,
-        arrived: &Arrived<'_>,
+        bh: &BhDisabled,
+        here: &Here<'_, B, R>,
+        frame: &Frame<'_>,
+        train: &mut Train<'_, B>,
     ) {
-        let bh = BhDisabled::new();
+        let request = &frame.request;
         let status = match self.context.admit(request, now_ns()) {
             Verdict::Drop => return COUNTERS.packets_dropped.bump(),
             Verdict::Premature(psn) => {
@@ -173,100 +193,89 @@ impl<P> Slot<P> {
                     psn,
                     ..Response::to(request, Status::Sequence)
                 };
-                return self.answer(bearer, response);
+                return self.answer(train, response, frame.more);
             }
             Verdict::Repeat(status) => {
                 COUNTERS.requests_repeated.bump();
                 status
             }
-            Verdict::Execute => self.execute_next(&bh, mrs, request, arrived),
+            Verdict::Execute => self.execute_next(bh, here, frame),
         };
         let response = Response::to(request, status);
         if Context::fetches(request, status) && request.len != 0 {
-            self.answer_read(&bh, bearer, mrs, request, response);
+            self.answer_read(bh, here.mrs, frame, train, response);
         } else if request.kind.is_atomic() && status == Status::Ok {
-            self.answer_atomic(bearer, response);
+            self.answer_atomic(train, response, frame.more);
         } else {
-            self.answer(bearer, response);
+            self.answer(train, response, frame.more);
         }
     }
 
     /// Carries a request out; a READ is only judged. Answers what the word of an
     /// atomic operation was.
-    fn execute(
-        &self,
+    fn execute<B: Bearer>(
+        &mut self,
         bh: &BhDisabled,
-        mrs: &MrTable,
-        request: &Request,
-        arrived: &Arrived<'_>,
+        here: &Here<'_, B, R>,
+        frame: &Frame<'_>,
     ) -> Result<Option<u64>, Status> {
+        let request = &frame.request;
         if self.context.is_closed(request.flow) {
             return Err(Status::Flushed);
         }
-        let payload = arrived.packet.len().saturating_sub(REQUEST_BYTES as u32);
-        let operands = arrived.operands.filter(|_| request.kind.is_atomic());
-        let well_formed = match request.kind {
-            Kind::Write => payload == request.len,
-            Kind::CompareSwap | Kind::FetchAdd => {
-                operands.is_some() && request.len == ATOMIC_BYTES && request.remote_addr % 8 == 0
-            }
-            _ => true,
-        };
-        if request.len > MAX_CHUNK_BYTES || !well_formed {
+        if !is_well_formed(frame) {
             return Err(Status::Invalid);
         }
         COUNTERS.requests_executed.bump();
-        if request.len == 0 {
-            return Ok(None);
+        match request.kind {
+            Kind::Send => take_chunk(&mut self.incoming, here, bh, frame).map(|()| None),
+            Kind::WriteImm => take_immediate(here.receivers, frame, || {
+                touch(bh, here.mrs, frame).map(drop)
+            })
+            .map(|()| None),
+            _ => touch(bh, here.mrs, frame),
         }
-        let access = match request.kind {
-            Kind::Write => Access::RemoteWrite,
-            Kind::CompareSwap | Kind::FetchAdd => Access::RemoteAtomic,
-            _ => Access::RemoteRead,
-        };
-        let addr = request.remote_addr;
-        let done = mrs
-            .find(bh, request.rkey, 0, addr, request.len, access)
-            .and_then(|piece| match (request.kind, operands) {
-                (Kind::Write, _) => piece
-                    .write(arrived.packet, REQUEST_BYTES as u32, request.len)
-                    .then_some(None),
-                (Kind::CompareSwap, Some(operands)) => piece
-                    .compare_swap(operands.compare_add, operands.swap)
-                    .map(Some),
-                (Kind::FetchAdd, Some(operands)) => piece.fetch_add(operands.compare_add).map(Some),
-                _ => Some(None),
-            });
-        done.ok_or_else(|| {
-            COUNTERS.access_errors.bump();
-            Status::Access
-        })
     }
 
     /// Carries the stream's next request out, and keeps what came of it.
-    fn execute_next(
+    fn execute_next<B: Bearer>(
         &mut self,
         bh: &BhDisabled,
-        mrs: &MrTable,
-        request: &Request,
-        arrived: &Arrived<'_>,
+        here: &Here<'_, B, R>,
+        frame: &Frame<'_>,
     ) -> Status {
-        let outcome = self.execute(bh, mrs, request, arrived);
+        let request = &frame.request;
+        let outcome = self.execute(bh, here, frame);
         if let Ok(Some(former)) = outcome {
             self.context.record_result(request.psn, former);
         }
         let status = outcome.err().unwrap_or(Status::Ok);
-        self.context.record(request, status);
+        if status == Status::NotReady {
+            COUNTERS.not_ready.bump();
+        } else {
+            self.context.record(request, status);
+        }
         status
     }
 
-    fn answer<B: Bearer<Path = P>>(&mut self, bearer: &B, response: Response) {
-        let _: Result<(), ()> = bearer.send(&mut self.path, &response.encode(), 0, |_| Ok(()));
+    fn answer<B: Bearer<Path = P>>(
+        &mut self,
+        train: &mut Train<'_, B>,
+        response: Response,
+        more: bool,
+    ) {
+        let _: Result<(), ()> =
+            train.append(&mut self.path, &response.encode(), 0, more, |_| Ok(()));
     }
 
     /// Answers an atomic operation with what the word was. The context has it: an
     /// initiator repeats no older one.
-    fn answer_atomic<B: Bearer<Path = P>>(&mut self, bearer: &B, response: Response) {
+    fn answer_atomic<B: Bearer<Path = P>>(
+        &mut self,
+        train: &mut Train<'_, B>,
+        response: Response,
+        more: bool,
+    ) {
         let Some(former) = self.context.result(response.psn) else {
             return COUNTERS.packets_dropped.bump();
         };
@@ -274,10 +283,11 @@ impl<P> Slot<P> {
             len: ATOMIC_BYTES,
             ..response
         };
-        let _: Result<(), ()> = bearer.send(&mut self.path, &header.encode(), ATOMIC_BYTES, |to| {
-            to.copy_from_slice(&former.to_ne_bytes());
-            Ok(())
-        });
+        let _: Result<(), ()> =
+            train.append(&mut self.path, &header.encode(), ATOMIC_BYTES, more, |to| {
+                to.copy_from_slice(&former.to_ne_bytes());
+                Ok(())
+            });
     }
 
     /// Answers a READ with its bytes. The region may have gone since the READ was
@@ -285,11 +295,12 @@ impl<P> Slot<P> {
     fn answer_read<B: Bearer<Path = P>>(
         &mut self,
         bh: &BhDisabled,
-        bearer: &B,
         mrs: &MrTable,
-        request: &Request,
+        frame: &Frame<'_>,
+        train: &mut Train<'_, B>,
         response: Response,
     ) {
+        let request = &frame.request;
         let piece = mrs.find(
             bh,
             request.rkey,
@@ -303,14 +314,59 @@ impl<P> Slot<P> {
             ..response
         }
         .encode();
+        let more = frame.more;
         let sent = match piece {
-            Some(piece) => bearer.send(&mut self.path, &header, request.len, |to| {
+            Some(piece) => train.append(&mut self.path, &header, request.len, more, |to| {
                 piece.read(to).then_some(()).ok_or(())
             }),
             None => Err(()),
         };
         if sent.is_err() {
-            self.answer(bearer, Response::to(request, Status::Access));
+            self.answer(train, Response::to(request, Status::Access), more);
         }
     }
+}
+
+/// Whether a request has what it needs.
+fn is_well_formed(frame: &Frame<'_>) -> bool {
+    let request = &frame.request;
+    let fits = match request.kind {
+        Kind::Send | Kind::WriteImm => frame.message.is_some(),
+        Kind::CompareSwap | Kind::FetchAdd => {
+            request.len == ATOMIC_BYTES && request.remote_addr % 8 == 0
+        }
+        _ => true,
+    };
+    request.len <= MAX_CHUNK_BYTES && fits
+}
+
+/// Touches the memory that a one-sided request names. Answers what the word of an
+/// atomic operation was.
+fn touch(bh: &BhDisabled, mrs: &MrTable, frame: &Frame<'_>) -> Result<Option<u64>, Status> {
+    let request = &frame.request;
+    if request.len == 0 {
+        return Ok(None);
+    }
+    let access = match request.kind {
+        Kind::Write | Kind::WriteImm => Access::RemoteWrite,
+        Kind::CompareSwap | Kind::FetchAdd => Access::RemoteAtomic,
+        _ => Access::RemoteRead,
+    };
+    let addr = request.remote_addr;
+    let done = mrs
+        .find(bh, request.rkey, 0, addr, request.len, access)
+        .and_then(|piece| match (request.kind, frame.operands) {
+            (Kind::Write | Kind::WriteImm, _) => piece
+                .write(frame.packet, frame.bytes_at, request.len)
+                .then_some(None),
+            (Kind::CompareSwap, Some(operands)) => piece
+                .compare_swap(operands.compare_add, operands.swap)
+                .map(Some),
+            (Kind::FetchAdd, Some(operands)) => piece.fetch_add(operands.compare_add).map(Some),
+            _ => Some(None),
+        });
+    done.ok_or_else(|| {
+        COUNTERS.access_errors.bump();
+        Status::Access
+    })
 }

@@ -4,17 +4,20 @@
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
+use kernel::alloc::KVBox;
 use kernel::prelude::*;
 use kernel::sync::Arc;
-use weft_core::dc::wire::{Destination, Kind, Response, OPERAND_BYTES, RESPONSE_BYTES};
-use weft_core::dc::{Incoming, Initiator, Op, MAX_OPS};
+use weft_core::dc::wire::{Destination, Receiver, Response};
+use weft_core::dc::{Incoming, Initiator, Local, Op, OpKind, MAX_OPS};
 use weft_core::uapi::WcStatus;
 
 use crate::clock::now_ns;
 use crate::counters::{Counted, COUNTERS};
+use crate::dc::frames::Arrived;
+use crate::dc::payload::{append, land};
 use crate::dc::{Requester, SoftDc};
-use crate::mem::{Access, MrTable};
-use crate::net::{Bearer, Endpoint, Skb};
+use crate::mem::MrTable;
+use crate::net::{Bearer, Endpoint, Train};
 use crate::random::random_u64;
 use crate::sync::{new_lock, BhDisabled, BhGuard, BhLock, EventCount};
 
@@ -41,18 +44,10 @@ pub(crate) struct Entry {
     pub(crate) failed: Option<WcStatus>,
 }
 
-impl Entry {
-    /// A place for a request.
-    pub(crate) const EMPTY: Self = Self {
-        op: Op::EMPTY,
-        signaled: false,
-        failed: None,
-    };
-}
-
 /// Who posted an operation.
 struct Owner<R> {
-    requester: Arc<R>,
+    /// Nobody, if it is a letter of the node's.
+    requester: Option<Arc<R>>,
     signaled: bool,
 }
 
@@ -61,7 +56,7 @@ struct Owner<R> {
 /// `owners` has a value for exactly the operations that `initiator` has, in the
 /// order in which they were posted, in the slots from `first` on, in a circle.
 struct Inner<B: Bearer, R> {
-    initiator: KBox<Initiator>,
+    initiator: KVBox<Initiator>,
     path: B::Path,
     owners: KVec<Option<Owner<R>>>,
     first: usize,
@@ -107,9 +102,9 @@ pub(crate) struct Stream<B: Bearer, R: Requester> {
 /// last reference may take a whole session's objects with it.
 type Drained<R> = [Option<Arc<R>>; DRAIN_BATCH];
 
-fn new_initiator() -> Result<KBox<Initiator>> {
+fn new_initiator() -> Result<KVBox<Initiator>> {
     static EMPTY: Initiator = Initiator::EMPTY;
-    let mut place = KBox::<Initiator>::new_uninit(GFP_KERNEL)?;
+    let mut place = KVBox::<Initiator>::new_uninit(GFP_KERNEL)?;
     // Copied from memory to memory: it is too large for the stack.
     // SAFETY: both are valid for one `Initiator`, which is plain data.
     unsafe { core::ptr::copy_nonoverlapping(&raw const EMPTY, place.as_mut_ptr(), 1) };
@@ -124,6 +119,7 @@ impl<B: Bearer, R: Requester> Stream<B, R> {
         initiator.open(
             index,
             random_u64(),
+            dc.identity(),
             to.destination,
             dc.bearer().payload_max(),
         );
@@ -181,30 +177,53 @@ impl<B: Bearer, R: Requester> Stream<B, R> {
         taken
     }
 
-    /// A response to this stream, perhaps.
-    pub(crate) fn on_response(&self, response: &Response, packet: &Skb) {
+    /// Sends a letter to the peer's node. Nobody hears whether it arrives. At most
+    /// [`LETTER_BYTES`].
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC`: there is no room now.
+    pub(crate) fn post_letter(&self, text: &[u8]) -> Result {
         let mut inner = self.inner.lock();
-        let payload = packet.len().saturating_sub(RESPONSE_BYTES as u32);
-        if response.token != inner.initiator.token() {
+        let now_ns = now_ns();
+        if inner.initiator.needs_restart(now_ns) {
+            inner.initiator.restart(random_u64());
+        }
+        let taken = inner.push_letter(Op {
+            kind: OpKind::Send,
+            to: Receiver::Node,
+            len: text.len() as u32,
+            local: Local::inline_of(text).ok_or(EINVAL)?,
+            ..Op::EMPTY
+        });
+        self.run(inner, now_ns);
+        self.dc.ensure_tick();
+        taken.then_some(()).ok_or(ENOSPC)
+    }
+
+    /// Responses to this stream, perhaps; `first` is the first of them.
+    pub(crate) fn on_responses(&self, first: Response, arrived: &Arrived<'_>) {
+        let mut inner = self.inner.lock();
+        if first.token != inner.initiator.token() {
             return COUNTERS.packets_dropped.bump();
         }
         let now_ns = now_ns();
-        match inner
-            .initiator
-            .on_response(response, payload as usize, now_ns)
-        {
-            Incoming::Handled => {}
-            Incoming::Data {
-                psn,
-                lkey,
-                owner,
-                local_addr,
-                len,
-            } => {
-                let landed = land(self.dc.mrs(), lkey, owner, local_addr, len, packet);
-                inner.initiator.landed(psn, landed, now_ns);
+        for (response, bytes_at) in arrived.responses(first) {
+            let len = response.len as usize;
+            match inner.initiator.on_response(&response, len, now_ns) {
+                Incoming::Handled => {}
+                Incoming::Data {
+                    psn,
+                    op,
+                    offset,
+                    len,
+                } => {
+                    let (mrs, packet) = (self.dc.mrs(), arrived.packet());
+                    let landed = land(mrs, &op, offset, len, packet, bytes_at);
+                    inner.initiator.landed(psn, landed, now_ns);
+                }
+                Incoming::Stale => self.suspicion.raise(),
             }
-            Incoming::Stale => self.suspicion.raise(),
         }
         self.run(inner, now_ns);
     }
@@ -237,10 +256,9 @@ impl<B: Bearer, R: Requester> Stream<B, R> {
         if inner.initiator.was_used() && !inner.dead {
             let inner = &mut *inner;
             let header = inner.initiator.close_request().encode();
-            let _: Result<(), ()> = self
-                .dc
-                .bearer()
-                .send(&mut inner.path, &header, 0, |_| Ok(()));
+            let mut train = Train::new(self.dc.bearer());
+            let _: Result<(), ()> = train.append(&mut inner.path, &header, 0, false, |_| Ok(()));
+            train.flush(&mut inner.path);
         }
     }
 
@@ -263,22 +281,6 @@ impl<B: Bearer, R: Requester> Stream<B, R> {
     }
 }
 
-/// Puts a READ's bytes where they belong.
-fn land(
-    mrs: &MrTable,
-    lkey: u32,
-    owner: u32,
-    addr: u64,
-    len: u32,
-    packet: &Skb,
-) -> Result<(), WcStatus> {
-    let bh = BhDisabled::new();
-    mrs.find(&bh, lkey, owner, addr, len, Access::LocalWrite)
-        .filter(|piece| piece.write(packet, RESPONSE_BYTES as u32, len))
-        .map(drop)
-        .ok_or(WcStatus::LocProtErr)
-}
-
 impl<B: Bearer, R: Requester> Inner<B, R> {
     /// Queues one entry; `false` if there is no room.
     fn push(&mut self, requester: &Arc<R>, entry: &Entry) -> bool {
@@ -299,8 +301,24 @@ impl<B: Bearer, R: Requester> Inner<B, R> {
         };
         // INVARIANT: both have one more.
         *slot = Some(Owner {
-            requester: requester.clone(),
+            requester: Some(requester.clone()),
             signaled: entry.signaled,
+        });
+        self.count += 1;
+        true
+    }
+
+    /// Queues a letter; `false` if there is no room.
+    fn push_letter(&mut self, op: Op) -> bool {
+        let last = (self.first + self.count) % MAX_OPS;
+        let pushed = !self.dead && self.initiator.push(op).is_ok();
+        let Some(slot) = self.owners.get_mut(last).filter(|_| pushed) else {
+            return false;
+        };
+        // INVARIANT: both have one more.
+        *slot = Some(Owner {
+            requester: None,
+            signaled: false,
         });
         self.count += 1;
         true
@@ -308,42 +326,19 @@ impl<B: Bearer, R: Requester> Inner<B, R> {
 
     fn transmit(&mut self, bearer: &B, mrs: &MrTable, now_ns: u64) {
         let bh = BhDisabled::new();
+        let mut train = Train::new(bearer);
         while let Some(outgoing) = self.initiator.poll_request(now_ns) {
-            let request = outgoing.request;
-            let access = match request.kind {
-                Kind::Write => Access::LocalRead,
-                _ => Access::LocalWrite,
-            };
-            let (lkey, owner) = (outgoing.lkey, outgoing.owner);
-            let piece = mrs.find(&bh, lkey, owner, outgoing.local_addr, request.len, access);
-            let header = request.encode();
-            let path = &mut self.path;
-            let sent = match piece {
-                _ if request.len == 0 => bearer.send(path, &header, 0, |_| Ok(())),
-                None => Err(()),
-                Some(piece) if request.kind == Kind::Write => {
-                    bearer.send(path, &header, request.len, |to| {
-                        piece.read(to).then_some(()).ok_or(())
-                    })
-                }
-                Some(_) if request.kind.is_atomic() => {
-                    let operands = outgoing.operands.encode();
-                    bearer.send(path, &header, OPERAND_BYTES as u32, |to| {
-                        to.copy_from_slice(&operands);
-                        Ok(())
-                    })
-                }
-                Some(_) => bearer.send(path, &header, 0, |_| Ok(())),
-            };
             COUNTERS.requests_sent.bump();
-            if sent.is_err() {
+            let more = self.initiator.has_more();
+            if append(&mut train, &mut self.path, &bh, mrs, &outgoing, more).is_err() {
                 let header = self
                     .initiator
                     .unusable(&outgoing, WcStatus::LocProtErr)
                     .encode();
-                let _: Result<(), ()> = bearer.send(&mut self.path, &header, 0, |_| Ok(()));
+                let _: Result<(), ()> = train.append(&mut self.path, &header, 0, more, |_| Ok(()));
             }
         }
+        train.flush(&mut self.path);
     }
 
     /// Hands out completions, as many as fit into `drained`.
@@ -357,9 +352,11 @@ impl<B: Bearer, R: Requester> Inner<B, R> {
             // INVARIANT: both have one less.
             self.first = (self.first + 1) % MAX_OPS;
             self.count -= 1;
-            if let Some(owner) = owner {
-                owner.requester.completed(&completion, owner.signaled);
-                *place = Some(owner.requester);
+            if let Some((requester, signaled)) =
+                owner.and_then(|owner| Some((owner.requester?, owner.signaled)))
+            {
+                requester.completed(&completion, signaled);
+                *place = Some(requester);
             }
             count += 1;
         }

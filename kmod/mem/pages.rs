@@ -3,6 +3,7 @@
 //! A range of user memory, pinned, so that softirqs can read and write it.
 
 use core::ptr::NonNull;
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 use kernel::page::{PAGE_SHIFT, PAGE_SIZE};
 use kernel::prelude::*;
@@ -19,7 +20,6 @@ const PIN_BATCH: usize = 512;
 /// # Invariants
 ///
 /// - Every page in `pages` is pinned for as long as the value lives.
-/// - `mm` was charged for `charged` pages.
 /// - The range of `len` bytes from `offset` into the first page lies within the
 ///   pages.
 pub(crate) struct UserPages {
@@ -27,7 +27,7 @@ pub(crate) struct UserPages {
     offset: usize,
     len: usize,
     writable: bool,
-    _charge: Charge,
+    charge: Charge,
     _count: Counted,
 }
 
@@ -37,24 +37,59 @@ unsafe impl Send for UserPages {}
 // owner may do at any time; nobody holds references into the pages.
 unsafe impl Sync for UserPages {}
 
-/// What was charged to an address space for pinned pages.
-struct Charge {
+/// What was charged to an address space for pages that it holds.
+///
+/// # Invariants
+///
+/// We hold a reference to `mm`, and have charged it for `pages`.
+pub(crate) struct Charge {
     mm: NonNull<bindings::mm_struct>,
-    pages: usize,
+    pages: AtomicUsize,
+}
+
+/// Who is charged for pinning pages.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Payment {
+    /// The caller, here.
+    Here,
+    /// The caller was charged by ib_core already.
+    Elsewhere,
 }
 
 impl Charge {
-    fn new(pages: usize) -> Result<Self> {
-        // SAFETY: called from a system call, so that there is a current task.
-        let mm = NonNull::new(unsafe { bindings::weft_mm_charge(pages) }).ok_or(ENOMEM)?;
-        Ok(Self { mm, pages })
+    /// Charges so many pages to the caller, if it was not done elsewhere.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`: over `RLIMIT_MEMLOCK`.
+    pub(crate) fn new(pages: usize, payment: Payment) -> Result<Self> {
+        let (mm, pages) = match payment {
+            // SAFETY: called from a system call, so that there is a current task.
+            Payment::Here => (unsafe { bindings::weft_mm_charge(pages) }, pages),
+            // SAFETY: as above.
+            Payment::Elsewhere => (unsafe { bindings::weft_mm_grab() }, 0),
+        };
+        // INVARIANT: so says the call.
+        Ok(Self {
+            mm: NonNull::new(mm).ok_or(ENOMEM)?,
+            pages: AtomicUsize::new(pages),
+        })
+    }
+
+    /// Charges for `pages` that somebody else paid for until now.
+    fn take_over(&self, pages: usize) {
+        if self.pages.swap(pages, Ordering::Relaxed) == 0 {
+            // INVARIANT: the count was set just above.
+            // SAFETY: we hold a reference.
+            unsafe { bindings::weft_mm_charge_more(self.mm.as_ptr(), pages) };
+        }
     }
 }
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        // SAFETY: `new` charged so many pages and took a reference.
-        unsafe { bindings::weft_mm_uncharge(self.mm.as_ptr(), self.pages) };
+        // SAFETY: charged and referenced by the invariant.
+        unsafe { bindings::weft_mm_uncharge(self.mm.as_ptr(), *self.pages.get_mut()) };
     }
 }
 
@@ -66,23 +101,28 @@ impl UserPages {
     /// `EINVAL` (no bytes, or past the end of the address space), `ENOMEM` (over
     /// `RLIMIT_MEMLOCK`, or no memory), `EFAULT` (not all mapped, or not
     /// writable), `EINTR`.
-    pub(crate) fn pin(addr: usize, len: usize, writable: bool) -> Result<Self> {
+    pub(crate) fn pin(addr: usize, len: usize, writable: bool, payment: Payment) -> Result<Self> {
         let end = addr.checked_add(len).filter(|_| len != 0).ok_or(EINVAL)?;
         let first = addr & !(PAGE_SIZE - 1);
         let count = (end - first).div_ceil(PAGE_SIZE);
-        let charge = Charge::new(count)?;
+        let charge = Charge::new(count, payment)?;
         let mut this = Self {
             pages: KVVec::with_capacity(count, GFP_KERNEL)?,
             offset: addr - first,
             len,
             writable,
-            _charge: charge,
+            charge,
             _count: Counted::many(&COUNTERS.pinned_pages, count as i64),
         };
         while this.pages.len() < count {
             this.pin_batch(first, count)?;
         }
         Ok(this)
+    }
+
+    /// Charges for the pages if somebody else has done so until now.
+    pub(crate) fn take_over_charge(&self) {
+        self.charge.take_over(self.pages.len());
     }
 
     /// Pins the next pages. On an error `drop` unpins what was pinned before.
@@ -218,7 +258,7 @@ impl Drop for UserPages {
         // say.
         // SAFETY: these pages are pinned by the invariant, and `NonNull<page>`
         // has the layout of a page pointer. Process context: regions are dropped
-        // by the session that made them.
+        // by the table's `bury` alone.
         unsafe {
             bindings::unpin_user_pages_dirty_lock(
                 self.pages.as_mut_ptr().cast(),

@@ -3,131 +3,160 @@
 //! A node's memory regions, found by their keys in softirqs.
 //!
 //! Keys are random: whoever knows one was told it. A region that is in use is
-//! marked so for the few microseconds of a copy, with softirqs disabled; taking
-//! it out of the table waits for that.
+//! marked so: for the few microseconds of a copy, with softirqs disabled, or for
+//! the time of an RC request. One that is taken out of the table is freed when
+//! nobody uses it any more and no peer may still trust what it has read of it.
 //!
-//! Lock order: a set's lock is innermost.
+//! Lock order, outermost first: `state`, a set's.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use kernel::alloc::KVBox;
+use kernel::alloc::{KBox, KVBox};
 use kernel::prelude::*;
+use kernel::sync::{Arc, Mutex};
 use weft_core::uapi;
 
 use crate::bindings;
+use crate::clock::now_ns;
 use crate::counters::{Counted, COUNTERS};
-use crate::mem::UserPages;
-use crate::net::Skb;
+use crate::mem::graves::{Graves, Waits};
+use crate::mem::region::{Access, Mr, Piece, RegionUse};
+use crate::mem::valid::{TableInfo, ValidMr};
+use crate::mem::{Payment, UserPages};
 use crate::random::random_u32;
-use crate::sync::{new_lock, BhDisabled, BhLock};
+use crate::rdma::{Device, Pd, TableMr, UserMr};
+use crate::sync::{new_lock, BhDisabled, BhLock, EventCount, Periodic, Routine};
 
 const SETS: usize = 1024;
 /// Regions with the same low bits in their key.
 const WAYS: usize = 8;
 /// Keys tried before the table counts as full.
 const KEY_TRIES: usize = 64;
-
-/// What a key may be used for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Access {
-    /// The owner's WRITEs take bytes from here.
-    LocalRead,
-    /// The owner's READs put bytes here.
-    LocalWrite,
-    /// A peer's READs take bytes from here.
-    RemoteRead,
-    /// A peer's WRITEs put bytes here.
-    RemoteWrite,
-    /// A peer's atomic operations change words here.
-    RemoteAtomic,
-}
-
-impl Access {
-    /// The flag that a region needs for it.
-    fn flag(self) -> u32 {
-        match self {
-            Self::LocalRead => uapi::ACCESS_LOCAL_READ,
-            Self::LocalWrite => uapi::ACCESS_LOCAL_WRITE,
-            Self::RemoteRead => uapi::ACCESS_REMOTE_READ,
-            Self::RemoteWrite => uapi::ACCESS_REMOTE_WRITE,
-            Self::RemoteAtomic => uapi::ACCESS_REMOTE_ATOMIC,
-        }
-    }
-
-    fn is_local(self) -> bool {
-        matches!(self, Self::LocalRead | Self::LocalWrite)
-    }
-}
-
-/// A registered memory region.
-pub(crate) struct Mr {
-    key: u32,
-    owner: u32,
-    access: u32,
-    addr: u64,
-    len: u64,
-    pages: UserPages,
-    users: AtomicU32,
-    _count: Counted,
-}
+/// How often graves are looked at while there are any.
+const UNDERTAKER_MS: u32 = 20;
+/// Looks at a region that a softirq uses before sleeping.
+const YIELDS: u32 = 100;
+/// Longest sleep between two looks at a region that has to go: its process may be
+/// killed meanwhile.
+const NAP_NS: u64 = 19_000_000;
 
 type Set = [Option<KBox<Mr>>; WAYS];
 
-/// The regions of a node.
-pub(crate) struct MrTable {
-    sets: Pin<KVBox<[BhLock<Set>; SETS]>>,
-}
-
-/// A piece of a region, in use.
-///
 /// # Invariants
 ///
-/// `mr` counts this value in `users`, which keeps it alive; softirqs are
-/// disabled, which keeps the use short.
-pub(crate) struct Piece<'a> {
-    mr: *const Mr,
-    start: usize,
-    _bh: &'a BhDisabled,
+/// A region leaves the table, and is freed, only with this locked.
+struct State {
+    graves: Graves,
+    /// Where RC is possible.
+    valid: Option<ValidMr>,
+}
+
+/// The regions of a node.
+#[pin_data]
+pub(crate) struct MrTable {
+    sets: Pin<KVBox<[BhLock<Set>; SETS]>>,
+    #[pin]
+    state: Mutex<State>,
+    /// Where memory is registered with the device, as long as it is there.
+    #[pin]
+    pd: Mutex<Option<Arc<Pd>>>,
+    /// Queue pairs by which peers can reach the regions.
+    links: AtomicU32,
+    /// Counts the times that regions were freed.
+    #[pin]
+    freed: EventCount,
+    #[pin]
+    undertaker: Periodic<Self>,
 }
 
 impl MrTable {
     /// A table without regions.
-    pub(crate) fn new() -> Result<Self> {
+    pub(crate) fn new() -> Result<Arc<Self>> {
         let sets = KVBox::pin_init(
             pin_init::pin_init_array_from_fn(|_| new_lock!([const { None }; WAYS], "weft_mr_set")),
             GFP_KERNEL,
         )?;
-        Ok(Self { sets })
+        let state = State {
+            graves: Graves::new(),
+            valid: None,
+        };
+        Arc::pin_init(
+            pin_init!(Self {
+                sets,
+                state <- kernel::new_mutex!(state, "weft_mrs"),
+                pd <- kernel::new_mutex!(None, "weft_mrs_pd"),
+                links: AtomicU32::new(0),
+                freed <- EventCount::new(),
+                undertaker <- Periodic::new(),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Makes regions usable by RC, from the next one on.
+    pub(crate) fn enable_rc(&self, device: Device, pd: Arc<Pd>) -> Result {
+        let capacity = (SETS * WAYS) as u32;
+        self.state.lock().valid = Some(ValidMr::new(device, pd.clone(), capacity)?);
+        *self.pd.lock() = Some(pd);
+        Ok(())
     }
 
     fn set(&self, key: u32) -> &BhLock<Set> {
         &self.sets[key as usize % SETS]
     }
 
-    /// Takes a region in and answers its key.
+    fn has_links(&self) -> bool {
+        self.links.load(Ordering::SeqCst) != 0
+    }
+
+    /// A peer can reach the regions from now on.
+    pub(crate) fn add_link(&self) {
+        self.links.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// A peer's queue pair is gone.
+    pub(crate) fn remove_link(&self) {
+        self.links.fetch_sub(1, Ordering::SeqCst);
+        self.freed.notify();
+    }
+
+    /// Registers memory of the caller and answers its key. The device has to be
+    /// there until this returns.
     ///
     /// # Errors
     ///
-    /// `ENOSPC`: no key was free.
-    pub(crate) fn insert(
-        &self,
-        owner: u32,
-        request: &uapi::MrReg,
-        pages: UserPages,
-    ) -> Result<u32> {
-        let mut mr = KBox::new(
-            Mr {
-                key: 0,
-                owner,
-                access: request.access,
-                addr: request.addr,
-                len: request.len,
-                pages,
-                users: AtomicU32::new(0),
-                _count: Counted::one(&COUNTERS.mrs),
-            },
-            GFP_KERNEL,
-        )?;
+    /// Those of [`UserPages::pin`] and [`UserMr::register`]; `ENOSPC`: no key was
+    /// free.
+    pub(crate) fn register(&self, owner: u32, request: &uapi::MrReg) -> Result<u32> {
+        let pd = self.pd.lock().clone();
+        let (addr, len) = (request.addr, request.len);
+        let ib = pd.map(|pd| UserMr::register(&pd, addr, len, request.access));
+        let ib = ib.transpose()?;
+        let payment = if ib.is_some() {
+            Payment::Elsewhere
+        } else {
+            Payment::Here
+        };
+        let writable = request.access & uapi::ACCESS_LOCAL_WRITE != 0;
+        let pages = UserPages::pin(addr as usize, len as usize, writable, payment)?;
+        let mr = Mr {
+            key: 0,
+            owner,
+            access: request.access,
+            addr,
+            len,
+            ib,
+            pages,
+            users: AtomicU32::new(0),
+            _count: Counted::one(&COUNTERS.mrs),
+        };
+        self.insert(KBox::new(mr, GFP_KERNEL)?)
+    }
+
+    fn insert(&self, mut mr: KBox<Mr>) -> Result<u32> {
+        let mut state = self.state.lock();
+        state.graves.reserve()?;
+        let record = mr.record();
         for _ in 0..KEY_TRIES {
             let key = random_u32();
             mr.key = key;
@@ -135,21 +164,30 @@ impl MrTable {
             if key == 0 || set.iter().flatten().any(|other| other.key == key) {
                 continue;
             }
-            if let Some(way) = set.iter_mut().find(|way| way.is_none()) {
-                *way = Some(mr);
-                return Ok(key);
+            let Some(way) = set.iter_mut().find(|way| way.is_none()) else {
+                continue;
+            };
+            // Peers see it once it is there, and before anybody knows the key.
+            if let (Some(valid), Some(record)) = (&mut state.valid, &record) {
+                if valid.insert(key, record).is_err() {
+                    continue;
+                }
             }
+            *way = Some(mr);
+            return Ok(key);
         }
+        state.graves.unreserve();
         Err(ENOSPC)
     }
 
-    /// Takes a region of `owner` out, waits until nobody uses it, and unpins it.
-    /// May sleep.
+    /// Takes a region of `owner` out: no request finds it any more. Answers the
+    /// ticket to wait with.
     ///
     /// # Errors
     ///
     /// `ENOENT`: the owner has no such region.
-    pub(crate) fn remove(&self, owner: u32, key: u32) -> Result {
+    pub(crate) fn remove(&self, owner: u32, key: u32) -> Result<u64> {
+        let mut state = self.state.lock();
         let mr = {
             let mut set = self.set(key).lock();
             let is_it = |way: &&mut Option<KBox<Mr>>| {
@@ -161,13 +199,108 @@ impl MrTable {
                 .and_then(Option::take)
                 .ok_or(ENOENT)?
         };
-        // Users have softirqs disabled and copy at most one chunk each.
-        while mr.users.load(Ordering::Acquire) != 0 {
+        let published = mr.record().is_some();
+        if let Some(valid) = state.valid.as_mut().filter(|_| published) {
+            valid.remove(key);
+        }
+        // Counted after the removal: a peer that connects later reads a table
+        // without it.
+        let leased = published && self.has_links();
+        let ticket = state.graves.bury(mr, now_ns(), leased);
+        self.free_due(&mut state);
+        if !state.graves.is_empty() {
+            self.undertaker.schedule(UNDERTAKER_MS);
+        }
+        Ok(ticket)
+    }
+
+    fn free_due(&self, state: &mut State) {
+        if state.graves.free_due(now_ns(), self.has_links()) {
+            self.freed.notify();
+        }
+    }
+
+    /// Waits until the memory of a ticket is freed; at most about a second. Ends
+    /// early, with the rest done in the background, if the process is killed, or,
+    /// unless `patient`, if a peer's lease has to run out. May sleep.
+    pub(crate) fn wait(&self, ticket: u64, patient: bool) {
+        let mut yields = 0;
+        loop {
+            let seen = self.freed.seen();
+            let waits = {
+                let mut state = self.state.lock();
+                self.free_due(&mut state);
+                state.graves.waits(ticket, now_ns(), self.has_links())
+            };
+            let nap_ns = match waits {
+                Waits::Gone => return,
+                Waits::Lease(_) if !patient => return,
+                Waits::Lease(wait_ns) => wait_ns.min(NAP_NS),
+                // Softirqs copy at most one chunk each; RC requests take longer.
+                Waits::Users if yields < YIELDS => {
+                    yields += 1;
+                    // SAFETY: no requirement but process context.
+                    unsafe { bindings::weft_yield() };
+                    continue;
+                }
+                Waits::Users if !patient => return,
+                Waits::Users => 1_000_000,
+            };
+            self.freed.wait(seen, nap_ns, false);
+            // SAFETY: no requirement.
+            if unsafe { bindings::weft_fatal_signal_pending() } {
+                return;
+            }
+        }
+    }
+
+    /// Where peers find the table of regions; `None`: RC is not possible.
+    pub(crate) fn table_info(&self) -> Option<TableInfo> {
+        self.state.lock().valid.as_ref().map(ValidMr::info)
+    }
+
+    /// The table's registration, if its key is not valid yet.
+    pub(crate) fn unregistered_table(&self) -> Option<Arc<TableMr>> {
+        self.state.lock().valid.as_ref()?.unregistered()
+    }
+
+    /// How the registration of the table ended.
+    pub(crate) fn table_registered(&self, well: bool) -> Result {
+        match &mut self.state.lock().valid {
+            Some(valid) if well => valid.set_registered(),
+            Some(valid) => valid.renew()?,
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// The device goes: no request is on its way, and no peer connected, any
+    /// more. Regions stay, charged to their owners, without the device. May sleep.
+    pub(crate) fn stop(&self) {
+        self.undertaker.stop();
+        *self.pd.lock() = None;
+        let mut state = self.state.lock();
+        while !state.graves.is_empty() {
+            self.free_due(&mut state);
             // SAFETY: no requirement but process context.
             unsafe { bindings::weft_yield() };
         }
-        drop(mr);
-        Ok(())
+        for set in self.sets.iter() {
+            for way in 0..WAYS {
+                let mr = set
+                    .lock()
+                    .get(way)
+                    .and_then(|way| way.as_deref().map(core::ptr::from_ref));
+                if let Some(mr) = mr {
+                    // SAFETY: regions are freed with `state` locked, by its
+                    // invariant, and we hold that lock.
+                    let mr = unsafe { &*mr };
+                    mr.pages.take_over_charge();
+                    mr.ib.iter().for_each(UserMr::release);
+                }
+            }
+        }
+        state.valid = None;
     }
 
     /// Finds `len` bytes at `addr` in the region of `key` for `access`. `owner`
@@ -184,59 +317,45 @@ impl MrTable {
     ) -> Option<Piece<'a>> {
         let set = self.set(key).lock();
         let mr = set.iter().flatten().find(|mr| mr.key == key)?;
-        let flag = access.flag();
-        if mr.access & flag != flag || (access.is_local() && mr.owner != owner) {
-            return None;
-        }
-        let start = addr.checked_sub(mr.addr)?;
-        if start.checked_add(u64::from(len))? > mr.len {
-            return None;
-        }
+        let start = mr.start_of(owner, addr, len, access)?;
         mr.users.fetch_add(1, Ordering::Relaxed);
         // INVARIANT: counted above, under the set's lock, which `remove` takes
-        // before it looks at the count.
+        // before anybody looks at the count.
         Some(Piece {
             mr: &raw const **mr,
             start: start as usize,
             _bh: bh,
         })
     }
-}
 
-impl Piece<'_> {
-    fn mr(&self) -> &Mr {
-        // SAFETY: alive by the invariant.
-        unsafe { &*self.mr }
-    }
-
-    /// Copies bytes out; `false` if there are fewer.
-    pub(crate) fn read(&self, to: &mut [u8]) -> bool {
-        self.mr().pages.read(self.start, to)
-    }
-
-    /// Swaps the word if it is `compare`; answers what it was. `None` if it is not
-    /// aligned in memory.
-    pub(crate) fn compare_swap(&self, compare: u64, swap: u64) -> Option<u64> {
-        self.mr().pages.compare_swap(self.start, compare, swap)
-    }
-
-    /// Adds to the word; answers what it was. `None` if it is not aligned in
-    /// memory.
-    pub(crate) fn fetch_add(&self, add: u64) -> Option<u64> {
-        self.mr().pages.fetch_add(self.start, add)
-    }
-
-    /// Copies `len` bytes of a packet, from byte `from`, in; `false` if they do
-    /// not fit.
-    pub(crate) fn write(&self, packet: &Skb, from: u32, len: u32) -> bool {
-        self.mr()
-            .pages
-            .write(self.start, packet, from, len as usize)
+    /// As [`MrTable::find`], for a request on an RC queue pair: a use of the
+    /// region, and its key for the device.
+    pub(crate) fn hold(
+        &self,
+        key: u32,
+        owner: u32,
+        addr: u64,
+        len: u32,
+        access: Access,
+    ) -> Option<(RegionUse, u32)> {
+        let set = self.set(key).lock();
+        let mr = set.iter().flatten().find(|mr| mr.key == key)?;
+        mr.start_of(owner, addr, len, access)?;
+        let lkey = mr.ib.as_ref()?.lkey()?;
+        Some((RegionUse::new(mr), lkey))
     }
 }
 
-impl Drop for Piece<'_> {
-    fn drop(&mut self) {
-        self.mr().users.fetch_sub(1, Ordering::Release);
+// SAFETY: the offset is the field's own. `stop` stops the work; a table that was
+// never stopped belongs to a node that never started, and had no region.
+unsafe impl Routine for MrTable {
+    const OFFSET: usize = core::mem::offset_of!(Self, undertaker);
+
+    fn run(&self) {
+        let mut state = self.state.lock();
+        self.free_due(&mut state);
+        if !state.graves.is_empty() {
+            self.undertaker.schedule(UNDERTAKER_MS);
+        }
     }
 }

@@ -63,18 +63,27 @@ impl Skb {
         unsafe { bindings::weft_skb_pull_header(self.raw.as_ptr(), len) }
     }
 
-    /// The first `len` bytes, or all if there are fewer; `None` without memory
-    /// to make them contiguous.
-    pub(crate) fn start(&mut self, len: u32) -> Option<&[u8]> {
-        let len = len.min(self.len());
+    /// Makes the first `len` bytes contiguous; `false`: there are fewer, or there is
+    /// no memory.
+    pub(crate) fn make_contiguous(&mut self, len: u32) -> bool {
         // SAFETY: the packet is ours.
-        if !unsafe { bindings::weft_skb_has(self.raw.as_ptr(), len) } {
-            return None;
-        }
-        // SAFETY: the call above made `len` bytes contiguous; they are ours.
-        Some(unsafe {
+        unsafe { bindings::weft_skb_has(self.raw.as_ptr(), len) }
+    }
+
+    /// The first `len` bytes, as far as they are contiguous.
+    pub(crate) fn start(&self, len: u32) -> &[u8] {
+        // SAFETY: the packet is ours.
+        let len = len.min(unsafe { bindings::weft_skb_contiguous(self.raw.as_ptr()) });
+        // SAFETY: so many bytes are contiguous, and ours.
+        unsafe {
             core::slice::from_raw_parts(bindings::weft_skb_data(self.raw.as_ptr()), len as usize)
-        })
+        }
+    }
+
+    /// Drops what is behind the first `len` bytes.
+    pub(crate) fn trim(&mut self, len: u32) {
+        // SAFETY: the packet is ours.
+        unsafe { bindings::weft_skb_trim(self.raw.as_ptr(), len) };
     }
 
     /// Bytes in the packet.

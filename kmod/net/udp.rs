@@ -10,6 +10,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use kernel::error::to_result;
 use kernel::prelude::*;
+use weft_core::dc::wire::{MESSAGE_BYTES, REQUEST_BYTES};
 
 use crate::bindings;
 use crate::net::{Bearer, Endpoint, Skb};
@@ -39,6 +40,7 @@ pub(crate) struct UdpBearer {
     net: NonNull<bindings::net>,
     local: Endpoint,
     payload_max: u32,
+    packet_max: u32,
     running: AtomicBool,
 }
 
@@ -87,7 +89,8 @@ impl UdpBearer {
         let sock = NonNull::new(unsafe { (*socket).sk }).ok_or(EINVAL)?;
         // SAFETY: `sock` is valid as long as the socket is.
         unsafe { bindings::weft_sock_hold(sock.as_ptr()) };
-        let room = mtu.saturating_sub(IP_UDP_BYTES + weft_core::dc::wire::REQUEST_BYTES as u32);
+        let packet_max = mtu.saturating_sub(IP_UDP_BYTES);
+        let room = packet_max.saturating_sub((REQUEST_BYTES + MESSAGE_BYTES) as u32);
         // Powers of two keep chunks within pages of the target.
         let payload_max = if room >= chunk_max {
             chunk_max
@@ -101,6 +104,7 @@ impl UdpBearer {
             net,
             local,
             payload_max,
+            packet_max,
             running: AtomicBool::new(false),
         })
     }
@@ -166,6 +170,10 @@ impl Bearer for UdpBearer {
         self.payload_max
     }
 
+    fn packet_max(&self) -> u32 {
+        self.packet_max
+    }
+
     fn path(&self, to: Endpoint) -> UdpPath {
         // INVARIANT: NULL is fine.
         UdpPath {
@@ -174,26 +182,12 @@ impl Bearer for UdpBearer {
         }
     }
 
-    fn send<E>(
-        &self,
-        path: &mut UdpPath,
-        header: &[u8],
-        payload_len: u32,
-        fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
-    ) -> Result<(), E> {
-        let header_len = header.len() as u32;
+    fn send(&self, path: &mut UdpPath, packet: Skb) {
         if !self.running.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        let Some(mut packet) = Skb::with_room(header_len + payload_len) else {
-            return Ok(());
-        };
-        packet.append(header_len).copy_from_slice(header);
-        if payload_len != 0 {
-            fill(packet.append(payload_len))?;
+            return;
         }
         let Some(route) = self.route(path) else {
-            return Ok(());
+            return;
         };
         // SAFETY: the socket is valid by the invariant; route and packet are
         // given away, as the callee expects.
@@ -214,7 +208,6 @@ impl Bearer for UdpBearer {
                 0,
             );
         }
-        Ok(())
     }
 }
 

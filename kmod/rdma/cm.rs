@@ -14,7 +14,7 @@ use weft_core::gid::Gid;
 
 use crate::bindings;
 use crate::rdma::connection::{Connection, Patience};
-use crate::rdma::{Cq, Device, DmaBuffer, Pd};
+use crate::rdma::{Device, DmaBuffer, EventCq, Pd};
 use crate::sync::{EventCount, Woken};
 
 /// How long each step of a connection may take.
@@ -246,7 +246,7 @@ impl Connector {
             // SAFETY: the identifier is valid.
             unsafe { rdma_resolve_route(id.as_ptr(), STEP_MS as usize) }
         })?;
-        let cq = Cq::new(self.device, SEND_ENTRIES + 1)?;
+        let cq = EventCq::new(self.device, SEND_ENTRIES + 1)?;
         let buffer = DmaBuffer::new(self.device)?;
         self.create_qp(&id, &cq)?;
         let mut connection = Connection {
@@ -274,7 +274,7 @@ impl Connector {
         Ok(connection)
     }
 
-    fn create_qp(&self, id: &CmId, cq: &Cq) -> Result {
+    fn create_qp(&self, id: &CmId, cq: &EventCq) -> Result {
         let mut attr = bindings::ib_qp_init_attr {
             send_cq: cq.as_ptr(),
             recv_cq: cq.as_ptr(),

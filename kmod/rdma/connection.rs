@@ -9,7 +9,7 @@ use kernel::sync::Arc;
 use crate::bindings;
 use crate::clock::now_ns;
 use crate::rdma::cm::{CmId, PRIVATE_BYTES};
-use crate::rdma::{Cq, DmaBuffer, Pd};
+use crate::rdma::{DmaBuffer, EventCq, Pd};
 use crate::sync::Woken;
 
 /// How long a completion is looked for before sleeping: longer than a READ takes
@@ -48,7 +48,7 @@ impl Patience {
 /// the completion queue, the memory, the domain.
 pub(crate) struct Connection {
     pub(super) id: CmId,
-    pub(super) cq: Cq,
+    pub(super) cq: EventCq,
     pub(super) buffer: DmaBuffer,
     pub(super) pd: Arc<Pd>,
     pub(super) private: [u8; PRIVATE_BYTES],

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! RDMA devices, their ports, protection domains and completion queues.
+//! RDMA devices, their ports and protection domains.
 
 use core::ptr::NonNull;
 
@@ -9,7 +9,6 @@ use kernel::prelude::*;
 use weft_core::gid::Gid;
 
 use crate::bindings;
-use crate::sync::EventCount;
 
 /// A device that ib_core has told us about.
 ///
@@ -47,6 +46,36 @@ impl Device {
             *to = *from;
         }
         out
+    }
+
+    /// What it can do.
+    fn attrs(self) -> &'static bindings::ib_device_attr {
+        // SAFETY: the device is valid, its attributes do not change, and the
+        // callers here copy out of them at once.
+        unsafe { &*bindings::weft_ib_attrs(self.as_ptr()) }
+    }
+
+    /// READs and atomic operations that a queue pair answers, and sends, at a
+    /// time.
+    pub(crate) fn read_depths(self) -> (u8, u8) {
+        let attrs = self.attrs();
+        let depth = |n: i32| u8::try_from(n.max(1)).unwrap_or(u8::MAX);
+        (
+            depth(attrs.max_qp_rd_atom),
+            depth(attrs.max_qp_init_rd_atom),
+        )
+    }
+
+    /// Whether its atomic operations are atomic with those of processors, and so
+    /// with SoftDc's. Those of soft-RoCE are not.
+    pub(crate) fn has_global_atomics(self) -> bool {
+        self.attrs().atomic_cap == bindings::ib_atomic_cap_IB_ATOMIC_GLOB
+    }
+
+    /// Whether user memory can be registered with it from the kernel.
+    pub(crate) fn has_user_mrs(self) -> bool {
+        // SAFETY: the device is valid.
+        unsafe { bindings::weft_ib_has_user_mrs(self.as_ptr()) }
     }
 
     /// Its ports.
@@ -104,17 +133,31 @@ impl Port {
         NonNull::new(raw).map(Netdev)
     }
 
-    /// The port's RoCE v2 GID that maps an IPv4 address. Its index is not fixed,
-    /// and it is there only once the address is.
-    pub(crate) fn ipv4_gid(self) -> Option<Gid> {
+    fn attributes(self) -> Option<bindings::ib_port_attr> {
         let mut attr = bindings::ib_port_attr::default();
         // SAFETY: the device is valid, the attributes are local.
         to_result(unsafe { bindings::ib_query_port(self.device.as_ptr(), self.number, &mut attr) })
             .ok()?;
-        let count = u32::try_from(attr.gid_tbl_len).unwrap_or(0);
+        Some(attr)
+    }
+
+    /// The largest packet that it sends, as a number of `ib_mtu`.
+    pub(crate) fn active_mtu(self) -> Option<u8> {
+        u8::try_from(self.attributes()?.active_mtu).ok()
+    }
+
+    /// The port's RoCE v2 GID that maps an IPv4 address, with its index, which is
+    /// not fixed. It is there only once the address is.
+    pub(crate) fn indexed_gid(self) -> Option<(u32, Gid)> {
+        let count = u32::try_from(self.attributes()?.gid_tbl_len).unwrap_or(0);
         (0..count)
-            .find_map(|index| self.gid(index))
-            .filter(|gid| gid.to_ipv4().is_some())
+            .find_map(|index| self.gid(index).map(|gid| (index, gid)))
+            .filter(|(_, gid)| gid.to_ipv4().is_some())
+    }
+
+    /// The port's RoCE v2 GID that maps an IPv4 address.
+    pub(crate) fn ipv4_gid(self) -> Option<Gid> {
+        self.indexed_gid().map(|(_, gid)| gid)
     }
 
     fn gid(self, index: u32) -> Option<Gid> {
@@ -166,89 +209,4 @@ impl Drop for Pd {
         // SAFETY: ours, and its users are gone: they borrow it or own an `Arc`.
         unsafe { bindings::ib_dealloc_pd_user(self.as_ptr(), core::ptr::null_mut()) };
     }
-}
-
-/// A completion queue that its owner polls, and that calls when it was armed.
-///
-/// # Invariants
-///
-/// `raw` is valid and its context is `events`.
-pub(crate) struct Cq {
-    raw: NonNull<bindings::ib_cq>,
-    events: Pin<KBox<EventCount>>,
-}
-
-// SAFETY: ib_core's objects may be used from any thread.
-unsafe impl Send for Cq {}
-// SAFETY: as above.
-unsafe impl Sync for Cq {}
-
-impl Cq {
-    /// A queue of `entries` completions.
-    pub(crate) fn new(device: Device, entries: u32) -> Result<Self> {
-        let events = KBox::pin_init(EventCount::new(), GFP_KERNEL)?;
-        let attr = bindings::ib_cq_init_attr {
-            cqe: entries,
-            ..Default::default()
-        };
-        // SAFETY: the device is valid, the attributes are copied, and `events`
-        // lives until `drop` has destroyed the queue.
-        let raw = from_err_ptr(unsafe {
-            bindings::__ib_create_cq(
-                device.as_ptr(),
-                Some(on_completion),
-                None,
-                (&raw const *events).cast_mut().cast(),
-                &attr,
-                c"weft".as_char_ptr(),
-            )
-        })?;
-        // INVARIANT: made with this context.
-        let raw = NonNull::new(raw).ok_or(ENOMEM)?;
-        Ok(Self { raw, events })
-    }
-
-    pub(crate) fn as_ptr(&self) -> *mut bindings::ib_cq {
-        self.raw.as_ptr()
-    }
-
-    /// Counts the calls of the queue.
-    pub(crate) fn events(&self) -> &EventCount {
-        &self.events
-    }
-
-    /// Asks for a call at the next completion. `false`: one may have come before,
-    /// look again.
-    pub(crate) fn arm(&self) -> bool {
-        // SAFETY: the queue is valid.
-        unsafe { bindings::weft_ib_arm_cq(self.as_ptr()) == 0 }
-    }
-
-    /// The next completion: the request's number, and its status.
-    pub(crate) fn poll(&self) -> Option<(u64, bindings::ib_wc_status)> {
-        let mut wc = bindings::ib_wc::default();
-        // SAFETY: the queue is valid, and has room for one completion in `wc`.
-        if unsafe { bindings::weft_ib_poll_cq(self.as_ptr(), &mut wc) } != 1 {
-            return None;
-        }
-        // SAFETY: requests are posted with a number, not with a pointer.
-        Some((unsafe { wc.__bindgen_anon_1.wr_id }, wc.status))
-    }
-}
-
-impl Drop for Cq {
-    fn drop(&mut self) {
-        // SAFETY: ours, and the queue pairs on it are gone: they own it.
-        unsafe { bindings::ib_destroy_cq_user(self.as_ptr(), core::ptr::null_mut()) };
-    }
-}
-
-/// Only counts: soft-RoCE calls it with the queue's lock held.
-///
-/// # Safety
-///
-/// Called by ib_core, for a queue that [`Cq::new`] has made.
-unsafe extern "C" fn on_completion(_cq: *mut bindings::ib_cq, context: *mut kernel::ffi::c_void) {
-    // SAFETY: the context is the `EventCount` of a `Cq` that is not yet dropped.
-    unsafe { &*context.cast::<EventCount>() }.notify();
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A page of kernel memory that a device reads and writes.
+//! Kernel memory that a device reads and writes.
+
+use core::sync::atomic::AtomicU64;
 
 use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
@@ -64,5 +66,65 @@ impl Drop for DmaBuffer {
     fn drop(&mut self) {
         // SAFETY: device and mapping are valid by the invariant.
         unsafe { bindings::weft_ib_dma_unmap(self.device.as_ptr(), self.dma, PAGE_SIZE) };
+    }
+}
+
+/// Words that processors write and the device reads, in one piece.
+///
+/// # Invariants
+///
+/// As for [`DmaBuffer`].
+pub(crate) struct DmaWords {
+    device: Device,
+    words: KVec<AtomicU64>,
+    dma: u64,
+}
+
+impl DmaWords {
+    /// `count` zeroes.
+    pub(crate) fn new(device: Device, count: usize) -> Result<Self> {
+        let mut words = KVec::with_capacity(count, GFP_KERNEL)?;
+        for _ in 0..count {
+            words.push(AtomicU64::new(0), GFP_KERNEL)?;
+        }
+        let bytes = count * size_of::<AtomicU64>();
+        // SAFETY: the device is valid and the words are ours until `drop`; the
+        // allocation is physically contiguous and does not move.
+        let dma =
+            unsafe { bindings::weft_ib_dma_map(device.as_ptr(), words.as_mut_ptr().cast(), bytes) };
+        // SAFETY: the device is valid.
+        if unsafe { bindings::weft_ib_dma_failed(device.as_ptr(), dma) } {
+            return Err(ENOMEM);
+        }
+        // INVARIANT: mapped just above.
+        Ok(Self { device, words, dma })
+    }
+
+    /// The words.
+    pub(crate) fn words(&self) -> &[AtomicU64] {
+        &self.words
+    }
+
+    /// Their size.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of_val(self.words())
+    }
+
+    /// The address that the device knows them by.
+    pub(crate) fn addr(&self) -> u64 {
+        self.dma
+    }
+
+    /// Shows the device what was stored, where that needs doing.
+    pub(crate) fn flush(&self) {
+        // SAFETY: device and mapping are valid by the invariant.
+        unsafe { bindings::weft_ib_dma_sync(self.device.as_ptr(), self.dma, self.bytes(), false) };
+    }
+}
+
+impl Drop for DmaWords {
+    fn drop(&mut self) {
+        // SAFETY: device and mapping are valid by the invariant.
+        unsafe { bindings::weft_ib_dma_unmap(self.device.as_ptr(), self.dma, self.bytes()) };
     }
 }

@@ -62,6 +62,12 @@ impl<T: Routine> Periodic<T> {
         unsafe { bindings::weft_work_schedule(self.work.get(), delay_ms) };
     }
 
+    /// Runs at once, also if it is scheduled for later. Any context.
+    pub(crate) fn hurry(&self) {
+        // SAFETY: initialised, by the type's invariant.
+        unsafe { bindings::weft_work_hurry(self.work.get()) };
+    }
+
     /// Waits for a running call, and never runs again. Process context.
     pub(crate) fn stop(&self) {
         // SAFETY: initialised, by the type's invariant.

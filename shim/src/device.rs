@@ -240,6 +240,31 @@ impl Device {
         })
     }
 
+    /// Keeps an RC queue pair from the session's node to another (krcore §4.2). It is
+    /// made in the background; VQPs to that node use it for one-sided requests as
+    /// soon as it is there, and DC whenever it is not.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotPermitted`], [`Error::NoRcPeer`], [`Error::NoRc`],
+    /// [`Error::PoolFull`], [`Error::NodeGone`].
+    pub fn pool_pin(&self, gid: Gid) -> Result<(), Error> {
+        let mut arg = uapi::PoolPin { gid, reserved: 0 };
+        ioctl::pool_pin(self.fd(), &mut arg)
+            .map_err(|errno| Error::of_pool("IOC_POOL_PIN", errno, gid))
+    }
+
+    /// No longer keeps one. One that is there stays until it breaks.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotPermitted`], [`Error::NotPinned`], [`Error::NodeGone`].
+    pub fn pool_unpin(&self, gid: Gid) -> Result<(), Error> {
+        let mut arg = uapi::PoolPin { gid, reserved: 0 };
+        ioctl::pool_unpin(self.fd(), &mut arg)
+            .map_err(|errno| Error::of_pool("IOC_POOL_UNPIN", errno, gid))
+    }
+
     /// Empties the DCCache of the session's node.
     ///
     /// # Errors

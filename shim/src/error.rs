@@ -8,8 +8,8 @@
 use nix::errno::Errno;
 use weft_core::gid::Gid;
 use weft_core::uapi::{
-    WcStatus, ABI_VERSION, DEVICE_PATH, MAX_META_SERVERS, MAX_MRS_PER_SESSION, MAX_MR_BYTES,
-    MAX_MSG_BYTES, MAX_SEND_WR, MAX_VQPS_PER_SESSION,
+    WcStatus, ABI_VERSION, DEVICE_PATH, MAX_INLINE, MAX_META_SERVERS, MAX_MRS_PER_SESSION,
+    MAX_MR_BYTES, MAX_MSG_BYTES, MAX_PORT, MAX_RECV_WR, MAX_SEND_WR, MAX_VQPS_PER_SESSION,
 };
 
 /// An operation that did not work.
@@ -33,8 +33,13 @@ pub enum Error {
     NodeGone,
 
     /// The capacity is none.
-    #[error("a VQP has room for 1 to {MAX_SEND_WR} work requests, not for {0}")]
-    BadCapacity(u32),
+    #[error("a VQP has room for 1 to {MAX_SEND_WR} work requests and up to {MAX_RECV_WR} receive buffers, not for {send} and {recv}")]
+    BadCapacity {
+        /// `max_send_wr`.
+        send: u32,
+        /// `max_recv_wr`.
+        recv: u32,
+    },
     /// The session's VQPs are used up.
     #[error("the session has {MAX_VQPS_PER_SESSION} VQPs, which is the limit: drop some or open another device")]
     TooManyVqps,
@@ -56,12 +61,27 @@ pub enum Error {
         len: u64,
     },
     /// Memory may not be locked, or there is none.
-    #[error("out of memory: pinned memory counts against RLIMIT_MEMLOCK, see `ulimit -l`")]
+    #[error("out of memory: regions and the rings of VQPs count against RLIMIT_MEMLOCK, see `ulimit -l`")]
     OutOfMemory,
 
     /// The zero GID names nobody.
     #[error("the zero GID names no node")]
     ZeroGid,
+    /// No such port.
+    #[error("ports are 1 to {MAX_PORT}, and 0 if no messages will be sent; {0} is none")]
+    BadPort(u32),
+    /// Another VQP of the node is bound to it.
+    #[error("port {0} of this node is taken: bind to another one")]
+    PortInUse(u32),
+    /// The node's ports are used up.
+    #[error("no more VQPs of this node can be bound: destroy some that are")]
+    TooManyPorts,
+    /// The VQP is connected or bound, or it cannot receive.
+    #[error("only a new VQP can be bound, one that was made with max_recv_wr")]
+    CannotBind,
+    /// The sender of a message cannot be reached.
+    #[error("the sender of this message is not known any more: it has to send again")]
+    SenderGone,
     /// The VQP was connected before.
     #[error("the VQP is connected already: create another one")]
     AlreadyConnected,
@@ -96,6 +116,17 @@ pub enum Error {
     /// One request cannot move so much.
     #[error("a work request moves at most {MAX_MSG_BYTES} bytes, not {0}")]
     TooLong(usize),
+    /// A request or buffer has fewer pieces.
+    #[error("{given} pieces of memory are too many, {max} are the limit: post several requests")]
+    TooManyElements {
+        /// How many there are.
+        given: usize,
+        /// How many there may be.
+        max: usize,
+    },
+    /// The request has less room.
+    #[error("{0} bytes do not fit into a request, which has room for {MAX_INLINE}: put them into a MemoryRegion")]
+    InlineTooLong(usize),
     /// More completions were waited for than can be returned.
     #[error("{min} completions cannot be waited for with room for {room}")]
     NoRoom {
@@ -123,6 +154,18 @@ pub enum Error {
     /// It was added before.
     #[error("this meta server is configured already")]
     MetaServerExists,
+    /// An RC queue pair cannot lead there.
+    #[error("{0} is this node itself, or no IPv4 address: pin the address of another node")]
+    NoRcPeer(Gid),
+    /// The RDMA device has no RC queue pairs for user memory.
+    #[error("the RDMA device cannot run RC queue pairs on user memory: leave the peer to DC")]
+    NoRc,
+    /// The node keeps as many RC queue pairs as it may.
+    #[error("the pool has no room for another RC queue pair: unpin a peer first")]
+    PoolFull,
+    /// It was never pinned.
+    #[error("{0} is not pinned")]
+    NotPinned(Gid),
     /// It was never added.
     #[error("this meta server is not configured: see `weftctl meta list`")]
     NoSuchMetaServer,
@@ -161,10 +204,12 @@ impl CompletionError {
     fn explain(self) -> &'static str {
         match self.status {
             Some(WcStatus::Success) => "it did not fail",
-            Some(WcStatus::LocLenErr) => "it moves more bytes than a request may",
-            Some(WcStatus::LocQpOpErr) => "its opcode or flags are unknown",
+            Some(WcStatus::LocLenErr) => {
+                "it moves more bytes than a request may, or the message is longer than the receive buffer"
+            }
+            Some(WcStatus::LocQpOpErr) => "its opcode, flags or number of elements are unknown",
             Some(WcStatus::LocProtErr) => {
-                "its local memory is not registered, or a READ goes to a region without Access::LOCAL_WRITE"
+                "its local memory is not registered, or a READ or a message goes to a region without Access::LOCAL_WRITE"
             }
             Some(WcStatus::WrFlushErr) => {
                 "an earlier request on the VQP failed: see that one's completion, then create another VQP"
@@ -174,9 +219,14 @@ impl CompletionError {
                 "the peer has no memory there under this rkey, or does not allow this access to it"
             }
             Some(WcStatus::RemOpErr) => "the peer could not carry it out",
-            Some(WcStatus::RetryExcErr) => "the peer did not answer: it is down or out of reach",
+            Some(WcStatus::RetryExcErr) => {
+                "the peer did not answer: it is down or out of reach, or nobody is bound to the port"
+            }
+            Some(WcStatus::RnrRetryExcErr) => {
+                "the receiver had no buffer for too long: it has to post more of them"
+            }
             Some(WcStatus::RemAbortErr) => {
-                "the peer was restarted: create another VQP, connect, and ask it for its new rkeys"
+                "the peer was restarted: create another VQP, connect, and ask it for its new rkeys; of a receive buffer: the sender went away in the middle of its message"
             }
             Some(WcStatus::FatalErr) => "the local node went away: open the device again",
             None => "its status is unknown: take module and programs from the same release",
@@ -208,11 +258,37 @@ impl Error {
         }
     }
 
-    pub(crate) fn of_vqp_create(errno: Errno, capacity: u32) -> Self {
+    /// `send`, `recv`: what there was to be room for.
+    pub(crate) fn of_vqp_create(errno: Errno, send: u32, recv: u32) -> Self {
         match errno {
-            Errno::EINVAL => Self::BadCapacity(capacity),
+            Errno::EINVAL => Self::BadCapacity { send, recv },
             Errno::EMFILE => Self::TooManyVqps,
             errno => Self::of_node("IOC_VQP_CREATE", errno),
+        }
+    }
+
+    pub(crate) fn of_ring_map(errno: Errno) -> Self {
+        match errno {
+            Errno::EPROTO => Self::AbiMismatch,
+            Errno::EAGAIN => Self::OutOfMemory,
+            errno => Self::of_node("mapping a VQP's rings", errno),
+        }
+    }
+
+    pub(crate) fn of_bind(errno: Errno, port: u32) -> Self {
+        match errno {
+            Errno::EINVAL => Self::CannotBind,
+            Errno::EADDRINUSE => Self::PortInUse(port),
+            Errno::ENOSPC => Self::TooManyPorts,
+            errno => Self::of_node("IOC_QBIND", errno),
+        }
+    }
+
+    pub(crate) fn of_accept(errno: Errno) -> Self {
+        match errno {
+            Errno::ENOENT => Self::SenderGone,
+            Errno::EMFILE => Self::TooManyVqps,
+            errno => Self::of_node("IOC_ACCEPT", errno),
         }
     }
 
@@ -257,6 +333,17 @@ impl Error {
         }
     }
 
+    pub(crate) fn of_pool(call: &'static str, errno: Errno, gid: Gid) -> Self {
+        match errno {
+            Errno::EPERM => Self::NotPermitted,
+            Errno::EINVAL => Self::NoRcPeer(gid),
+            Errno::EOPNOTSUPP => Self::NoRc,
+            Errno::ENOSPC => Self::PoolFull,
+            Errno::ENOENT => Self::NotPinned(gid),
+            errno => Self::of_node(call, errno),
+        }
+    }
+
     pub(crate) fn of_node(call: &'static str, errno: Errno) -> Self {
         match errno {
             Errno::ENODEV => Self::NodeGone,
@@ -294,11 +381,14 @@ mod tests {
             Error::of_hello(Errno::ENODEV, Some(3)),
             Error::NoNode(Some(3))
         );
-        assert_eq!(Error::of_vqp_create(Errno::ENODEV, 1), Error::NodeGone);
+        assert_eq!(Error::of_vqp_create(Errno::ENODEV, 1, 0), Error::NodeGone);
         assert_eq!(
-            Error::of_vqp_create(Errno::EINVAL, 0),
-            Error::BadCapacity(0)
+            Error::of_vqp_create(Errno::EINVAL, 0, 9),
+            Error::BadCapacity { send: 0, recv: 9 }
         );
+        assert_eq!(Error::of_bind(Errno::EADDRINUSE, 7), Error::PortInUse(7));
+        assert_eq!(Error::of_accept(Errno::ENOENT), Error::SenderGone);
+        assert_eq!(Error::of_ring_map(Errno::ENOMEM), Error::OutOfMemory);
         assert_eq!(
             Error::of_mr_reg(Errno::EINVAL, 0, 0),
             Error::BadRegion { len: 0 }

@@ -7,7 +7,7 @@
 
 use crate::error::Error;
 use crate::vqp::Progress;
-use crate::wr::Wc;
+use crate::wc::Wc;
 use std::collections::VecDeque;
 use weft_core::uapi::MAX_SEND_WR;
 
@@ -24,27 +24,18 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Fills `wcs` with what is held, then with what `call` reaps, which is told
-    /// how many it is to wait for. After an error everything is still held.
-    pub(crate) fn reap(
-        &mut self,
-        wcs: &mut [Wc],
-        min: usize,
-        call: impl FnOnce(&mut [Wc], usize) -> Result<Progress, Error>,
-    ) -> Result<Progress, Error> {
-        let held = self.wcs.len().min(wcs.len());
-        let (first, rest) = wcs.split_at_mut(held);
-        let Progress {
-            submitted,
-            completed,
-        } = call(rest, min.saturating_sub(held))?;
-        for (place, wc) in first.iter_mut().zip(self.wcs.drain(..held)) {
+    /// How many are held.
+    pub(crate) fn len(&self) -> usize {
+        self.wcs.len()
+    }
+
+    /// Takes what fits, oldest first; answers with how many.
+    pub(crate) fn take(&mut self, wcs: &mut [Wc]) -> usize {
+        let count = self.wcs.len().min(wcs.len());
+        for (place, wc) in wcs.iter_mut().zip(self.wcs.drain(..count)) {
             *place = wc;
         }
-        Ok(Progress {
-            submitted,
-            completed: held + completed,
-        })
+        count
     }
 
     /// Repeats `call` until the request `wr_id` was submitted and completed, and
@@ -85,11 +76,19 @@ impl Held {
 mod tests {
     use super::*;
     use crate::error::CompletionError;
-    use weft_core::uapi::WcStatus;
+    use weft_core::uapi::{self, Pod, WcStatus};
+
+    fn wc(wr_id: u64, status: WcStatus) -> Wc {
+        Wc::from_raw(uapi::Wc {
+            wr_id,
+            status: status as u16,
+            ..Pod::zeroed()
+        })
+    }
 
     fn put(wcs: &mut [Wc], wr_ids: &[u64], submitted: usize) -> Result<Progress, Error> {
         for (place, wr_id) in wcs.iter_mut().zip(wr_ids) {
-            Wc::as_raw_mut(std::slice::from_mut(place))[0].wr_id = *wr_id;
+            *place = wc(*wr_id, WcStatus::Success);
         }
         Ok(Progress {
             submitted,
@@ -97,8 +96,10 @@ mod tests {
         })
     }
 
-    fn wr_ids(wcs: &[Wc]) -> Vec<u64> {
-        wcs.iter().map(Wc::wr_id).collect()
+    fn taken(held: &mut Held, room: usize) -> Vec<u64> {
+        let mut wcs = vec![Wc::default(); room];
+        let count = held.take(&mut wcs);
+        wcs[..count].iter().map(Wc::wr_id).collect()
     }
 
     #[test]
@@ -121,51 +122,21 @@ mod tests {
         assert_eq!(bytes, Ok(0));
         assert_eq!(pendings, [true, true, true, false]);
 
-        // Then a poll gets them, before what the module has.
-        let mut wcs = [Wc::default(); 3];
-        let progress = held.reap(&mut wcs, 1, |rest, min| {
-            assert_eq!((rest.len(), min), (0, 0));
-            put(rest, &[], 0)
-        });
-        assert_eq!(
-            progress,
-            Ok(Progress {
-                submitted: 0,
-                completed: 3
-            })
-        );
-        assert_eq!(wr_ids(&wcs), [1, 2, 3]);
-        let progress = held.reap(&mut wcs, 3, |rest, min| {
-            assert_eq!((rest.len(), min), (1, 1));
-            put(rest, &[6], 1)
-        });
-        assert_eq!(
-            progress,
-            Ok(Progress {
-                submitted: 1,
-                completed: 3
-            })
-        );
-        assert_eq!(wr_ids(&wcs), [4, 5, 6]);
-    }
-
-    #[test]
-    fn an_error_loses_no_completion() {
-        let mut held = Held::default();
-        held.complete(100, |_, wcs| put(wcs, &[1, 100], 1)).unwrap();
-        let mut wcs = [Wc::default(); 2];
-        let failed = held.reap(&mut wcs, 0, |_, _| Err(Error::NotConnected));
-        assert_eq!(failed, Err(Error::NotConnected));
-        let progress = held.reap(&mut wcs, 0, |rest, _| put(rest, &[], 0)).unwrap();
-        assert_eq!(wr_ids(&wcs[..progress.completed]), [1]);
+        // Then polls get them.
+        assert_eq!(held.len(), 5);
+        assert_eq!(taken(&mut held, 3), [1, 2, 3]);
+        assert_eq!(taken(&mut held, 3), [4, 5]);
     }
 
     #[test]
     fn a_request_that_failed_is_an_error_of_the_call() {
         let status = Some(WcStatus::RetryExcErr);
         let failed = Held::default().complete(7, |_, wcs| {
-            Wc::as_raw_mut(wcs)[0].status = WcStatus::RetryExcErr as u32;
-            put(wcs, &[7], 1)
+            wcs[0] = wc(7, WcStatus::RetryExcErr);
+            Ok(Progress {
+                submitted: 1,
+                completed: 1,
+            })
         });
         assert_eq!(failed, Err(Error::Completion(CompletionError { status })));
     }

@@ -41,7 +41,7 @@ macro_rules! plain_calls {
             $(#[$doc])*
             pub(crate) fn $name(fd: BorrowedFd<'_>, arg: &mut uapi::$ty) -> Result<(), Errno> {
                 const CALL: Call<uapi::$ty> = Call::new(uapi::$number);
-                plain(fd, &CALL, arg)
+                plain(fd, &CALL, arg).map(drop)
             }
         )*
     };
@@ -55,7 +55,11 @@ impl Plain for uapi::QConnect {}
 impl Plain for uapi::MrDereg {}
 impl Plain for uapi::MetaServer {}
 impl Plain for uapi::MetaInfo {}
+impl Plain for uapi::PoolPin {}
 impl Plain for uapi::Lookup {}
+impl Plain for uapi::Enter {}
+impl Plain for uapi::QBind {}
+impl Plain for uapi::Accept {}
 
 plain_calls! {
     /// Opens the session.
@@ -76,8 +80,16 @@ plain_calls! {
     meta_remove: IOC_META_REMOVE(MetaServer);
     /// Describes a meta server.
     meta: IOC_META(MetaInfo);
+    /// Keeps an RC queue pair to a node.
+    pool_pin: IOC_POOL_PIN(PoolPin);
+    /// No longer keeps one.
+    pool_unpin: IOC_POOL_UNPIN(PoolPin);
     /// Looks a node up.
     lookup: IOC_LOOKUP(Lookup);
+    /// Binds a VQP to a port.
+    qbind: IOC_QBIND(QBind);
+    /// Makes a VQP that is connected to a sender.
+    accept: IOC_ACCEPT(Accept);
 }
 
 /// Does nothing.
@@ -100,56 +112,36 @@ pub(crate) unsafe fn mr_reg(fd: BorrowedFd<'_>, arg: &mut uapi::MrReg) -> Result
     const CALL: Call<uapi::MrReg> = Call::new(uapi::IOC_MR_REG);
     // SAFETY: the only address in it is that of the memory that the caller
     // answers for.
-    unsafe { with_addresses(fd, &CALL, arg) }
+    unsafe { with_addresses(fd, &CALL, arg) }.map(drop)
 }
 
-/// Submits `wrs`, waits for `wc_min` completions and reaps into `wcs`; answers
-/// with how many were submitted and reaped.
+/// Submits the next `wr_count` requests of the VQP's ring and waits until there are
+/// `wc_min` completions in it; answers with how many requests were taken.
 pub(crate) fn enter(
     fd: BorrowedFd<'_>,
     vqp: u32,
-    wrs: &[uapi::SendWr],
-    wcs: &mut [uapi::Wc],
+    wr_count: u32,
     wc_min: u32,
     timeout_ns: u64,
-) -> Result<(usize, usize), Errno> {
+) -> Result<u32, Errno> {
+    const CALL: Call<uapi::Enter> = Call::new(uapi::IOC_ENTER);
     let mut arg = uapi::Enter {
         vqp,
-        wr_count: u32::try_from(wrs.len()).map_err(|_| Errno::EINVAL)?,
-        wrs: wrs.as_ptr().expose_provenance() as u64,
-        wc_max: u32::try_from(wcs.len()).map_err(|_| Errno::EINVAL)?,
+        wr_count,
         wc_min,
-        wcs: wcs.as_mut_ptr().expose_provenance() as u64,
         timeout_ns,
         ..Pod::zeroed()
     };
-    // SAFETY: both are slices of as many as it says.
-    unsafe { enter_at(fd, &mut arg) }?;
-    Ok((
-        wrs.len().min(arg.submitted as usize),
-        wcs.len().min(arg.completed as usize),
-    ))
+    Ok(plain(fd, &CALL, &mut arg)?.min(wr_count))
 }
 
-/// Submits, waits and reaps. The module is done with what `arg` points to when
-/// this returns.
-///
-/// # Safety
-///
-/// There are `wr_count` requests at `wrs`, and there is room for `wc_max`
-/// completions at `wcs`.
-pub(crate) unsafe fn enter_at(fd: BorrowedFd<'_>, arg: &mut uapi::Enter) -> Result<(), Errno> {
-    const CALL: Call<uapi::Enter> = Call::new(uapi::IOC_ENTER);
-    // SAFETY: the module reads `wr_count` requests and writes at most `wc_max`
-    // completions, which the caller promises to be there.
-    unsafe { with_addresses(fd, &CALL, arg) }
-}
-
-fn plain<T: Plain>(fd: BorrowedFd<'_>, call: &Call<T>, arg: &mut T) -> Result<(), Errno> {
+fn plain<T: Plain>(fd: BorrowedFd<'_>, call: &Call<T>, arg: &mut T) -> Result<u32, Errno> {
     // SAFETY: a `Plain` struct has no address in it.
     unsafe { with_addresses(fd, call, arg) }
 }
 
+/// Answers with what the system call did, which is a count or 0.
+///
 /// # Safety
 ///
 /// What the module does to the memory at addresses in `arg` is sound.
@@ -157,12 +149,13 @@ unsafe fn with_addresses<T: Pod>(
     fd: BorrowedFd<'_>,
     call: &Call<T>,
     arg: &mut T,
-) -> Result<(), Errno> {
+) -> Result<u32, Errno> {
     let arg: *mut T = arg;
     // SAFETY: by the invariant of `Call` the kernel stays within `arg`, any
     // bytes are a valid `T`, and the caller answers for addresses in it.
     let result = unsafe { ioctl_sys::ioctl(fd.as_raw_fd(), c_ulong::from(call.number), arg) };
-    Errno::result(result).map(drop)
+    // Only -1 is less than 0.
+    Errno::result(result).map(|count| count.unsigned_abs())
 }
 
 fn bare(fd: BorrowedFd<'_>, number: u32) -> Result<(), Errno> {
@@ -184,17 +177,19 @@ mod tests {
             (uapi::IOC_NOP, io!(w, 0)),
             (uapi::IOC_HELLO, iorw!(w, 1, 16)),
             (uapi::IOC_NODE, iorw!(w, 2, 128)),
-            (uapi::IOC_VQP_CREATE, iorw!(w, 3, 16)),
+            (uapi::IOC_VQP_CREATE, iorw!(w, 3, 64)),
             (uapi::IOC_VQP_DESTROY, iow!(w, 4, 8)),
             (uapi::IOC_QCONNECT, iow!(w, 5, 32)),
             (uapi::IOC_MR_REG, iorw!(w, 6, 32)),
             (uapi::IOC_MR_DEREG, iow!(w, 7, 8)),
-            (uapi::IOC_ENTER, iorw!(w, 8, 64)),
+            (uapi::IOC_ENTER, iow!(w, 8, 32)),
             (uapi::IOC_META_ADD, iow!(w, 9, 24)),
             (uapi::IOC_META_REMOVE, iow!(w, 10, 24)),
             (uapi::IOC_META, iorw!(w, 11, 40)),
             (uapi::IOC_DCCACHE_FLUSH, io!(w, 12)),
             (uapi::IOC_LOOKUP, iorw!(w, 13, 64)),
+            (uapi::IOC_QBIND, iow!(w, 14, 16)),
+            (uapi::IOC_ACCEPT, iorw!(w, 15, 72)),
         ];
         for (ours, macros) in expected {
             assert_eq!(ours, macros, "{ours:#x} is {macros:#x}");
@@ -206,9 +201,6 @@ mod tests {
         let null = std::fs::File::open("/dev/null").unwrap();
         assert_eq!(nop(null.as_fd()), Err(Errno::ENOTTY));
         assert_eq!(hello(null.as_fd(), &mut Pod::zeroed()), Err(Errno::ENOTTY));
-        assert_eq!(
-            enter(null.as_fd(), 0, &[], &mut [], 0, 0),
-            Err(Errno::ENOTTY)
-        );
+        assert_eq!(enter(null.as_fd(), 0, 0, 0, 0), Err(Errno::ENOTTY));
     }
 }

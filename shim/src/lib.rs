@@ -28,17 +28,25 @@ mod device;
 mod error;
 mod held;
 mod ioctl;
+mod listener;
 mod memory;
 mod mr;
+mod ring;
 mod vqp;
+mod wc;
 mod wr;
 
 pub use device::{Device, MetaServerInfo, Node, Peer};
 pub use error::{CompletionError, Error};
 pub use held::MAX_HELD_COMPLETIONS;
+pub use listener::{Listener, Message, MAX_ACCEPTED};
 pub use mr::{Access, LocalSlice, MemoryRegion, Remote};
 pub use vqp::{Progress, Vqp, VqpConfig};
-pub use wr::{SendWr, Wc, SYNC_WR_ID_BIT};
+pub use wc::{Opcode, Sender, Wc};
+pub use wr::{Payload, RecvWr, SendWr, Sges, SYNC_WR_ID_BIT};
 
 pub use weft_core::gid::Gid;
-pub use weft_core::uapi::{WcStatus, MAX_BATCH, MAX_MR_BYTES, MAX_MSG_BYTES, MAX_SEND_WR};
+pub use weft_core::uapi::{
+    WcStatus, MAX_BATCH, MAX_INLINE, MAX_MR_BYTES, MAX_MSG_BYTES, MAX_PORT, MAX_RECV_SGE,
+    MAX_RECV_WR, MAX_SEND_WR, MAX_SGE,
+};

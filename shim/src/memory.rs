@@ -8,9 +8,11 @@
 //! whole; what makes sense of it is the protocol on top.
 
 use crate::error::Error;
-use nix::sys::mman::{mmap_anonymous, munmap, MapFlags, ProtFlags};
+use nix::errno::Errno;
+use nix::sys::mman::{mmap, mmap_anonymous, munmap, MapFlags, ProtFlags};
 use std::num::NonZeroUsize;
 use std::ops::Range;
+use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, AtomicU8, Ordering};
 
@@ -146,7 +148,8 @@ impl SharedBytes {
     }
 }
 
-/// Zeroed anonymous pages, unmapped on drop.
+/// A mapping, unmapped on drop.
+#[derive(Debug)]
 pub(crate) struct Pages {
     base: NonNull<u8>,
     len: NonZeroUsize,
@@ -158,7 +161,7 @@ unsafe impl Send for Pages {}
 unsafe impl Sync for Pages {}
 
 impl Pages {
-    /// At least `len` bytes.
+    /// At least `len` zeroed bytes of our own.
     pub(crate) fn map(len: NonZeroUsize) -> Result<Self, Error> {
         let prot = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
         // SAFETY: a new private mapping at an address of the kernel's choice
@@ -168,8 +171,26 @@ impl Pages {
         Ok(Self { base, len })
     }
 
+    /// What a device has at an offset, shared with it.
+    pub(crate) fn of_device(
+        fd: BorrowedFd<'_>,
+        offset: u64,
+        len: NonZeroUsize,
+    ) -> Result<Self, Errno> {
+        let prot = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        let offset = i64::try_from(offset).map_err(|_| Errno::EOVERFLOW)?;
+        // SAFETY: a new mapping at an address of the kernel's choice changes
+        // nothing that exists.
+        let base = unsafe { mmap(None, len, prot, MapFlags::MAP_SHARED, fd, offset) }?.cast();
+        Ok(Self { base, len })
+    }
+
     pub(crate) fn base(&self) -> NonNull<u8> {
         self.base
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len.get()
     }
 }
 

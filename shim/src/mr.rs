@@ -54,12 +54,12 @@ impl Remote {
     }
 }
 
-/// Part of a region, for one work request to read from or write to.
+/// Part of a region, for a work request to read from or write to.
 #[derive(Clone, Copy, Debug)]
 pub struct LocalSlice<'mr> {
-    pub(crate) addr: u64,
-    pub(crate) len: u32,
-    pub(crate) lkey: u32,
+    addr: u64,
+    len: u32,
+    lkey: u32,
     region: PhantomData<&'mr MemoryRegion>,
 }
 
@@ -74,6 +74,14 @@ impl LocalSlice<'_> {
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    pub(crate) const fn to_raw(self) -> uapi::Sge {
+        uapi::Sge {
+            addr: self.addr,
+            len: self.len,
+            lkey: self.lkey,
+        }
     }
 }
 

@@ -3,31 +3,49 @@
 //! Virtual queue pairs (krcore §4.1): reliable, in order, connected in
 //! microseconds.
 //!
-//! One system call submits any number of requests and may wait for their
-//! completions. The module may take fewer requests than it was given, when the
-//! VQP's queue is full; the count that it took comes back.
+//! Requests, completions and receive buffers lie in rings that the VQP shares with
+//! the kernel. One system call submits any number of requests and may wait for
+//! their completions; reaping completions and posting receive buffers takes none.
+//! The module may take fewer requests than it was given, when the VQP's queue is
+//! full; the count that it took comes back.
+
+mod handle;
 
 use crate::device::Device;
 use crate::error::Error;
 use crate::held::Held;
 use crate::ioctl;
+use crate::listener::Listener;
 use crate::mr::{LocalSlice, Remote};
-use crate::wr::{SendWr, Wc, SYNC_WR_ID_BIT};
+use crate::ring::Rings;
+use crate::wc::Wc;
+use crate::wr::{RecvWr, SendWr, SYNC_WR_ID_BIT};
+use handle::Handle;
 use std::time::Duration;
 use weft_core::gid::Gid;
-use weft_core::uapi::{self, Pod, MAX_BATCH, MAX_WAIT_NS};
+use weft_core::uapi::{self, Pod, MAX_PORT};
+
+/// How long a synchronous call waits before it looks whether its request was taken:
+/// in a full queue, requests that are not signalled make room without a completion.
+const SYNC_WAIT: Duration = Duration::from_millis(10);
 
 /// What a VQP is made with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VqpConfig {
     /// Work requests that may be outstanding, 1 to [`crate::MAX_SEND_WR`].
     pub max_send_wr: u32,
+    /// Receive buffers that may be posted, up to [`crate::MAX_RECV_WR`]; 0 if it
+    /// will not receive.
+    pub max_recv_wr: u32,
 }
 
 impl Default for VqpConfig {
-    /// Room for 128 work requests.
+    /// Room for 128 work requests, and no receiving.
     fn default() -> Self {
-        Self { max_send_wr: 128 }
+        Self {
+            max_send_wr: 128,
+            max_recv_wr: 0,
+        }
     }
 }
 
@@ -43,13 +61,24 @@ pub struct Progress {
 
 /// A virtual queue pair. Destroyed on drop; its outstanding requests are
 /// dropped then.
+///
+/// A child that is forked does not have its rings mapped: it must neither use nor
+/// drop its parent's VQPs, and makes its own.
 #[derive(Debug)]
 pub struct Vqp {
-    device: Device,
-    handle: u32,
+    rings: Rings,
+    handle: Handle,
+    config: VqpConfig,
     /// Completions that a synchronous call reaped and that are not its own.
     held: Held,
     next_sync: u64,
+}
+
+/// What became of a batch.
+struct Submitted {
+    count: usize,
+    /// Whether the queue had no room for all.
+    is_full: bool,
 }
 
 impl Vqp {
@@ -60,69 +89,124 @@ impl Vqp {
     /// [`Error::BadCapacity`], [`Error::TooManyVqps`], [`Error::OutOfMemory`],
     /// [`Error::NodeGone`].
     pub fn create(device: &Device, config: &VqpConfig) -> Result<Self, Error> {
-        let max_send_wr = config.max_send_wr;
-        let mut arg = uapi::VqpCreate {
-            max_send_wr,
-            ..Pod::zeroed()
-        };
+        let mut arg = config.to_raw();
         ioctl::vqp_create(device.fd(), &mut arg)
-            .map_err(|errno| Error::of_vqp_create(errno, max_send_wr))?;
+            .map_err(|errno| Error::of_vqp_create(errno, config.max_send_wr, config.max_recv_wr))?;
+        Self::adopt(device, config, &arg)
+    }
+
+    /// Takes what the kernel has made, and maps its rings.
+    pub(crate) fn adopt(
+        device: &Device,
+        config: &VqpConfig,
+        made: &uapi::VqpCreate,
+    ) -> Result<Self, Error> {
+        // Destroyed on drop from here on.
+        let handle = Handle::new(device, made.vqp);
         Ok(Self {
-            device: device.clone(),
-            handle: arg.vqp,
+            rings: Rings::map(device.fd(), made).map_err(Error::of_ring_map)?,
+            handle,
+            config: *config,
             held: Held::default(),
             next_sync: 0,
         })
     }
 
-    /// Connects to a node. `port` is where two-sided messages go; one-sided
-    /// requests ignore it.
+    /// Connects to a node. `port` is where messages go, 1 to [`MAX_PORT`]; 0: only
+    /// one-sided requests will be posted.
     ///
     /// # Errors
     ///
     /// [`Error::UnknownPeer`], [`Error::NoMetaServer`], [`Error::MetaTimeout`],
-    /// [`Error::AlreadyConnected`], [`Error::ZeroGid`], [`Error::NodeGone`].
+    /// [`Error::AlreadyConnected`], [`Error::ZeroGid`], [`Error::BadPort`],
+    /// [`Error::NodeGone`].
     pub fn qconnect(&mut self, gid: Gid, port: u32) -> Result<(), Error> {
+        if port > MAX_PORT {
+            return Err(Error::BadPort(port));
+        }
         let mut arg = uapi::QConnect {
-            vqp: self.handle,
+            vqp: self.handle.number(),
             port,
             gid,
             ..Pod::zeroed()
         };
-        ioctl::qconnect(self.device.fd(), &mut arg)
+        ioctl::qconnect(self.handle.device().fd(), &mut arg)
             .map_err(|errno| Error::of_peer("IOC_QCONNECT", errno, gid))
     }
 
+    /// Binds to a port of the node, 1 to [`MAX_PORT`]: what is sent there arrives
+    /// here, from any number of senders (krcore §4.1, `qbind`). A bound VQP
+    /// receives only; replies go over VQPs that it accepts.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::BadPort`], [`Error::PortInUse`], [`Error::TooManyPorts`],
+    /// [`Error::CannotBind`], [`Error::OutOfMemory`], [`Error::NodeGone`].
+    pub fn bind(self, port: u32) -> Result<Listener, Error> {
+        if !(1..=MAX_PORT).contains(&port) {
+            return Err(Error::BadPort(port));
+        }
+        let mut arg = uapi::QBind {
+            vqp: self.handle.number(),
+            port,
+            ..Pod::zeroed()
+        };
+        ioctl::qbind(self.handle.device().fd(), &mut arg)
+            .map_err(|errno| Error::of_bind(errno, port))?;
+        Ok(Listener::new(self))
+    }
+
     /// Submits requests and answers with how many were taken: fewer than given
-    /// when the queue got full, never more than [`MAX_BATCH`] at once.
+    /// when the queue got full.
     ///
     /// # Errors
     ///
     /// [`Error::QueueFull`] if none was taken, [`Error::NotConnected`],
     /// [`Error::NodeGone`], [`Error::Interrupted`].
     pub fn post_send(&mut self, wrs: &[SendWr<'_>]) -> Result<usize, Error> {
-        Ok(call(&self.device, self.handle, wrs, &mut [], 0, Duration::ZERO)?.submitted)
+        let submitted = self.submit(wrs, 0, Duration::ZERO)?;
+        if submitted.is_full && submitted.count == 0 {
+            return Err(Error::QueueFull);
+        }
+        Ok(submitted.count)
     }
 
-    /// Reaps completions that are there and answers with how many. Does not
-    /// wait.
+    /// Posts receive buffers and answers with how many: fewer than given when as
+    /// many are waiting as there may be. Takes no system call. A VQP that was made
+    /// without `max_recv_wr` takes none.
+    pub fn post_recv(&mut self, wrs: &[RecvWr<'_>]) -> usize {
+        let ring = &mut self.rings.recv;
+        let room = ring.room(wrs.len());
+        let mut posted = 0;
+        for wr in wrs.iter().take(room) {
+            ring.put(posted, wr.as_raw());
+            posted += 1;
+        }
+        ring.publish(posted);
+        posted as usize
+    }
+
+    /// Reaps completions that are there and answers with how many. Does not wait,
+    /// and takes no system call.
     ///
     /// # Errors
     ///
-    /// [`Error::NodeGone`], [`Error::Interrupted`].
+    /// None so far.
     pub fn poll_cq(&mut self, wcs: &mut [Wc]) -> Result<usize, Error> {
-        Ok(self.enter(&[], wcs, 0, Duration::ZERO)?.completed)
+        Ok(self.reap(wcs))
     }
 
     /// Submits requests, waits until there are `min` completions or `timeout`
-    /// is over, and reaps what fits, in one system call. As in
-    /// [`Self::post_send`], fewer requests than given may be taken. A timeout
-    /// is no error: `completed` is then less than `min`.
+    /// is over, and reaps what fits, in one system call; in none if there is nothing
+    /// to submit and nothing to wait for. A batch that is longer than the ring takes
+    /// several. As in [`Self::post_send`], fewer requests than given may be taken. A
+    /// timeout is no error: `completed` is then less than `min`.
     ///
     /// # Errors
     ///
-    /// As [`Self::post_send`], and [`Error::NoRoom`]. After an error nothing
-    /// was submitted and nothing reaped.
+    /// As [`Self::post_send`], and [`Error::NoRoom`] if so many completions fit
+    /// neither into `wcs` nor into the VQP's ring. After an error nothing was
+    /// submitted and nothing reaped.
     pub fn enter(
         &mut self,
         wrs: &[SendWr<'_>],
@@ -130,19 +214,19 @@ impl Vqp {
         min: usize,
         timeout: Duration,
     ) -> Result<Progress, Error> {
-        let room = wcs.len().min(MAX_BATCH as usize);
+        let held = self.held.len().min(wcs.len());
+        let room = wcs.len().min(held + self.rings.done.entries());
         if min > room {
             return Err(Error::NoRoom { min, room });
         }
-        let (device, handle) = (&self.device, self.handle);
-        self.held.reap(&mut wcs[..room], min, |rest, min| {
-            if wrs.is_empty() && rest.is_empty() {
-                return Ok(Progress {
-                    submitted: 0,
-                    completed: 0,
-                });
-            }
-            call(device, handle, wrs, rest, min, timeout)
+        let submitted = self.submit(wrs, min.saturating_sub(held), timeout)?;
+        let completed = self.reap(wcs);
+        if submitted.is_full && submitted.count == 0 && completed == 0 {
+            return Err(Error::QueueFull);
+        }
+        Ok(Progress {
+            submitted: submitted.count,
+            completed,
         })
     }
 
@@ -169,7 +253,7 @@ impl Vqp {
     }
 
     /// Posts one request and waits until it has ended; answers with the bytes
-    /// moved. For atomic operations; else as [`Self::read`].
+    /// moved. For atomic operations and messages; else as [`Self::read`].
     ///
     /// # Errors
     ///
@@ -178,44 +262,114 @@ impl Vqp {
         self.next_sync = self.next_sync.wrapping_add(1);
         let wr_id = SYNC_WR_ID_BIT | self.next_sync;
         let wrs = [wr.signaled().wr_id(wr_id)];
-        let (device, handle) = (&self.device, self.handle);
-        self.held.complete(wr_id, |pending, wcs| {
-            let wrs = if pending { &wrs[..] } else { &[] };
-            call(device, handle, wrs, wcs, 1, Duration::MAX)
+        let Self {
+            rings,
+            handle,
+            held,
+            ..
+        } = self;
+        held.complete(wr_id, |pending, wcs| {
+            // What is there already would end the wait.
+            let mut completed = take(rings, wcs);
+            let mut submitted = 0;
+            if completed == 0 {
+                let wrs = if pending { &wrs[..] } else { &[] };
+                submitted = match handle.enter(rings, wrs, 1, SYNC_WAIT) {
+                    Err(Error::QueueFull) => 0,
+                    taken => taken?,
+                };
+                completed = take(rings, wcs);
+            }
+            Ok(Progress {
+                submitted,
+                completed,
+            })
         })
     }
-}
 
-/// One `IOC_ENTER`. Cuts the batch and the wait to what the module takes.
-fn call(
-    device: &Device,
-    vqp: u32,
-    wrs: &[SendWr<'_>],
-    wcs: &mut [Wc],
-    min: usize,
-    timeout: Duration,
-) -> Result<Progress, Error> {
-    let wrs = wrs.get(..MAX_BATCH as usize).unwrap_or(wrs);
-    let timeout_ns = u64::try_from(timeout.as_nanos())
-        .unwrap_or(u64::MAX)
-        .min(MAX_WAIT_NS);
-    let min = u32::try_from(min).unwrap_or(u32::MAX);
-    let (wrs, wcs) = (SendWr::as_raw(wrs), Wc::as_raw_mut(wcs));
-    let (submitted, completed) =
-        ioctl::enter(device.fd(), vqp, wrs, wcs, min, timeout_ns).map_err(Error::of_enter)?;
-    Ok(Progress {
-        submitted,
-        completed,
-    })
-}
-
-impl Drop for Vqp {
-    fn drop(&mut self) {
-        let mut arg = uapi::VqpHandle {
-            vqp: self.handle,
-            ..Pod::zeroed()
-        };
-        // It fails only if the VQP went before, with its node.
-        let _ = ioctl::vqp_destroy(self.device.fd(), &mut arg);
+    /// Submits requests, in as many pieces as the ring makes of them, and waits
+    /// until there are `min` completions in the ring.
+    fn submit(
+        &mut self,
+        wrs: &[SendWr<'_>],
+        min: usize,
+        timeout: Duration,
+    ) -> Result<Submitted, Error> {
+        let (rings, handle) = (&mut self.rings, &self.handle);
+        let (mut rest, mut is_full, mut has_waited) = (wrs, false, false);
+        while !rest.is_empty() && !is_full {
+            let (batch, more) = rest.split_at(rest.len().min(rings.send.room()));
+            let is_last = more.is_empty();
+            let (min, timeout) = if is_last {
+                (min, timeout)
+            } else {
+                Default::default()
+            };
+            let taken = match handle.enter(rings, batch, min, timeout) {
+                Err(Error::QueueFull) => 0,
+                // The next call tells about it.
+                Err(_) if rest.len() < wrs.len() => {
+                    let count = wrs.len() - rest.len();
+                    return Ok(Submitted { count, is_full });
+                }
+                taken => taken?,
+            };
+            rest = &rest[taken..];
+            is_full = taken < batch.len();
+            // A full queue too is a reason to wait for completions.
+            has_waited = is_last;
+        }
+        let count = wrs.len() - rest.len();
+        if !has_waited && rings.done.ready(min) < min {
+            match handle.enter(rings, &[], min, timeout) {
+                Err(error) if count == 0 => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(Submitted { count, is_full })
     }
+
+    fn reap(&mut self, wcs: &mut [Wc]) -> usize {
+        let held = self.held.take(wcs);
+        held + take(&mut self.rings, &mut wcs[held..])
+    }
+
+    /// Waits until there are `min` completions, and leaves them where they are.
+    pub(crate) fn wait(&mut self, min: usize, timeout: Duration) -> Result<(), Error> {
+        let room = self.held.len() + self.rings.done.entries();
+        if min > room {
+            return Err(Error::NoRoom { min, room });
+        }
+        let min = min.saturating_sub(self.held.len());
+        self.submit(&[], min, timeout).map(drop)
+    }
+
+    pub(crate) fn device(&self) -> &Device {
+        self.handle.device()
+    }
+
+    pub(crate) fn number(&self) -> u32 {
+        self.handle.number()
+    }
+
+    pub(crate) fn config(&self) -> &VqpConfig {
+        &self.config
+    }
+}
+
+impl VqpConfig {
+    pub(crate) fn to_raw(self) -> uapi::VqpCreate {
+        uapi::VqpCreate {
+            max_send_wr: self.max_send_wr,
+            max_recv_wr: self.max_recv_wr,
+            ..Pod::zeroed()
+        }
+    }
+}
+
+/// Takes completions off the ring.
+fn take(rings: &mut Rings, wcs: &mut [Wc]) -> usize {
+    rings
+        .done
+        .take(wcs.len(), |at, wc| wcs[at] = Wc::from_raw(wc))
 }

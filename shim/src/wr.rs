@@ -1,12 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Work requests and completions, in the layout that the module reads and
-//! writes.
+//! Work requests: what a program asks of the module, in the layout of the rings.
+//!
+//! A request borrows the regions that it names while it is made and posted, not
+//! while it is carried out. A region that goes before is no danger: the module
+//! knows which memory is registered, so that the request fails, or ends in pages
+//! that are pinned for it and that nobody sees any more.
 
-use crate::error::CompletionError;
+mod local;
+mod recv;
+#[cfg(test)]
+mod tests;
+
+pub use local::{Payload, Sges};
+pub use recv::RecvWr;
+
 use crate::mr::{LocalSlice, Remote};
+use local::Source;
 use std::marker::PhantomData;
-use weft_core::uapi::{self, Pod, WcStatus};
+use weft_core::uapi::{self, Pod};
 
 /// Set in the `wr_id` of the requests that synchronous calls post. Other
 /// requests leave it clear.
@@ -17,7 +29,7 @@ pub const SYNC_WR_ID_BIT: u64 = 1 << 63;
 ///
 /// # Invariants
 ///
-/// The local range is within a region of the session that `'mr` borrows.
+/// The local elements are within regions of the session that `'mr` borrows.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 #[must_use]
@@ -27,32 +39,55 @@ pub struct SendWr<'mr> {
 }
 
 impl<'mr> SendWr<'mr> {
-    /// RDMA WRITE of `local` to `remote`.
-    pub fn write(local: LocalSlice<'mr>, remote: Remote) -> Self {
-        Self::new(uapi::OP_WRITE, local, remote)
+    /// RDMA WRITE to `remote`.
+    pub fn write(from: impl Into<Payload<'mr>>, remote: Remote) -> Self {
+        Self::new(uapi::OP_WRITE).to(remote).moving(from.into())
     }
 
-    /// RDMA READ of `remote` into `local`.
-    pub fn read(local: LocalSlice<'mr>, remote: Remote) -> Self {
-        Self::new(uapi::OP_READ, local, remote)
+    /// RDMA WRITE to `remote` that takes a receive buffer of whoever receives where
+    /// the VQP is connected to, and completes it with `imm`. The buffer's memory is
+    /// not touched. (`IBV_WR_RDMA_WRITE_WITH_IMM`)
+    pub fn write_with_imm(from: impl Into<Payload<'mr>>, remote: Remote, imm: u32) -> Self {
+        let mut wr = Self::new(uapi::OP_WRITE_WITH_IMM);
+        wr.raw.imm = imm;
+        wr.to(remote).moving(from.into())
+    }
+
+    /// A message to whoever receives where the VQP is connected to. (`IBV_WR_SEND`)
+    pub fn send(from: impl Into<Payload<'mr>>) -> Self {
+        Self::new(uapi::OP_SEND).moving(from.into())
+    }
+
+    /// A message that carries `imm` too. (`IBV_WR_SEND_WITH_IMM`)
+    pub fn send_with_imm(from: impl Into<Payload<'mr>>, imm: u32) -> Self {
+        let mut wr = Self::new(uapi::OP_SEND_WITH_IMM);
+        wr.raw.imm = imm;
+        wr.moving(from.into())
+    }
+
+    /// RDMA READ of `remote`.
+    pub fn read(into: impl Into<Sges<'mr>>, remote: Remote) -> Self {
+        Self::new(uapi::OP_READ)
+            .to(remote)
+            .moving(into.into().into())
     }
 
     /// Compares the aligned 8-byte word at `remote` with `expected` and makes it
     /// `new` if it is equal, atomically. What it was lands in `local`, which has
     /// to be 8 bytes. (`IBV_WR_ATOMIC_CMP_AND_SWP`)
     pub fn compare_swap(local: LocalSlice<'mr>, remote: Remote, expected: u64, new: u64) -> Self {
-        let mut wr = Self::new(uapi::OP_CAS, local, remote);
+        let mut wr = Self::new(uapi::OP_CAS);
         wr.raw.compare_add = expected;
         wr.raw.swap = new;
-        wr
+        wr.to(remote).moving(local.into())
     }
 
     /// Adds to the aligned 8-byte word at `remote`, wrapping, atomically. Else as
     /// [`Self::compare_swap`]. (`IBV_WR_ATOMIC_FETCH_AND_ADD`)
     pub fn fetch_add(local: LocalSlice<'mr>, remote: Remote, add: u64) -> Self {
-        let mut wr = Self::new(uapi::OP_FAA, local, remote);
+        let mut wr = Self::new(uapi::OP_FAA);
         wr.raw.compare_add = add;
-        wr
+        wr.to(remote).moving(local.into())
     }
 
     /// Makes a completion when done.
@@ -67,117 +102,42 @@ impl<'mr> SendWr<'mr> {
         self
     }
 
-    fn new(opcode: u8, local: LocalSlice<'mr>, remote: Remote) -> Self {
-        // INVARIANT: a `LocalSlice` is within its region.
-        let raw = uapi::SendWr {
-            opcode,
-            num_sge: 1,
-            remote_addr: remote.addr,
-            rkey: remote.rkey,
-            lkey: local.lkey,
-            local_addr: local.addr,
-            len: local.len,
-            ..Pod::zeroed()
-        };
+    pub(crate) const fn as_raw(&self) -> &uapi::SendWr {
+        &self.raw
+    }
+
+    fn new(opcode: u8) -> Self {
+        // INVARIANT: there are no elements.
         Self {
-            raw,
+            raw: uapi::SendWr {
+                opcode,
+                ..Pod::zeroed()
+            },
             regions: PhantomData,
         }
     }
 
-    pub(crate) fn as_raw(wrs: &[Self]) -> &[uapi::SendWr] {
-        let first = wrs.as_ptr().cast();
-        // SAFETY: `SendWr` is a transparent wrapper of `uapi::SendWr`.
-        unsafe { std::slice::from_raw_parts(first, wrs.len()) }
-    }
-}
-
-/// A completion.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(transparent)]
-pub struct Wc {
-    raw: uapi::Wc,
-}
-
-impl Default for Wc {
-    /// A place for a completion.
-    fn default() -> Self {
-        Self { raw: Pod::zeroed() }
-    }
-}
-
-impl Wc {
-    /// From the work request.
-    #[must_use]
-    pub const fn wr_id(&self) -> u64 {
-        self.raw.wr_id
+    fn to(mut self, remote: Remote) -> Self {
+        self.raw.remote_addr = remote.addr;
+        self.raw.rkey = remote.rkey;
+        self
     }
 
-    /// How the request ended. `None`: a status of a newer module.
-    #[must_use]
-    pub const fn status(&self) -> Option<WcStatus> {
-        WcStatus::from_number(self.raw.status)
-    }
-
-    /// Bytes that the request moved.
-    ///
-    /// # Errors
-    ///
-    /// It failed.
-    pub fn result(&self) -> Result<u32, CompletionError> {
-        match self.status() {
-            Some(WcStatus::Success) => Ok(self.raw.byte_len),
-            status => Err(CompletionError { status }),
+    fn moving(mut self, payload: Payload<'mr>) -> Self {
+        match payload.0 {
+            Source::Sges(Sges { sges, count, .. }) => {
+                // INVARIANT: that of `Sges`.
+                self.raw.num_sge = count;
+                for (at, sge) in sges.into_iter().take(count.into()).enumerate() {
+                    self.raw.set_sge(at, sge);
+                }
+            }
+            Source::Inline { len, data } => {
+                self.raw.flags |= uapi::SEND_INLINE;
+                self.raw.inline_len = len;
+                self.raw.data = data;
+            }
         }
-    }
-
-    pub(crate) fn as_raw_mut(wcs: &mut [Self]) -> &mut [uapi::Wc] {
-        let first = wcs.as_mut_ptr().cast();
-        // SAFETY: `Wc` is a transparent wrapper of `uapi::Wc`, which any bytes
-        // are a valid value of.
-        unsafe { std::slice::from_raw_parts_mut(first, wcs.len()) }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::mr::tests::dangling_slice;
-
-    #[test]
-    fn a_request_has_what_its_builder_was_told() {
-        let remote = Remote {
-            addr: 0x9000,
-            rkey: 4,
-        };
-        let wrs = [SendWr::write(dangling_slice(0x5000, 64, 3), remote)
-            .signaled()
-            .wr_id(42)];
-        let expected = uapi::SendWr {
-            wr_id: 42,
-            opcode: uapi::OP_WRITE,
-            flags: uapi::SEND_SIGNALED,
-            num_sge: 1,
-            remote_addr: 0x9000,
-            rkey: 4,
-            lkey: 3,
-            local_addr: 0x5000,
-            len: 64,
-            ..Pod::zeroed()
-        };
-        assert_eq!(SendWr::as_raw(&wrs), [expected]);
-    }
-
-    #[test]
-    fn a_completion_is_a_length_or_an_error() {
-        let mut wcs = [Wc::default(); 3];
-        let raw = Wc::as_raw_mut(&mut wcs);
-        raw[0].byte_len = 8;
-        raw[1].status = WcStatus::RemAccessErr as u32;
-        raw[2].status = 999;
-        let status = Some(WcStatus::RemAccessErr);
-        assert_eq!(wcs[0].result(), Ok(8));
-        assert_eq!(wcs[1].result(), Err(CompletionError { status }));
-        assert_eq!(wcs[2].result(), Err(CompletionError { status: None }));
+        self
     }
 }

@@ -3,92 +3,27 @@
 //! The initiator's side of one stream: operations in, requests out, responses
 //! in, completions out.
 
-use super::wire::{Destination, Kind, Operands, Request, Response, Status};
+use super::op::{Completion, Op};
+use super::wire::{Destination, Kind, Message, Request, Response, Status};
 use super::{
-    before, MAX_ATOMICS, MAX_CHUNK_BYTES, MAX_OPS, MAX_TRIES, RTO_MAX_NS, RTO_MIN_NS, WINDOW,
+    before, MAX_ATOMICS, MAX_CHUNK_BYTES, MAX_OPS, MAX_TRIES, RNR_DELAY_NS, RNR_PATIENCE_NS,
+    RTO_MAX_NS, RTO_MIN_NS, WINDOW,
 };
 use crate::uapi::WcStatus;
 
-/// The direction of an operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OpKind {
-    /// Bytes come from the target.
-    Read,
-    /// Bytes go to the target.
-    Write,
-    /// A word of the target is compared, and swapped if it is equal.
-    CompareSwap,
-    /// A word of the target is added to.
-    FetchAdd,
-}
-
-impl OpKind {
-    /// The requests that it takes.
-    const fn request(self) -> Kind {
-        match self {
-            Self::Read => Kind::Read,
-            Self::Write => Kind::Write,
-            Self::CompareSwap => Kind::CompareSwap,
-            Self::FetchAdd => Kind::FetchAdd,
-        }
-    }
-}
-
-/// A one-sided operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Op {
-    /// The caller's name for it; comes back in the [`Completion`].
-    pub cookie: u64,
-    /// The virtual queue pair that it belongs to; not 0.
-    pub flow: u32,
-    /// Whose local memory it uses.
-    pub owner: u32,
-    /// What it does.
-    pub kind: OpKind,
-    /// Key of the local memory.
-    pub lkey: u32,
-    /// First byte of the local memory.
-    pub local_addr: u64,
-    /// Key of the target's memory.
-    pub rkey: u32,
-    /// Bytes.
-    pub len: u32,
-    /// First byte of the target's memory.
-    pub remote_addr: u64,
-    /// Of an atomic operation, which has 8 bytes.
-    pub operands: Operands,
-}
-
-impl Op {
-    /// Does nothing; to fill arrays with.
-    pub const EMPTY: Self = Self {
-        cookie: 0,
-        flow: 0,
-        owner: 0,
-        kind: OpKind::Read,
-        lkey: 0,
-        local_addr: 0,
-        rkey: 0,
-        len: 0,
-        remote_addr: 0,
-        operands: Operands::NONE,
-    };
-}
-
-/// A request to send: header, then for a WRITE `len` bytes of local memory, for
-/// an atomic operation its operands.
+/// A request to send: the header; then the operands of an atomic operation, or the
+/// message's header if there is one; then, if it carries bytes, `request.len` of
+/// them from `offset` on in the operation's local memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outgoing {
     /// The header.
     pub request: Request,
-    /// Key of the local memory.
-    pub lkey: u32,
-    /// Where the chunk lies in local memory.
-    pub local_addr: u64,
-    /// Whose local memory that is.
-    pub owner: u32,
-    /// Of an atomic operation.
-    pub operands: Operands,
+    /// The message's header.
+    pub message: Option<Message>,
+    /// What it is a part of.
+    pub op: Op,
+    /// Where in the operation the chunk begins.
+    pub offset: u32,
 }
 
 /// What a response means.
@@ -100,30 +35,15 @@ pub enum Incoming {
     Data {
         /// The chunk.
         psn: u32,
-        /// Key of the local memory.
-        lkey: u32,
-        /// Whose local memory it is.
-        owner: u32,
-        /// Where it goes.
-        local_addr: u64,
+        /// What it is a part of.
+        op: Op,
+        /// Where in the operation the chunk begins.
+        offset: u32,
         /// Bytes.
         len: u32,
     },
     /// The peer was restarted: all operations have failed; forget its record.
     Stale,
-}
-
-/// An operation's end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Completion {
-    /// From [`Op::cookie`].
-    pub cookie: u64,
-    /// How it ended.
-    pub status: WcStatus,
-    /// What it was.
-    pub kind: OpKind,
-    /// Its length in bytes.
-    pub len: u32,
 }
 
 /// The stream has [`MAX_OPS`] operations already.
@@ -147,6 +67,16 @@ struct Chunk {
     offset: u32,
     len: u32,
     done: bool,
+    /// Its operation has failed before the target took it: it goes out without
+    /// effect, as a READ of no bytes, because it has used its PSN.
+    void: bool,
+}
+
+impl Chunk {
+    fn make_void(&mut self) {
+        self.len = 0;
+        self.void = true;
+    }
 }
 
 const NO_OP: OpSlot = OpSlot {
@@ -161,6 +91,7 @@ const NO_CHUNK: Chunk = Chunk {
     offset: 0,
     len: 0,
     done: true,
+    void: false,
 };
 
 /// One stream to one target. Plain data of some kilobytes: copy [`EMPTY`](Self::EMPTY)
@@ -180,6 +111,8 @@ pub struct Initiator {
     stream: u32,
     token: u64,
     destination: Destination,
+    /// The target of this node, for receivers to answer to.
+    source: Destination,
     chunk_bytes: u32,
     ops: [OpSlot; MAX_OPS],
     first_op: u32,
@@ -192,6 +125,10 @@ pub struct Initiator {
     tries: u32,
     /// The `base` for which a premature answer already made us retransmit.
     hurried: Option<u32>,
+    /// Since when a receiver has had no buffer for what is next, and until when
+    /// nothing is sent for that reason.
+    not_ready_since_ns: Option<u64>,
+    not_ready_until_ns: u64,
     /// Since when `base` has been waiting.
     waiting_since_ns: u64,
     last_used_ns: u64,
@@ -205,7 +142,7 @@ pub struct Initiator {
 impl Initiator {
     /// A stream to nowhere, to be opened.
     pub const EMPTY: Self = {
-        let destination = Destination {
+        const NOWHERE: Destination = Destination {
             dct_number: 0,
             dct_key: 0,
             incarnation: 0,
@@ -213,7 +150,8 @@ impl Initiator {
         Self {
             stream: 0,
             token: 0,
-            destination,
+            destination: NOWHERE,
+            source: NOWHERE,
             chunk_bytes: MAX_CHUNK_BYTES,
             ops: [NO_OP; MAX_OPS],
             first_op: 0,
@@ -225,6 +163,8 @@ impl Initiator {
             next: 0,
             tries: 0,
             hurried: None,
+            not_ready_since_ns: None,
+            not_ready_until_ns: 0,
             waiting_since_ns: 0,
             last_used_ns: 0,
             broken: false,
@@ -232,12 +172,20 @@ impl Initiator {
         }
     };
 
-    /// Makes this a stream to `destination`. `token` has to be random;
-    /// `chunk_bytes` is cut to what the protocol allows. Only an idle stream can
-    /// be opened.
-    pub fn open(&mut self, stream: u32, token: u64, destination: Destination, chunk_bytes: u32) {
+    /// Makes this a stream from the node whose target is `source` to
+    /// `destination`. `token` has to be random; `chunk_bytes` is cut to what the
+    /// protocol allows. Only an idle stream can be opened.
+    pub fn open(
+        &mut self,
+        stream: u32,
+        token: u64,
+        source: Destination,
+        destination: Destination,
+        chunk_bytes: u32,
+    ) {
         self.restart(token);
         self.stream = stream;
+        self.source = source;
         self.destination = destination;
         self.chunk_bytes = if chunk_bytes == 0 {
             MAX_CHUNK_BYTES
@@ -290,6 +238,7 @@ impl Initiator {
         self.next = 0;
         self.tries = 0;
         self.hurried = None;
+        self.ready();
         self.broken = false;
     }
 
@@ -354,6 +303,9 @@ impl Initiator {
 
     /// The next request to send now, if there is one.
     pub fn poll_request(&mut self, now_ns: u64) -> Option<Outgoing> {
+        if now_ns < self.not_ready_until_ns {
+            return None;
+        }
         while self.resend != self.next {
             let psn = self.resend;
             self.resend = self.resend.wrapping_add(1);
@@ -367,25 +319,21 @@ impl Initiator {
         })
     }
 
+    /// Whether [`Self::poll_request`] probably has another one.
+    #[must_use]
+    pub const fn has_more(&self) -> bool {
+        self.resend != self.next || self.cut_op != self.next_op
+    }
+
     /// The local memory of a chunk that [`Self::poll_request`] gave may not be
-    /// used: its operation fails.
-    ///
-    /// The chunk has used its PSN, so it still has to be sent; it goes out
-    /// without effect, as a READ of no bytes.
+    /// used: its operation fails. Answers what has to be sent in its place.
     pub fn unusable(&mut self, outgoing: &Outgoing, status: WcStatus) -> Request {
         let psn = outgoing.request.psn;
-        let chunk = self.chunk(psn);
-        self.fail_op(chunk.op, status);
+        self.fail_op(self.chunk(psn).op, status);
         if let Some(slot) = self.chunks.get_mut(psn as usize % WINDOW) {
-            slot.len = 0;
+            slot.make_void();
         }
-        Request {
-            kind: Kind::Read,
-            len: 0,
-            rkey: 0,
-            remote_addr: 0,
-            ..outgoing.request
-        }
+        outgoing.request.without_effect()
     }
 
     /// Takes a response whose token was right. `payload` is what followed the
@@ -410,7 +358,16 @@ impl Initiator {
             }
             // The retransmission timer tries again.
             Status::Busy => return Incoming::Handled,
-            Status::Ok | Status::Flushed | Status::Invalid | Status::Access => {}
+            Status::NotReady => {
+                self.not_ready(response.psn, now_ns);
+                return Incoming::Handled;
+            }
+            Status::Ok
+            | Status::Flushed
+            | Status::Invalid
+            | Status::Access
+            | Status::Operation
+            | Status::NoReceiver => {}
         }
         let psn = response.psn;
         if before(psn, self.base) || !before(psn, self.next) || self.chunk(psn).done {
@@ -420,7 +377,7 @@ impl Initiator {
         let chunk = self.chunk(psn);
         let slot = *self.op_mut(chunk.op);
         if response.status == Status::Ok
-            && slot.op.kind != OpKind::Write
+            && slot.op.kind.fetches()
             && slot.status == WcStatus::Success
         {
             if payload != chunk.len as usize || response.len != chunk.len {
@@ -428,9 +385,8 @@ impl Initiator {
             } else if chunk.len != 0 {
                 return Incoming::Data {
                     psn,
-                    lkey: slot.op.lkey,
-                    owner: slot.op.owner,
-                    local_addr: slot.op.local_addr.wrapping_add(u64::from(chunk.offset)),
+                    op: slot.op,
+                    offset: chunk.offset,
                     len: chunk.len,
                 };
             }
@@ -439,6 +395,8 @@ impl Initiator {
             Status::Flushed => self.fail_op(chunk.op, WcStatus::WrFlushErr),
             Status::Invalid => self.fail_op(chunk.op, WcStatus::RemInvReqErr),
             Status::Access => self.fail_op(chunk.op, WcStatus::RemAccessErr),
+            Status::Operation => self.fail_op(chunk.op, WcStatus::RemOpErr),
+            Status::NoReceiver => self.fail_op(chunk.op, WcStatus::RetryExcErr),
             _ => {}
         }
         self.done(psn, now_ns);
@@ -476,6 +434,7 @@ impl Initiator {
             cookie: slot.op.cookie,
             status: slot.status,
             kind: slot.op.kind,
+            with_imm: slot.op.imm.is_some(),
             len: slot.op.len,
         })
     }
@@ -485,6 +444,14 @@ impl Initiator {
     pub fn on_tick(&mut self, now_ns: u64) -> bool {
         if self.base == self.next {
             return !self.is_idle();
+        }
+        if self.not_ready_until_ns != 0 {
+            if now_ns >= self.not_ready_until_ns {
+                self.not_ready_until_ns = 0;
+                self.resend = self.base;
+                self.waiting_since_ns = now_ns;
+            }
+            return true;
         }
         let rto = (RTO_MIN_NS << self.tries.min(16)).min(RTO_MAX_NS);
         if now_ns.saturating_sub(self.waiting_since_ns) >= rto {
@@ -517,6 +484,7 @@ impl Initiator {
         self.base = self.next;
         self.resend = self.next;
         self.tries = 0;
+        self.ready();
         self.broken = true;
     }
 
@@ -564,7 +532,7 @@ impl Initiator {
                 self.cut_op = number.wrapping_add(1);
                 continue;
             }
-            if slot.op.kind.request().is_atomic() && self.atomics_in_window() >= MAX_ATOMICS {
+            if slot.op.kind.is_atomic() && self.atomics_in_window() >= MAX_ATOMICS {
                 return None;
             }
             let slot = self.op_mut(number);
@@ -579,6 +547,7 @@ impl Initiator {
                 offset,
                 len,
                 done: false,
+                void: false,
             };
             // INVARIANT: the window had room; the new chunk is not done.
             self.next = psn.wrapping_add(1);
@@ -592,7 +561,7 @@ impl Initiator {
         let (mut psn, mut count) = (self.base, 0);
         while psn != self.next {
             let op = self.chunk(psn).op;
-            count += usize::from(self.op_mut(op).op.kind.request().is_atomic());
+            count += usize::from(self.op_mut(op).op.kind.is_atomic());
             psn = psn.wrapping_add(1);
         }
         count
@@ -605,24 +574,69 @@ impl Initiator {
         self.last_used_ns = now_ns;
         let chunk = self.chunk(psn);
         let op = self.op_mut(chunk.op).op;
+        let kind = op.request(chunk.offset, chunk.len);
         let offset = u64::from(chunk.offset);
+        let request = Request {
+            kind,
+            stream: self.stream,
+            token: self.token,
+            psn,
+            destination: self.destination,
+            flow: op.flow,
+            remote_addr: op.remote_addr.wrapping_add(offset),
+            rkey: op.rkey,
+            len: chunk.len,
+        };
+        let message = Message {
+            total: op.len,
+            imm: op.imm,
+            to: op.to,
+            sender: self.source,
+        };
         Outgoing {
-            request: Request {
-                kind: op.kind.request(),
-                stream: self.stream,
-                token: self.token,
-                psn,
-                destination: self.destination,
-                flow: op.flow,
-                remote_addr: op.remote_addr.wrapping_add(offset),
-                rkey: op.rkey,
-                len: chunk.len,
+            request: if chunk.void {
+                request.without_effect()
+            } else {
+                request
             },
-            lkey: op.lkey,
-            local_addr: op.local_addr.wrapping_add(offset),
-            owner: op.owner,
-            operands: op.operands,
+            message: (kind.has_message() && !chunk.void).then_some(message),
+            op,
+            offset: chunk.offset,
         }
+    }
+
+    /// A receiver has no buffer for a chunk: nothing more is sent for a while.
+    /// After [`RNR_PATIENCE_NS`] its operation fails.
+    fn not_ready(&mut self, psn: u32, now_ns: u64) {
+        if before(psn, self.base) || !before(psn, self.next) || self.chunk(psn).done {
+            return;
+        }
+        self.last_used_ns = now_ns;
+        self.tries = 0;
+        let since_ns = *self.not_ready_since_ns.get_or_insert(now_ns);
+        if now_ns.saturating_sub(since_ns) < RNR_PATIENCE_NS {
+            self.not_ready_until_ns = now_ns + RNR_DELAY_NS;
+            return;
+        }
+        self.ready();
+        let op = self.chunk(psn).op;
+        let flow = self.op_mut(op).op.flow;
+        self.fail_op(op, WcStatus::RnrRetryExcErr);
+        // The target has executed nothing from here on.
+        let mut later = psn;
+        while later != self.next {
+            let op = self.chunk(later).op;
+            if self.op_mut(op).op.flow == flow {
+                self.chunks[later as usize % WINDOW].make_void();
+            }
+            later = later.wrapping_add(1);
+        }
+        self.resend = self.base;
+    }
+
+    fn ready(&mut self) {
+        self.not_ready_since_ns = None;
+        self.not_ready_until_ns = 0;
     }
 
     /// Fails an operation, and with it the later ones of its flow: what was not
@@ -655,6 +669,7 @@ impl Initiator {
         let open = &mut self.op_mut(op).open;
         *open = open.saturating_sub(1);
         self.tries = 0;
+        self.ready();
         // INVARIANT: `base` moves to the first chunk that is not done.
         while self.base != self.next && self.chunk(self.base).done {
             self.base = self.base.wrapping_add(1);
@@ -668,7 +683,12 @@ impl Initiator {
     /// The target saw a gap before a later packet. Go back once per gap: the
     /// packets behind the gap each report it.
     fn hurry(&mut self, awaited: u32) {
-        if awaited == self.base && self.base != self.next && self.hurried != Some(awaited) {
+        let is_waiting = self.not_ready_until_ns != 0;
+        if !is_waiting
+            && awaited == self.base
+            && self.base != self.next
+            && self.hurried != Some(awaited)
+        {
             self.hurried = Some(awaited);
             self.resend = self.base;
         }

@@ -8,14 +8,24 @@ use std::collections::{HashMap, VecDeque};
 
 use proptest::prelude::*;
 
-use super::wire::{decode, Destination, Kind, Operands, Packet, Request, Response, Status};
+use super::wire::{
+    decode, Destination, Kind, Message, Operands, Packet, Receiver, Request, Response, Status,
+    MESSAGE_BYTES,
+};
 use super::*;
-use crate::uapi::WcStatus;
+use crate::uapi::{Sge, WcStatus, MAX_SGE};
+
+mod messages;
 
 const HERE: Destination = Destination {
     dct_number: 7,
     dct_key: 0x1234,
     incarnation: 9,
+};
+const SENDER: Destination = Destination {
+    dct_number: 3,
+    dct_key: 0x77,
+    incarnation: 5,
 };
 /// A key that the target refuses.
 const BAD_KEY: u32 = 666;
@@ -41,7 +51,7 @@ fn fate() -> impl Strategy<Value = Fate> {
 
 fn initiator(destination: Destination, chunk_bytes: u32) -> Initiator {
     let mut initiator = Initiator::EMPTY;
-    initiator.open(1, 42, destination, chunk_bytes);
+    initiator.open(1, 42, SENDER, destination, chunk_bytes);
     initiator
 }
 
@@ -106,7 +116,17 @@ struct Pair {
     executed: Vec<(u64, u8)>,
     completions: Vec<Completion>,
     requests_sent: usize,
+    /// Receive buffers that the receiver has.
+    buffers: usize,
+    /// Messages that are there, and the one that is coming.
+    messages: Vec<(Message, Vec<u8>)>,
+    coming: Vec<u8>,
 }
+
+/// A receiver that does not exist.
+const NOBODY: Receiver = Receiver::Port(404);
+/// Longest message that a receive buffer takes.
+const BUFFER: u32 = 16 * 1024;
 
 impl Pair {
     fn new(fates: Vec<Fate>) -> Self {
@@ -121,35 +141,89 @@ impl Pair {
             executed: Vec::new(),
             completions: Vec::new(),
             requests_sent: 0,
+            buffers: usize::MAX,
+            messages: Vec::new(),
+            coming: Vec::new(),
         }
     }
 
     fn transmit(&mut self) {
         while let Some(outgoing) = self.initiator.poll_request(self.now_ns) {
             let request = outgoing.request;
-            let from = outgoing.local_addr as usize;
-            let payload = if request.kind == Kind::Write {
-                from..from + request.len as usize
-            } else {
-                0..0
-            };
-            let payload = if request.kind.is_atomic() {
-                outgoing.operands.encode().to_vec()
-            } else {
-                self.local[payload].to_vec()
-            };
+            let mut payload = Vec::new();
+            if request.kind.is_atomic() {
+                payload.extend(outgoing.op.operands.encode());
+            }
+            if let Some(message) = outgoing.message {
+                payload.extend(message.encode());
+            }
+            if matches!(request.kind, Kind::Write | Kind::Send | Kind::WriteImm) {
+                self.gather(&outgoing, &mut payload);
+            }
             self.requests_sent += 1;
             self.out.send(&request.encode(), &payload);
         }
     }
 
+    fn gather(&self, outgoing: &Outgoing, payload: &mut Vec<u8>) {
+        let (offset, len) = (outgoing.offset, outgoing.request.len);
+        for sge in outgoing.op.local.pieces(offset, len) {
+            let from = sge.addr as usize;
+            payload.extend(&self.local[from..from + sge.len as usize]);
+        }
+        if let Some(bytes) = outgoing.op.local.inline(offset, len) {
+            payload.extend(bytes);
+        }
+    }
+
+    /// What a receiver does with a chunk.
+    fn deliver(&mut self, request: &Request, payload: &[u8]) -> Status {
+        let message = Message::decode(payload).expect("a message");
+        let bytes = &payload[MESSAGE_BYTES..];
+        assert_eq!(bytes.len(), request.len as usize);
+        assert_eq!(message.sender, SENDER);
+        let is_first = request.kind == Kind::WriteImm || request.remote_addr == 0;
+        if message.to == NOBODY {
+            return Status::NoReceiver;
+        }
+        if is_first && self.buffers == 0 {
+            return Status::NotReady;
+        }
+        if message.total > BUFFER && request.kind == Kind::Send {
+            return Status::Invalid;
+        }
+        if is_first {
+            self.buffers -= 1;
+            self.coming.clear();
+        }
+        if request.kind == Kind::WriteImm {
+            let at = request.remote_addr as usize;
+            self.remote[at..at + bytes.len()].copy_from_slice(bytes);
+            self.messages.push((message, Vec::new()));
+            return Status::Ok;
+        }
+        assert_eq!(request.remote_addr as usize, self.coming.len());
+        self.coming.extend(bytes);
+        if self.coming.len() == message.total as usize {
+            self.messages
+                .push((message, std::mem::take(&mut self.coming)));
+        }
+        Status::Ok
+    }
+
     fn execute(&mut self, request: &Request, payload: &[u8]) -> Status {
+        if request.kind == Kind::Send {
+            return self.deliver(request, payload);
+        }
         let (from, to) = (
             request.remote_addr as usize,
             request.remote_addr as usize + request.len as usize,
         );
         if request.rkey == BAD_KEY || to > MEMORY {
             return Status::Access;
+        }
+        if request.kind == Kind::WriteImm {
+            return self.deliver(request, payload);
         }
         if request.kind == Kind::Write {
             assert_eq!(payload.len(), request.len as usize);
@@ -212,7 +286,9 @@ impl Pair {
                 let changes = request.kind.is_atomic() && status == Status::Ok;
                 let old = changes.then(|| self.change(request, payload));
                 let context = self.contexts.get_mut(&request.token).unwrap();
-                context.record(request, status);
+                if status != Status::NotReady {
+                    context.record(request, status);
+                }
                 if let Some(old) = old {
                     context.record_result(request.psn, old);
                 }
@@ -240,15 +316,21 @@ impl Pair {
         }
         if let Incoming::Data {
             psn,
-            local_addr,
+            op,
+            offset,
             len,
-            ..
         } = self
             .initiator
             .on_response(response, payload.len(), self.now_ns)
         {
-            let to = local_addr as usize;
-            self.local[to..to + len as usize].copy_from_slice(payload);
+            let mut rest = payload;
+            for sge in op.local.pieces(offset, len) {
+                let (bytes, more) = rest.split_at(sge.len as usize);
+                let to = sge.addr as usize;
+                self.local[to..to + bytes.len()].copy_from_slice(bytes);
+                rest = more;
+            }
+            assert!(rest.is_empty());
             self.initiator.landed(psn, Ok(()), self.now_ns);
         }
     }
@@ -285,18 +367,39 @@ impl Pair {
     }
 }
 
+/// One piece of local memory.
+fn memory(addr: u64, len: u32) -> Local {
+    scattered(&[(addr, len)])
+}
+
+fn scattered(pieces: &[(u64, u32)]) -> Local {
+    Local::Sges(std::array::from_fn::<_, MAX_SGE, _>(|i| {
+        let (addr, len) = pieces.get(i).copied().unwrap_or((0, 0));
+        Sge { addr, len, lkey: 1 }
+    }))
+}
+
 fn op(cookie: u64, kind: OpKind, at: u64, len: u32) -> Op {
     Op {
         cookie,
         flow: 1,
         owner: 1,
         kind,
-        lkey: 1,
-        local_addr: at,
         rkey: 1,
         len,
         remote_addr: at,
-        operands: Operands::NONE,
+        local: memory(at, len),
+        ..Op::EMPTY
+    }
+}
+
+/// A message to port 9.
+fn send(cookie: u64, from: u64, len: u32) -> Op {
+    Op {
+        remote_addr: 0,
+        to: Receiver::Port(9),
+        local: memory(from, len),
+        ..op(cookie, OpKind::Send, 0, len)
     }
 }
 
@@ -307,7 +410,7 @@ fn fetch_add(cookie: u64, at: u64, local_addr: u64, add: u64) -> Op {
     };
     Op {
         operands,
-        local_addr,
+        local: memory(local_addr, 8),
         ..op(cookie, OpKind::FetchAdd, at, 8)
     }
 }
@@ -374,7 +477,7 @@ fn a_word_is_swapped_only_if_it_is_what_it_should_be() {
         };
         let swap = Op {
             operands,
-            local_addr: 8 * cookie,
+            local: memory(8 * cookie, 8),
             ..op(cookie, OpKind::CompareSwap, 0, 8)
         };
         pair.initiator.push(swap).unwrap();
@@ -518,7 +621,7 @@ proptest! {
             let at = slot * 700;
             let kind = if is_write { OpKind::Write } else { OpKind::Read };
             let local = if is_write { at } else { MEMORY as u64 + 5000 * cookie as u64 };
-            pair.initiator.push(Op { local_addr: local, ..op(cookie as u64, kind, at, len) }).unwrap();
+            pair.initiator.push(Op { local: memory(local, len), ..op(cookie as u64, kind, at, len) }).unwrap();
             if is_write {
                 let (from, to) = (at as usize, at as usize + len as usize);
                 expected[from..to].copy_from_slice(&pair.local[from..to]);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! The packets of SoftDc: a fixed header in network byte order, then payload.
+//! The frames of SoftDc: a fixed header in network byte order, then payload. A packet
+//! has one or several of them, all of one stream.
 //!
 //! | bytes | request | bytes | response |
 //! |---|---|---|---|
@@ -18,7 +19,9 @@
 //! | 48..52 | rkey | | |
 //! | 52..56 | length | | |
 //!
-//! A WRITE carries its bytes as payload, an atomic operation its [`Operands`]. The
+//! A WRITE carries its bytes as payload, an atomic operation its [`Operands`]. What a
+//! receiver has to hear of carries a [`Message`] before its bytes; the remote address of
+//! a SEND is the bytes' place in the message. The
 //! answer to a READ or an atomic operation carries what was there before; words
 //! are as they stand in the target's memory.
 //!
@@ -30,7 +33,7 @@ pub const REQUEST_BYTES: usize = 56;
 /// Bytes of a response header.
 pub const RESPONSE_BYTES: usize = 32;
 const MAGIC: u16 = 0x5744;
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// What a packet is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +49,10 @@ pub enum Kind {
     CompareSwap = 4,
     /// Adds to a word.
     FetchAdd = 5,
+    /// Carries bytes of a message to a receiver.
+    Send = 6,
+    /// Carries the last bytes of a WRITE, and an immediate to a receiver.
+    WriteImm = 7,
     /// Answers a request.
     Response = 16,
 }
@@ -57,6 +64,12 @@ impl Kind {
         matches!(self, Self::CompareSwap | Self::FetchAdd)
     }
 
+    /// Whether a [`Message`] follows its header.
+    #[must_use]
+    pub const fn has_message(self) -> bool {
+        matches!(self, Self::Send | Self::WriteImm)
+    }
+
     const fn from_number(number: u8) -> Option<Self> {
         Some(match number {
             1 => Self::Read,
@@ -64,6 +77,8 @@ impl Kind {
             3 => Self::Close,
             4 => Self::CompareSwap,
             5 => Self::FetchAdd,
+            6 => Self::Send,
+            7 => Self::WriteImm,
             16 => Self::Response,
             _ => return None,
         })
@@ -82,6 +97,10 @@ pub enum Status {
     Invalid = 9,
     /// Key, range or access wrong; not executed.
     Access = 10,
+    /// The receiver could not take it; not executed.
+    Operation = 11,
+    /// Nobody receives there; not executed.
+    NoReceiver = 12,
     /// The target waits for the PSN in this response.
     Sequence = 200,
     /// The target has no context for this stream.
@@ -90,6 +109,8 @@ pub enum Status {
     Stale = 202,
     /// The target cannot take another stream now.
     Busy = 203,
+    /// The receiver has no buffer now; the target waits for the same PSN again.
+    NotReady = 204,
 }
 
 impl Status {
@@ -99,17 +120,20 @@ impl Status {
             5 => Self::Flushed,
             9 => Self::Invalid,
             10 => Self::Access,
+            11 => Self::Operation,
+            12 => Self::NoReceiver,
             200 => Self::Sequence,
             201 => Self::NoContext,
             202 => Self::Stale,
             203 => Self::Busy,
+            204 => Self::NotReady,
             _ => return None,
         })
     }
 }
 
 /// Names a DC target: what a node publishes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Destination {
     /// DC target number.
     pub dct_number: u32,
@@ -122,7 +146,7 @@ pub struct Destination {
 /// A request's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// [`Kind::Read`], [`Kind::Write`] or [`Kind::Close`].
+    /// Anything but [`Kind::Response`].
     pub kind: Kind,
     /// The initiator's name for the stream.
     pub stream: u32,
@@ -167,6 +191,29 @@ pub enum Packet {
 }
 
 impl Request {
+    /// A request in its place that changes and fetches nothing.
+    pub(super) const fn without_effect(self) -> Self {
+        Self {
+            kind: Kind::Read,
+            len: 0,
+            rkey: 0,
+            remote_addr: 0,
+            ..self
+        }
+    }
+
+    /// Bytes that follow the header.
+    #[must_use]
+    pub const fn payload_bytes(&self) -> usize {
+        let bytes = self.len as usize;
+        match self.kind {
+            Kind::Write => bytes,
+            Kind::Send | Kind::WriteImm => bytes.saturating_add(MESSAGE_BYTES),
+            Kind::CompareSwap | Kind::FetchAdd => OPERAND_BYTES,
+            Kind::Read | Kind::Close | Kind::Response => 0,
+        }
+    }
+
     /// The header as bytes.
     #[must_use]
     pub fn encode(&self) -> [u8; REQUEST_BYTES] {
@@ -244,13 +291,90 @@ impl Operands {
         out
     }
 
-    /// The operands in a payload; `None` if it has another length.
+    /// The operands at the start of a payload; `None` if it is too short.
     #[must_use]
     pub fn decode(payload: &[u8]) -> Option<Self> {
-        let bytes: &[u8; OPERAND_BYTES] = payload.try_into().ok()?;
+        let bytes: &[u8; OPERAND_BYTES] = payload.first_chunk()?;
         Some(Self {
             compare_add: be_u64(bytes, 0),
             swap: be_u64(bytes, 8),
+        })
+    }
+}
+
+/// Who receives a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Receiver {
+    /// Whoever is bound to the port.
+    Port(u32),
+    /// A virtual queue pair, by its flow.
+    Flow(u32),
+    /// The node itself.
+    Node,
+}
+
+/// What a receiver has to know of a message, and how to reach its sender: so
+/// accepting costs no look-up (krcore §4.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Bytes of the whole message, or of the whole WRITE.
+    pub total: u32,
+    /// The immediate.
+    pub imm: Option<u32>,
+    /// Whom it is for.
+    pub to: Receiver,
+    /// The sender's DC target.
+    pub sender: Destination,
+}
+
+/// Bytes of an encoded [`Message`].
+pub const MESSAGE_BYTES: usize = 32;
+
+const HAS_IMM: u32 = 1;
+const TO_FLOW: u32 = 2;
+const TO_NODE: u32 = 4;
+
+impl Message {
+    /// The message's header as bytes.
+    #[must_use]
+    pub fn encode(&self) -> [u8; MESSAGE_BYTES] {
+        let (to, flag) = match self.to {
+            Receiver::Port(port) => (port, 0),
+            Receiver::Flow(flow) => (flow, TO_FLOW),
+            Receiver::Node => (0, TO_NODE),
+        };
+        let flags = flag | if self.imm.is_some() { HAS_IMM } else { 0 };
+        let mut out = [0; MESSAGE_BYTES];
+        out[..4].copy_from_slice(&self.total.to_be_bytes());
+        out[4..8].copy_from_slice(&self.imm.unwrap_or(0).to_be_bytes());
+        out[8..12].copy_from_slice(&flags.to_be_bytes());
+        out[12..16].copy_from_slice(&to.to_be_bytes());
+        out[16..20].copy_from_slice(&self.sender.dct_number.to_be_bytes());
+        out[20..28].copy_from_slice(&self.sender.dct_key.to_be_bytes());
+        out[28..32].copy_from_slice(&self.sender.incarnation.to_be_bytes());
+        out
+    }
+
+    /// The message's header at the start of a payload; `None` if there is none.
+    #[must_use]
+    pub fn decode(payload: &[u8]) -> Option<Self> {
+        let bytes: &[u8; MESSAGE_BYTES] = payload.first_chunk()?;
+        let (flags, to) = (be_u32(bytes, 8), be_u32(bytes, 12));
+        let to = match flags & !HAS_IMM {
+            0 => Receiver::Port(to),
+            TO_FLOW => Receiver::Flow(to),
+            TO_NODE => Receiver::Node,
+            _ => return None,
+        };
+        Some(Self {
+            total: be_u32(bytes, 0),
+            imm: (flags & HAS_IMM != 0).then_some(be_u32(bytes, 4)),
+            to,
+            sender: Destination {
+                dct_number: be_u32(bytes, 16),
+                dct_key: be_u64(bytes, 20),
+                incarnation: be_u32(bytes, 28),
+            },
         })
     }
 }

@@ -1,76 +1,54 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! `weft_poll_cq`, `weft_wait_cq`, `weft_enter`: completions as `struct ibv_wc`.
-//!
-//! The module writes its own, smaller completions into the caller's array, where
-//! they are then widened from the last to the first: no second buffer, and one
-//! system call however many there are.
+//! `weft_poll_cq`, `weft_wait_cq`, `weft_enter`: completions as `struct ibv_wc`,
+//! straight from the ring.
 
-use super::send::run;
+use super::send::{post, Posted};
 use super::verbs::{self, SendWr, Wc};
-use super::vqp::Vqp;
+use super::vqp::{lock, Vqp};
 use super::{count, deref};
 use nix::errno::Errno;
 use std::ffi::c_int;
 use std::ptr;
-use weft_core::uapi::{self, WcStatus, MAX_BATCH, MAX_WAIT_NS};
+use weft_core::uapi::{self, WcStatus, MAX_WAIT_NS};
 
 const NS_PER_MS: u64 = 1_000_000;
 
-// A widened completion never covers one that still has to be widened.
-const _: () = assert!(size_of::<Wc>() >= size_of::<uapi::Wc>());
-const _: () = assert!(align_of::<Wc>() >= align_of::<uapi::Wc>());
-
 /// What a call reaps, and how long it waits for it.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Reap {
-    pub(super) wcs: *mut Wc,
-    /// Completions that fit, at most [`MAX_BATCH`].
-    pub(super) room: u32,
+    /// Completions that fit.
+    pub(super) room: usize,
     pub(super) min: u32,
     pub(super) timeout_ns: u64,
 }
 
 impl Reap {
-    pub(super) const NOTHING: Self = Self {
-        wcs: ptr::null_mut(),
-        room: 0,
-        min: 0,
-        timeout_ns: 0,
-    };
-
-    fn new(num_entries: c_int, wcs: *mut Wc, min: c_int, timeout_ms: c_int) -> Result<Self, Errno> {
-        let room = u32::try_from(num_entries).map_err(|_| Errno::EINVAL)?;
-        let room = room.min(MAX_BATCH);
-        let min = u32::try_from(min).map_err(|_| Errno::EINVAL)?;
-        if min > room || (wcs.is_null() && room > 0) {
+    /// What the arguments of C say; `is_null`: there is no room after all.
+    pub(super) fn new(
+        num_entries: c_int,
+        is_null: bool,
+        min: c_int,
+        timeout_ms: c_int,
+    ) -> Result<Self, Errno> {
+        if min > num_entries || (is_null && num_entries > 0) {
             return Err(Errno::EINVAL);
         }
-        let timeout_ns = u64::try_from(timeout_ms).map_or(MAX_WAIT_NS, |ms| ms * NS_PER_MS);
         Ok(Self {
-            wcs,
-            room,
-            min,
-            timeout_ns,
+            room: usize::try_from(num_entries).map_err(|_| Errno::EINVAL)?,
+            min: u32::try_from(min).map_err(|_| Errno::EINVAL)?,
+            timeout_ns: u64::try_from(timeout_ms).map_or(MAX_WAIT_NS, |ms| ms * NS_PER_MS),
         })
     }
+}
 
-    /// Widens the first `completed` completions.
-    ///
-    /// # Safety
-    ///
-    /// There is room for `room` completions, of which the module wrote the first
-    /// `completed`.
-    pub(super) unsafe fn expand(&self, completed: usize) {
-        let narrow = self.wcs.cast::<uapi::Wc>();
-        for index in (0..completed).rev() {
-            // SAFETY: the module wrote it, and the wide ones after it begin at
-            // or behind its end.
-            let raw = unsafe { narrow.add(index).read() };
-            // SAFETY: within the caller's room.
-            unsafe { self.wcs.add(index).write(wide(&raw)) };
-        }
+/// Waits until there are as many completions as wanted.
+pub(super) fn wait(vqp: &Vqp, reap: &Reap) -> Result<(), Errno> {
+    let wanted = reap.min as usize;
+    if lock(&vqp.done).ready(wanted) < wanted {
+        vqp.enter(0, reap.min, reap.timeout_ns)?;
     }
+    Ok(())
 }
 
 /// See `weft.h`.
@@ -121,32 +99,59 @@ pub unsafe extern "C" fn weft_enter(
     count(|| {
         // SAFETY: the caller promises it.
         let vqp = unsafe { deref(vqp) }?;
-        let reap = Reap::new(num_entries, wc, min_complete, timeout_ms)?;
-        if bad_wr.is_null() && !wr.is_null() {
+        let reap = Reap::new(num_entries, wc.is_null(), min_complete, timeout_ms)?;
+        let too_many = reap.min as usize > lock(&vqp.done).entries();
+        if too_many || (bad_wr.is_null() && !wr.is_null()) {
             return Err(Errno::EINVAL);
         }
-        // SAFETY: the caller promises the chain and the room.
-        let posted = unsafe { run(vqp, wr, &reap) };
+        let posted = if wr.is_null() {
+            Posted::NOTHING
+        } else {
+            // SAFETY: the caller promises the chain.
+            unsafe { post(vqp, wr, &reap) }
+        };
         if !bad_wr.is_null() {
             // SAFETY: not null, so the caller promises room.
             unsafe { bad_wr.write(posted.left) };
         }
-        posted.reaped
+        let is_full = match posted.error {
+            Some(Errno::ENOMEM) => posted.left == wr,
+            Some(errno) => return Err(errno),
+            None => false,
+        };
+        if !posted.has_waited {
+            wait(vqp, &reap)?;
+        }
+        let reaped = lock(&vqp.done).take(reap.room, |at, raw| {
+            // SAFETY: within the caller's room.
+            unsafe { wc.add(at).write(wide(&raw)) };
+        });
+        if is_full && reaped == 0 {
+            return Err(Errno::ENOMEM);
+        }
+        Ok(reaped)
     })
 }
 
-fn wide(raw: &uapi::Wc) -> Wc {
-    let status = WcStatus::from_number(raw.status);
+/// The completion that C gets.
+pub(super) fn wide(raw: &uapi::Wc) -> Wc {
+    let status = WcStatus::from_number(raw.status.into());
+    let is_recv = matches!(raw.opcode, uapi::WC_RECV | uapi::WC_RECV_RDMA_WITH_IMM);
+    let has_imm = raw.flags & uapi::WC_WITH_IMM != 0;
     Wc {
         wr_id: raw.wr_id,
         status: status.map_or(verbs::WC_GENERAL_ERR, |status| status as u32),
         opcode: wc_opcode(raw.opcode),
-        vendor_err: if status.is_none() { raw.status } else { 0 },
+        vendor_err: if status.is_none() {
+            raw.status.into()
+        } else {
+            0
+        },
         byte_len: raw.byte_len,
-        imm_data: 0,
+        imm_data: if has_imm { raw.imm.to_be() } else { 0 },
         qp_num: raw.vqp,
-        src_qp: 0,
-        wc_flags: 0,
+        src_qp: if is_recv { raw.src } else { 0 },
+        wc_flags: if has_imm { verbs::WC_WITH_IMM } else { 0 },
         pkey_index: 0,
         slid: 0,
         sl: 0,
@@ -154,8 +159,14 @@ fn wide(raw: &uapi::Wc) -> Wc {
     }
 }
 
-fn wc_opcode(opcode: u32) -> u32 {
+fn wc_opcode(opcode: u16) -> u32 {
+    match opcode {
+        uapi::WC_RECV => return verbs::WC_RECV,
+        uapi::WC_RECV_RDMA_WITH_IMM => return verbs::WC_RECV_RDMA_WITH_IMM,
+        _ => {}
+    }
     match u8::try_from(opcode) {
+        Ok(uapi::OP_SEND | uapi::OP_SEND_WITH_IMM) => verbs::WC_SEND,
         Ok(uapi::OP_READ) => verbs::WC_RDMA_READ,
         Ok(uapi::OP_CAS) => verbs::WC_COMP_SWAP,
         Ok(uapi::OP_FAA) => verbs::WC_FETCH_ADD,
@@ -170,35 +181,42 @@ mod tests {
     use weft_core::uapi::Pod;
 
     #[test]
-    fn completions_are_widened_where_they_lie() {
-        let narrow = |wr_id: u64| uapi::Wc {
-            wr_id,
-            opcode: u32::from(uapi::OP_READ),
+    fn a_completion_says_the_same_to_c() {
+        let raw = uapi::Wc {
+            wr_id: 42,
+            opcode: u16::from(uapi::OP_READ),
             byte_len: 8,
             vqp: 3,
+            src: uapi::SRC_NONE,
+            imm: 9,
             ..Pod::zeroed()
         };
-        let mut wcs = [wide(&narrow(u64::MAX)); 7];
-        let reap = Reap::new(7, wcs.as_mut_ptr(), 0, 0).unwrap();
-        for index in 0..5 {
-            // SAFETY: it fits into the first place of a wider one.
-            unsafe {
-                reap.wcs
-                    .cast::<uapi::Wc>()
-                    .add(index)
-                    .write(narrow(index as u64))
-            };
-        }
-        // SAFETY: five were written, seven fit.
-        unsafe { reap.expand(5) };
-        for (index, wc) in wcs.iter().take(5).enumerate() {
-            assert_eq!(*wc, wide(&narrow(index as u64)));
-            assert_eq!(
-                (wc.opcode, wc.byte_len, wc.qp_num),
-                (verbs::WC_RDMA_READ, 8, 3)
-            );
-        }
-        assert_eq!(wcs[6].wr_id, u64::MAX);
+        let wc = wide(&raw);
+        assert_eq!((wc.wr_id, wc.byte_len, wc.qp_num), (42, 8, 3));
+        assert_eq!((wc.opcode, wc.status), (verbs::WC_RDMA_READ, 0));
+        assert_eq!((wc.wc_flags, wc.imm_data, wc.src_qp), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_message_has_its_sender_and_its_immediate_in_network_order() {
+        let raw = uapi::Wc {
+            opcode: uapi::WC_RECV,
+            flags: uapi::WC_WITH_IMM,
+            src: 7,
+            imm: 0x0102_0304,
+            ..Pod::zeroed()
+        };
+        let wc = wide(&raw);
+        assert_eq!((wc.opcode, wc.src_qp), (verbs::WC_RECV, 7));
+        assert_eq!(wc.wc_flags, verbs::WC_WITH_IMM);
+        assert_eq!(wc.imm_data.to_ne_bytes(), [1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn every_opcode_has_the_number_of_verbs() {
+        let numbers = (0..7).map(wc_opcode);
+        assert!(numbers.eq([1, 1, 0, 0, 2, 3, 4]));
+        assert_eq!((wc_opcode(128), wc_opcode(129)), (128, 129));
     }
 
     #[test]
@@ -213,18 +231,12 @@ mod tests {
 
     #[test]
     fn what_cannot_be_waited_for_is_refused() {
-        let mut wc = wide(&Pod::zeroed());
-        let place = ptr::from_mut(&mut wc);
-        for (entries, wcs, min) in [
-            (-1, place, 0),
-            (1, place, 2),
-            (1, place, -1),
-            (1, ptr::null_mut(), 0),
-            (c_int::MAX, place, 1025),
-        ] {
-            assert_eq!(Reap::new(entries, wcs, min, 0).err(), Some(Errno::EINVAL));
+        for (entries, is_null, min) in [(-1, false, 0), (1, false, 2), (1, false, -1), (1, true, 0)]
+        {
+            let reap = Reap::new(entries, is_null, min, 0);
+            assert_eq!(reap.err(), Some(Errno::EINVAL));
         }
-        let forever = Reap::new(c_int::MAX, place, 1, -1).unwrap();
-        assert_eq!((forever.room, forever.timeout_ns), (MAX_BATCH, MAX_WAIT_NS));
+        let forever = Reap::new(c_int::MAX, false, 1, -1).unwrap();
+        assert_eq!(forever.timeout_ns, MAX_WAIT_NS);
     }
 }

@@ -12,14 +12,13 @@ use std::ffi::c_int;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use weft_core::uapi::{
-    self, Pod, ABI_VERSION, DEVICE_PATH, MAX_MRS_PER_SESSION, MAX_MR_BYTES, MAX_MSG_BYTES,
-    MAX_NODES, MAX_SEND_WR, MAX_VQPS_PER_SESSION, NODE_ANY,
+    self, Pod, ABI_VERSION, DEVICE_PATH, MAX_INLINE, MAX_MRS_PER_SESSION, MAX_MR_BYTES,
+    MAX_MSG_BYTES, MAX_NODES, MAX_PORT, MAX_RECV_SGE, MAX_RECV_WR, MAX_SEND_WR, MAX_SGE,
+    MAX_VQPS_PER_SESSION, NODE_ANY,
 };
 
 /// `WEFT_ABI_VERSION`: the number in the library's soname.
 pub(super) const C_ABI_VERSION: u32 = 0;
-/// Scatter/gather elements of one request.
-pub(super) const MAX_SGE: u32 = 1;
 
 /// `struct weft_device`. VQPs and regions made from it keep the session open.
 #[derive(Debug)]
@@ -57,7 +56,10 @@ pub struct DeviceAttr {
     pub max_mr: u32,
     pub max_msg_sz: u32,
     pub max_inline_data: u32,
-    pub reserved: [u32; 9],
+    pub max_recv_wr: u32,
+    pub max_recv_sge: u32,
+    pub max_port: u32,
+    pub reserved: [u32; 6],
 }
 
 /// See `weft.h`.
@@ -138,10 +140,13 @@ fn attributes(session: &Session) -> Result<DeviceAttr, Errno> {
         max_nodes: MAX_NODES as u32,
         max_vqp: MAX_VQPS_PER_SESSION as u32,
         max_vqp_wr: MAX_SEND_WR,
-        max_sge: MAX_SGE,
+        max_sge: MAX_SGE as u32,
         max_mr: MAX_MRS_PER_SESSION as u32,
         max_msg_sz: MAX_MSG_BYTES,
-        max_inline_data: 0,
-        reserved: [0; 9],
+        max_inline_data: MAX_INLINE,
+        max_recv_wr: MAX_RECV_WR,
+        max_recv_sge: MAX_RECV_SGE as u32,
+        max_port: MAX_PORT,
+        reserved: [0; 6],
     })
 }

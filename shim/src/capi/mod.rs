@@ -8,14 +8,16 @@
 //! every C library. No panic gets out: [`status`], [`count`] and [`handle`]
 //! stand between each function and its caller.
 //!
-//! Everything here goes to the module through `crate::ioctl` and hands its
-//! errno on as it is, but for a full queue, which verbs call `ENOMEM`.
+//! Everything here goes to the module through `crate::ioctl` and `crate::ring` and
+//! hands its errno on as it is, but for a full queue, which verbs call `ENOMEM`.
 
 mod completion;
 mod device;
 mod error;
 mod mr;
 mod node;
+mod port;
+mod recv;
 mod send;
 #[cfg(test)]
 mod tests;
@@ -29,6 +31,8 @@ pub use device::{
 pub use error::weft_strerror;
 pub use mr::{weft_dereg_mr, weft_reg_mr, Mr};
 pub use node::{weft_query_node, NodeAttr};
+pub use port::{weft_accept, weft_bind, weft_forget, weft_pop_msgs, Msg};
+pub use recv::weft_post_recv;
 pub use send::weft_post_send;
 pub use vqp::{
     weft_create_vqp, weft_destroy_vqp, weft_qconnect, weft_vqp_context, weft_vqp_num, Vqp,
@@ -64,8 +68,8 @@ fn handle<T>(body: impl FnOnce() -> Result<T, Errno>) -> *mut T {
     }
 }
 
-/// Nothing here is meant to panic. Should it, the handles are still whole: they
-/// do not change after they are made.
+/// Nothing here is meant to panic. Should it, the handles are still whole: what
+/// changes of them are indices of rings, each by one store.
 fn guarded<T>(body: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(Errno::EIO))
 }

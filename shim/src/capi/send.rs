@@ -3,39 +3,25 @@
 //! `weft_post_send`: chains of `struct ibv_send_wr`, turned into what the module
 //! reads.
 //!
-//! A chain goes to the module in batches that live on the stack, one system
-//! call each. The last one may also wait for completions.
+//! A chain is converted into the VQP's ring, as much of it as fits at a time, one
+//! system call each. The last one may also wait for completions.
 
 use super::completion::Reap;
 use super::verbs::{self, SendWr, Sge};
-use super::vqp::Vqp;
+use super::vqp::{lock, Vqp};
 use super::{deref, status};
-use crate::ioctl;
+use crate::ring::SendRing;
 use nix::errno::Errno;
 use std::ffi::c_int;
-use std::mem::MaybeUninit;
 use std::ptr::{self, addr_of};
-use weft_core::uapi::{self, Pod};
-
-/// Requests that one system call submits.
-const BATCH: usize = 64;
-
-/// Requests in the module's form.
-///
-/// # Invariants
-///
-/// The first `len` places are initialised.
-struct Batch {
-    wrs: [MaybeUninit<uapi::SendWr>; BATCH],
-    len: usize,
-}
+use weft_core::uapi::{self, Pod, MAX_INLINE, MAX_SGE};
 
 /// Why a batch ends where it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stop {
     /// So does the chain.
     End,
-    /// It has no more room.
+    /// The ring has no more room.
     Full,
     /// The next request is none that can be posted.
     Bad(Errno),
@@ -45,8 +31,26 @@ enum Stop {
 pub(super) struct Posted {
     /// The first request that was not taken; null if all were.
     pub(super) left: *mut SendWr,
-    /// Completions reaped.
-    pub(super) reaped: Result<usize, Errno>,
+    /// Why it was not; `ENOMEM`: the queue is full.
+    pub(super) error: Option<Errno>,
+    pub(super) has_waited: bool,
+}
+
+impl Posted {
+    /// What becomes of no chain.
+    pub(super) const NOTHING: Self = Self {
+        left: ptr::null_mut(),
+        error: None,
+        has_waited: false,
+    };
+
+    const fn failed(left: *mut SendWr, errno: Errno) -> Self {
+        Self {
+            left,
+            error: Some(errno),
+            has_waited: false,
+        }
+    }
 }
 
 /// See `weft.h`.
@@ -67,159 +71,97 @@ pub unsafe extern "C" fn weft_post_send(
         if wr.is_null() || bad_wr.is_null() {
             return Err(Errno::EINVAL);
         }
-        // SAFETY: the caller promises the chain; nothing is to be reaped.
-        let posted = unsafe { run(vqp, wr, &Reap::NOTHING) };
-        if posted.left.is_null() {
+        // SAFETY: the caller promises the chain.
+        let posted = unsafe { post(vqp, wr, &NO_WAIT) };
+        let Some(errno) = posted.error else {
             return Ok(());
-        }
+        };
         // SAFETY: not null, so the caller promises room.
         unsafe { bad_wr.write(posted.left) };
-        Err(posted.reaped.err().unwrap_or(Errno::ENOMEM))
+        Err(errno)
     })
 }
 
-/// Submits a chain, which may be empty, and then waits and reaps. A request that
-/// cannot be posted ends it with an error after those before it were posted; a
-/// full queue only ends the submission.
+const NO_WAIT: Reap = Reap {
+    room: 0,
+    min: 0,
+    timeout_ns: 0,
+};
+
+/// Submits a chain and waits in the last system call. A request that cannot be
+/// posted ends it with an error after those before it were posted.
 ///
 /// # Safety
 ///
-/// `first` is null or a chain, and the completions of `reap` have room.
-pub(super) unsafe fn run(vqp: &Vqp, first: *mut SendWr, reap: &Reap) -> Posted {
-    let mut left = first;
+/// `first` is a chain.
+pub(super) unsafe fn post(vqp: &Vqp, first: *mut SendWr, reap: &Reap) -> Posted {
+    let mut ring = lock(&vqp.send);
+    let (mut left, mut has_waited) = (first, false);
     while !left.is_null() {
-        let mut batch = Batch::new();
         // SAFETY: `left` is within the caller's chain.
-        let stop = unsafe { batch.fill(left, vqp.signal_all) };
-        if let (0, Stop::Bad(errno)) = (batch.len, stop) {
-            return Posted {
-                left,
-                reaped: Err(errno),
-            };
+        let (count, stop) = unsafe { fill(&mut ring, left, vqp.signal_all) };
+        if let (0, Stop::Bad(errno)) = (count, stop) {
+            return Posted::failed(left, errno);
         }
-        let is_last = stop == Stop::End;
-        let reap = if is_last { reap } else { &Reap::NOTHING };
-        // SAFETY: the caller promises room.
-        let (taken, reaped) = match unsafe { enter(vqp, &batch, reap) } {
+        has_waited = stop == Stop::End;
+        let last = if has_waited { reap } else { &NO_WAIT };
+        let taken = match vqp.enter(count, last.min, last.timeout_ns) {
             // Nothing was waited for: the signal's handler has run, go on.
-            Err(Errno::EINTR) if reap.room == 0 => continue,
-            // The queue is full, which is a reason to reap, if that was not
-            // tried.
-            Ok((0, _)) | Err(Errno::ENOMEM) if reap.room == 0 => break,
-            Err(Errno::ENOMEM) if left != first => (0, 0),
-            Ok(done) => done,
-            Err(errno) => {
-                return Posted {
-                    left,
-                    reaped: Err(errno),
-                }
-            }
+            Err(Errno::EINTR) if last.min == 0 => continue,
+            Err(Errno::ENOSPC) => 0,
+            Err(errno) => return Posted::failed(left, errno),
+            Ok(taken) => taken,
         };
-        // SAFETY: no more were taken than the batch, and so the chain, has.
+        ring.took(taken);
+        // SAFETY: no more were taken than the chain has.
         left = unsafe { skip(left, taken) };
-        // Where nothing could be reaped, the next call tells why it took fewer.
-        if is_last && reap.room > 0 {
+        if taken < count {
             return Posted {
-                left,
-                reaped: Ok(reaped),
+                has_waited,
+                ..Posted::failed(left, Errno::ENOMEM)
             };
         }
     }
-    // SAFETY: the caller promises room.
-    let reaped = match unsafe { reap_only(vqp, reap) } {
-        Ok(0) if !left.is_null() && left == first => Err(Errno::ENOMEM),
-        reaped => reaped,
-    };
-    Posted { left, reaped }
-}
-
-/// # Safety
-///
-/// The completions of `reap` have room.
-unsafe fn reap_only(vqp: &Vqp, reap: &Reap) -> Result<usize, Errno> {
-    if reap.room == 0 {
-        return Ok(0);
+    Posted {
+        left,
+        error: None,
+        has_waited,
     }
-    // SAFETY: the caller promises room.
-    Ok(unsafe { enter(vqp, &Batch::new(), reap) }?.1)
 }
 
-/// One system call: how many requests it took and completions it reaped.
+/// Converts requests from `wr` on into the ring; answers with how many.
 ///
 /// # Safety
 ///
-/// The completions of `reap` have room.
-unsafe fn enter(vqp: &Vqp, batch: &Batch, reap: &Reap) -> Result<(usize, usize), Errno> {
-    let mut arg = uapi::Enter {
-        vqp: vqp.number,
-        // A batch is small.
-        wr_count: batch.len as u32,
-        wrs: batch.wrs.as_ptr().expose_provenance() as u64,
-        wc_max: reap.room,
-        wc_min: reap.min,
-        wcs: reap.wcs.expose_provenance() as u64,
-        timeout_ns: reap.timeout_ns,
-        ..Pod::zeroed()
-    };
-    // SAFETY: by the invariant of `Batch` the requests that the module reads are
-    // there; the caller promises room for the completions that it writes.
-    let done = unsafe { ioctl::enter_at(vqp.session.fd(), &mut arg) };
-    done.map_err(|errno| match errno {
-        Errno::ENOSPC => Errno::ENOMEM,
-        errno => errno,
-    })?;
-    let completed = arg.completed.min(reap.room) as usize;
-    // SAFETY: the module wrote so many.
-    unsafe { reap.expand(completed) };
-    Ok((batch.len.min(arg.submitted as usize), completed))
+/// `wr` is a chain.
+unsafe fn fill(ring: &mut SendRing, mut wr: *const SendWr, signal_all: bool) -> (u32, Stop) {
+    let mut count = 0;
+    while (count as usize) < ring.room() {
+        if wr.is_null() {
+            return (count, Stop::End);
+        }
+        // SAFETY: not null, so it is a request of the chain.
+        match unsafe { convert(wr, signal_all) } {
+            Ok(raw) => ring.put(count, &raw),
+            Err(errno) => return (count, Stop::Bad(errno)),
+        }
+        count += 1;
+        // SAFETY: as above.
+        wr = unsafe { addr_of!((*wr).next).read() };
+    }
+    let stop = if wr.is_null() { Stop::End } else { Stop::Full };
+    (count, stop)
 }
 
 /// # Safety
 ///
 /// The chain at `wr` has `count` requests at least.
-unsafe fn skip(mut wr: *mut SendWr, count: usize) -> *mut SendWr {
+unsafe fn skip(mut wr: *mut SendWr, count: u32) -> *mut SendWr {
     for _ in 0..count {
         // SAFETY: within the chain.
         wr = unsafe { addr_of!((*wr).next).read() };
     }
     wr
-}
-
-impl Batch {
-    const fn new() -> Self {
-        // INVARIANT: nothing is initialised, and `len` says so.
-        Self {
-            wrs: [MaybeUninit::uninit(); BATCH],
-            len: 0,
-        }
-    }
-
-    /// Converts requests from `wr` on.
-    ///
-    /// # Safety
-    ///
-    /// `wr` is a chain.
-    unsafe fn fill(&mut self, mut wr: *const SendWr, signal_all: bool) -> Stop {
-        for place in &mut self.wrs {
-            if wr.is_null() {
-                return Stop::End;
-            }
-            // SAFETY: not null, so it is a request of the chain.
-            match unsafe { convert(wr, signal_all) } {
-                Ok(raw) => place.write(raw),
-                Err(errno) => return Stop::Bad(errno),
-            };
-            // INVARIANT: the place after the first `len` was just written.
-            self.len += 1;
-            // SAFETY: as above.
-            wr = unsafe { addr_of!((*wr).next).read() };
-        }
-        if wr.is_null() {
-            Stop::End
-        } else {
-            Stop::Full
-        }
-    }
 }
 
 /// Turns one request into the module's form.
@@ -232,69 +174,136 @@ unsafe fn convert(wr: *const SendWr, signal_all: bool) -> Result<uapi::SendWr, E
     // uninitialised here too.
     let wr = unsafe { ptr::read(wr) };
     // SAFETY: the caller promises a request.
-    let target = unsafe { target(&wr) }?;
-    let flags = flags(wr.send_flags, signal_all)?;
-    if wr.num_sge != 1 {
+    let mut raw = unsafe { target(&wr) }?;
+    raw.wr_id = wr.wr_id;
+    raw.flags = flags(wr.send_flags, signal_all)?;
+    let is_inline = wr.send_flags & verbs::SEND_INLINE != 0;
+    // In verbs an inline request may have more elements: it has no use for them.
+    // SAFETY: the caller promises the elements.
+    let sges = unsafe { elements(wr.sg_list, wr.num_sge, MAX_SGE) }?;
+    if is_inline {
+        // SAFETY: the caller promises the bytes of the elements.
+        unsafe { copy_inline(&mut raw, sges) }?;
+    } else {
+        for sge in sges {
+            raw.set_sge(raw.num_sge.into(), sge.to_raw());
+            raw.num_sge += 1;
+        }
+    }
+    Ok(raw)
+}
+
+/// The elements of a request or of a buffer.
+///
+/// # Safety
+///
+/// `list` has `count` elements, which nobody writes during `'a`.
+pub(super) unsafe fn elements<'a>(
+    list: *const Sge,
+    count: c_int,
+    max: usize,
+) -> Result<&'a [Sge], Errno> {
+    let count = usize::try_from(count).map_err(|_| Errno::EINVAL)?;
+    if count > max || (list.is_null() && count > 0) {
         return Err(Errno::EINVAL);
     }
-    // SAFETY: the caller promises `num_sge` elements.
-    let sge: &Sge = unsafe { deref(wr.sg_list) }?;
-    Ok(uapi::SendWr {
-        wr_id: wr.wr_id,
-        flags,
-        num_sge: 1,
-        lkey: sge.lkey,
-        local_addr: sge.addr,
-        len: sge.length,
-        ..target
-    })
+    if count == 0 {
+        return Ok(&[]);
+    }
+    // SAFETY: the caller promises so many.
+    Ok(unsafe { std::slice::from_raw_parts(list, count) })
+}
+
+/// Copies what the elements name into the request. (`IBV_SEND_INLINE`)
+///
+/// # Safety
+///
+/// The elements name memory that is there; their keys are not looked at.
+unsafe fn copy_inline(raw: &mut uapi::SendWr, sges: &[Sge]) -> Result<(), Errno> {
+    if !matches!(
+        raw.opcode,
+        uapi::OP_WRITE | uapi::OP_WRITE_WITH_IMM | uapi::OP_SEND | uapi::OP_SEND_WITH_IMM
+    ) {
+        return Err(Errno::EINVAL);
+    }
+    let total: u64 = sges.iter().map(|sge| u64::from(sge.length)).sum();
+    if total > u64::from(MAX_INLINE) {
+        return Err(Errno::EINVAL);
+    }
+    let mut data = [0; MAX_INLINE as usize];
+    let mut at = 0;
+    for sge in sges {
+        let to = &mut data[at..at + sge.length as usize];
+        let from = ptr::with_exposed_provenance::<u8>(sge.addr as usize);
+        if to.is_empty() {
+            continue;
+        }
+        // SAFETY: the caller promises so many bytes there; `data` is our own.
+        unsafe { ptr::copy_nonoverlapping(from, to.as_mut_ptr(), to.len()) };
+        at += sge.length as usize;
+    }
+    for (word, bytes) in raw.data.iter_mut().zip(data.chunks_exact(8)) {
+        let mut whole = [0; 8];
+        whole.copy_from_slice(bytes);
+        *word = u64::from_ne_bytes(whole);
+    }
+    raw.flags |= uapi::SEND_INLINE;
+    raw.inline_len = at as u32;
+    Ok(())
 }
 
 /// What a request does to which memory of the peer.
 ///
 /// # Safety
 ///
-/// The part of `wr.wr` that its opcode needs is set.
+/// The part of `wr.wr` that its opcode needs is set, and the immediate of one that
+/// has it.
 unsafe fn target(wr: &SendWr) -> Result<uapi::SendWr, Errno> {
-    let opcode = match wr.opcode {
-        verbs::WR_RDMA_WRITE => uapi::OP_WRITE,
-        verbs::WR_RDMA_READ => uapi::OP_READ,
-        verbs::WR_ATOMIC_CMP_AND_SWP => uapi::OP_CAS,
-        verbs::WR_ATOMIC_FETCH_AND_ADD => uapi::OP_FAA,
+    let (opcode, has_imm) = match wr.opcode {
+        verbs::WR_RDMA_WRITE => (uapi::OP_WRITE, false),
+        verbs::WR_RDMA_WRITE_WITH_IMM => (uapi::OP_WRITE_WITH_IMM, true),
+        verbs::WR_SEND => (uapi::OP_SEND, false),
+        verbs::WR_SEND_WITH_IMM => (uapi::OP_SEND_WITH_IMM, true),
+        verbs::WR_RDMA_READ => (uapi::OP_READ, false),
+        verbs::WR_ATOMIC_CMP_AND_SWP => (uapi::OP_CAS, false),
+        verbs::WR_ATOMIC_FETCH_AND_ADD => (uapi::OP_FAA, false),
         _ => return Err(Errno::EOPNOTSUPP),
     };
-    if matches!(opcode, uapi::OP_WRITE | uapi::OP_READ) {
-        // SAFETY: the caller promises it of an RDMA request.
-        let rdma = unsafe { wr.wr.rdma };
-        return Ok(uapi::SendWr {
-            opcode,
-            remote_addr: rdma.remote_addr,
-            rkey: rdma.rkey,
-            ..Pod::zeroed()
-        });
-    }
-    // C need not set what an addition does not use.
-    let swap = if opcode == uapi::OP_CAS {
-        // SAFETY: the caller promises it of an atomic request.
-        unsafe { wr.wr.atomic.swap }
-    } else {
-        0
-    };
-    Ok(uapi::SendWr {
+    let mut raw = uapi::SendWr {
         opcode,
-        swap,
-        // SAFETY: as above.
-        remote_addr: unsafe { wr.wr.atomic.remote_addr },
-        // SAFETY: as above.
-        rkey: unsafe { wr.wr.atomic.rkey },
-        // SAFETY: as above.
-        compare_add: unsafe { wr.wr.atomic.compare_add },
         ..Pod::zeroed()
-    })
+    };
+    if has_imm {
+        // SAFETY: the caller promises it.
+        raw.imm = u32::from_be(unsafe { wr.imm_data.assume_init() });
+    }
+    match opcode {
+        uapi::OP_SEND | uapi::OP_SEND_WITH_IMM => {}
+        uapi::OP_CAS | uapi::OP_FAA => {
+            // SAFETY: the caller promises it of an atomic request.
+            raw.remote_addr = unsafe { wr.wr.atomic.remote_addr };
+            // SAFETY: as above.
+            raw.rkey = unsafe { wr.wr.atomic.rkey };
+            // SAFETY: as above.
+            raw.compare_add = unsafe { wr.wr.atomic.compare_add };
+            // C need not set what an addition does not use.
+            if opcode == uapi::OP_CAS {
+                // SAFETY: as above.
+                raw.swap = unsafe { wr.wr.atomic.swap };
+            }
+        }
+        _ => {
+            // SAFETY: the caller promises it of an RDMA request.
+            let rdma = unsafe { wr.wr.rdma };
+            (raw.remote_addr, raw.rkey) = (rdma.remote_addr, rdma.rkey);
+        }
+    }
+    Ok(raw)
 }
 
 fn flags(send_flags: u32, signal_all: bool) -> Result<u8, Errno> {
-    if send_flags & !(verbs::SEND_SIGNALED | verbs::SEND_SOLICITED) != 0 {
+    let known = verbs::SEND_SIGNALED | verbs::SEND_SOLICITED | verbs::SEND_INLINE;
+    if send_flags & !known != 0 {
         return Err(Errno::EINVAL);
     }
     let signaled = signal_all || send_flags & verbs::SEND_SIGNALED != 0;

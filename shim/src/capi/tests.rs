@@ -4,8 +4,8 @@
 //! `<infiniband/verbs.h>`: a C program that asserts what Rust believes has to
 //! compile.
 
-use super::verbs::{self, IbvGid, QpCap, SendWr, Sge, Wc};
-use super::{device, DeviceAttr, Mr, NodeAttr, VqpInitAttr};
+use super::verbs::{self, IbvGid, QpCap, RecvWr, SendWr, Sge, Wc};
+use super::{device, DeviceAttr, Mr, Msg, NodeAttr, VqpInitAttr};
 use std::fmt::Write;
 use std::mem::offset_of;
 use std::path::Path;
@@ -13,18 +13,20 @@ use std::process::Command;
 use weft_core::uapi;
 
 const HEADER: &str = include_str!("../../include/weft.h");
-const SOURCES: [&str; 7] = [
+const SOURCES: [&str; 9] = [
     include_str!("completion.rs"),
     include_str!("device.rs"),
     include_str!("error.rs"),
     include_str!("mr.rs"),
     include_str!("node.rs"),
+    include_str!("port.rs"),
+    include_str!("recv.rs"),
     include_str!("send.rs"),
     include_str!("vqp.rs"),
 ];
 
 /// The C names of types in signatures.
-const TYPES: [(&str, &str); 20] = [
+const TYPES: [(&str, &str); 23] = [
     ("", "void"),
     ("c_int", "int"),
     ("u32", "uint32_t"),
@@ -42,6 +44,9 @@ const TYPES: [(&str, &str); 20] = [
     ("*const IbvGid", "const union ibv_gid *"),
     ("*mut SendWr", "struct ibv_send_wr *"),
     ("*mut *mut SendWr", "struct ibv_send_wr **"),
+    ("*mut RecvWr", "struct ibv_recv_wr *"),
+    ("*mut *mut RecvWr", "struct ibv_recv_wr **"),
+    ("*mut Msg", "struct weft_msg *"),
     ("*mut Wc", "struct ibv_wc *"),
     ("*mut Sge", "struct ibv_sge *"),
     ("u64", "uint64_t"),
@@ -130,6 +135,7 @@ fn the_structs_of_verbs_are_laid_out_as_their_header_says() {
     whole::<IbvGid>(&mut c, "union ibv_gid");
     whole::<Sge>(&mut c, "struct ibv_sge");
     whole::<Wc>(&mut c, "struct ibv_wc");
+    whole::<RecvWr>(&mut c, "struct ibv_recv_wr");
     whole::<QpCap>(&mut c, "struct ibv_qp_cap");
     fields!(
         c,
@@ -150,6 +156,15 @@ fn the_structs_of_verbs_are_laid_out_as_their_header_says() {
         opcode = "opcode",
         send_flags = "send_flags",
         imm_data = "imm_data",
+    );
+    fields!(
+        c,
+        RecvWr,
+        "struct ibv_recv_wr",
+        wr_id = "wr_id",
+        next = "next",
+        sg_list = "sg_list",
+        num_sge = "num_sge",
     );
     let union = offset_of!(SendWr, wr);
     writeln!(
@@ -210,6 +225,16 @@ fn the_headers_structs_are_laid_out_as_in_rust() {
     whole::<DeviceAttr>(&mut c, "struct weft_device_attr");
     whole::<NodeAttr>(&mut c, "struct weft_node_attr");
     whole::<VqpInitAttr>(&mut c, "struct weft_vqp_init_attr");
+    whole::<Msg>(&mut c, "struct weft_msg");
+    fields!(
+        c,
+        Msg,
+        "struct weft_msg",
+        wc = "wc",
+        from = "from",
+        error = "error",
+        reserved = "reserved",
+    );
     fields!(
         c,
         DeviceAttr,
@@ -225,6 +250,9 @@ fn the_headers_structs_are_laid_out_as_in_rust() {
         max_mr = "max_mr",
         max_msg_sz = "max_msg_sz",
         max_inline_data = "max_inline_data",
+        max_recv_wr = "max_recv_wr",
+        max_recv_sge = "max_recv_sge",
+        max_port = "max_port",
         reserved = "reserved",
     );
     fields!(
@@ -272,6 +300,15 @@ fn the_numbers_are_those_of_the_headers() {
     let numbers = [
         ("WEFT_ABI_VERSION", device::C_ABI_VERSION),
         ("IBV_WR_RDMA_WRITE", verbs::WR_RDMA_WRITE),
+        ("WEFT_SRC_NONE", uapi::SRC_NONE),
+        ("IBV_WR_RDMA_WRITE_WITH_IMM", verbs::WR_RDMA_WRITE_WITH_IMM),
+        ("IBV_WR_SEND", verbs::WR_SEND),
+        ("IBV_WR_SEND_WITH_IMM", verbs::WR_SEND_WITH_IMM),
+        ("IBV_SEND_INLINE", verbs::SEND_INLINE),
+        ("IBV_WC_SEND", verbs::WC_SEND),
+        ("IBV_WC_RECV", verbs::WC_RECV),
+        ("IBV_WC_RECV_RDMA_WITH_IMM", verbs::WC_RECV_RDMA_WITH_IMM),
+        ("IBV_WC_WITH_IMM", verbs::WC_WITH_IMM),
         ("IBV_WR_RDMA_READ", verbs::WR_RDMA_READ),
         ("IBV_SEND_SIGNALED", verbs::SEND_SIGNALED),
         ("IBV_SEND_SOLICITED", verbs::SEND_SOLICITED),
@@ -292,6 +329,11 @@ fn the_numbers_are_those_of_the_headers() {
         ("IBV_WC_LOC_PROT_ERR", uapi::WcStatus::LocProtErr as u32),
         ("IBV_WC_WR_FLUSH_ERR", uapi::WcStatus::WrFlushErr as u32),
         ("IBV_WC_REM_ACCESS_ERR", uapi::WcStatus::RemAccessErr as u32),
+        ("IBV_WC_LOC_LEN_ERR", uapi::WcStatus::LocLenErr as u32),
+        (
+            "IBV_WC_RNR_RETRY_EXC_ERR",
+            uapi::WcStatus::RnrRetryExcErr as u32,
+        ),
         ("IBV_WC_RETRY_EXC_ERR", uapi::WcStatus::RetryExcErr as u32),
         ("IBV_WC_REM_ABORT_ERR", uapi::WcStatus::RemAbortErr as u32),
         ("IBV_WC_FATAL_ERR", uapi::WcStatus::FatalErr as u32),

@@ -11,9 +11,16 @@
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use weft_core::gid::Gid;
+use weft_core::uapi;
 
 /// `IBV_WR_RDMA_WRITE`, an `enum ibv_wr_opcode`.
 pub const WR_RDMA_WRITE: u32 = 0;
+/// `IBV_WR_RDMA_WRITE_WITH_IMM`.
+pub const WR_RDMA_WRITE_WITH_IMM: u32 = 1;
+/// `IBV_WR_SEND`.
+pub const WR_SEND: u32 = 2;
+/// `IBV_WR_SEND_WITH_IMM`.
+pub const WR_SEND_WITH_IMM: u32 = 3;
 /// `IBV_WR_RDMA_READ`.
 pub const WR_RDMA_READ: u32 = 4;
 /// `IBV_WR_ATOMIC_CMP_AND_SWP`.
@@ -23,10 +30,14 @@ pub const WR_ATOMIC_FETCH_AND_ADD: u32 = 6;
 
 /// `IBV_SEND_SIGNALED`, an `enum ibv_send_flags`.
 pub const SEND_SIGNALED: u32 = 1 << 1;
-/// `IBV_SEND_SOLICITED`: says nothing to a one-sided request.
+/// `IBV_SEND_SOLICITED`: who waits is woken by every completion anyway.
 pub const SEND_SOLICITED: u32 = 1 << 2;
+/// `IBV_SEND_INLINE`.
+pub const SEND_INLINE: u32 = 1 << 3;
 
-/// `IBV_WC_RDMA_WRITE`, an `enum ibv_wc_opcode`.
+/// `IBV_WC_SEND`, an `enum ibv_wc_opcode`.
+pub const WC_SEND: u32 = 0;
+/// `IBV_WC_RDMA_WRITE`.
 pub const WC_RDMA_WRITE: u32 = 1;
 /// `IBV_WC_RDMA_READ`.
 pub const WC_RDMA_READ: u32 = 2;
@@ -34,6 +45,13 @@ pub const WC_RDMA_READ: u32 = 2;
 pub const WC_COMP_SWAP: u32 = 3;
 /// `IBV_WC_FETCH_ADD`.
 pub const WC_FETCH_ADD: u32 = 4;
+/// `IBV_WC_RECV`.
+pub const WC_RECV: u32 = 128;
+/// `IBV_WC_RECV_RDMA_WITH_IMM`.
+pub const WC_RECV_RDMA_WITH_IMM: u32 = 129;
+
+/// `IBV_WC_WITH_IMM`, an `enum ibv_wc_flags`.
+pub const WC_WITH_IMM: u32 = 1 << 1;
 
 /// `IBV_WC_GENERAL_ERR`, an `enum ibv_wc_status`.
 pub const WC_GENERAL_ERR: u32 = 21;
@@ -54,6 +72,17 @@ pub struct Sge {
     pub lkey: u32,
 }
 
+impl Sge {
+    /// In the module's form.
+    pub(super) const fn to_raw(self) -> uapi::Sge {
+        uapi::Sge {
+            addr: self.addr,
+            len: self.length,
+            lkey: self.lkey,
+        }
+    }
+}
+
 /// The beginning of `struct ibv_send_wr`, up to its union `wr`. What C did not
 /// set of it is not looked at.
 #[derive(Clone, Copy)]
@@ -65,8 +94,19 @@ pub struct SendWr {
     pub num_sge: c_int,
     pub opcode: u32,
     pub send_flags: u32,
+    /// In network order.
     pub imm_data: MaybeUninit<u32>,
     pub wr: Wr,
+}
+
+/// `struct ibv_recv_wr`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct RecvWr {
+    pub wr_id: u64,
+    pub next: *mut RecvWr,
+    pub sg_list: *mut Sge,
+    pub num_sge: c_int,
 }
 
 /// `ibv_send_wr::wr`. The opcode tells which one it is.
@@ -104,6 +144,7 @@ pub struct Wc {
     pub opcode: u32,
     pub vendor_err: u32,
     pub byte_len: u32,
+    /// In network order.
     pub imm_data: u32,
     pub qp_num: u32,
     pub src_qp: u32,

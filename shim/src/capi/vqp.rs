@@ -2,24 +2,38 @@
 
 //! `weft_create_vqp`, `weft_qconnect`, `weft_destroy_vqp`.
 
-use super::device::{Device, Session, MAX_SGE};
+use super::device::{Device, Session};
+use super::port::Accepted;
 use super::verbs::{IbvGid, QpCap};
 use super::{deref, guarded, handle, status, take};
 use crate::ioctl;
+use crate::ring::{CompletionRing, RecvRing, Rings, SendRing};
 use nix::errno::Errno;
 use std::ffi::{c_int, c_void};
-use std::sync::Arc;
-use weft_core::uapi::{self, Pod};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use weft_core::uapi::{self, Pod, MAX_INLINE, MAX_RECV_SGE, MAX_SGE};
 
-/// `struct weft_vqp`. Calls on it may be made by several threads at once.
+/// `struct weft_vqp`. Calls on it may be made by several threads at once: each
+/// ring has a lock. No thread holds two of them.
 #[derive(Debug)]
 pub struct Vqp {
-    pub(super) session: Arc<Session>,
-    pub(super) number: u32,
+    pub(super) send: Mutex<SendRing>,
+    pub(super) done: Mutex<CompletionRing>,
+    pub(super) recv: Mutex<RecvRing>,
+    pub(super) accepted: Mutex<Accepted>,
+    pub(super) handle: Handle,
+    pub(super) cap: QpCap,
     /// Every request is signalled.
     pub(super) signal_all: bool,
     /// The program's, never looked at.
     context: *mut c_void,
+}
+
+/// The kernel's side of a VQP, destroyed on drop.
+#[derive(Debug)]
+pub(super) struct Handle {
+    pub(super) session: Arc<Session>,
+    pub(super) number: u32,
 }
 
 /// `struct weft_vqp_init_attr`.
@@ -31,6 +45,11 @@ pub struct VqpInitAttr {
     pub cap: QpCap,
     pub sq_sig_all: c_int,
     pub reserved: [u32; 8],
+}
+
+/// A lock whose data is whole even if a thread has panicked with it.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// See `weft.h`.
@@ -49,34 +68,82 @@ pub unsafe extern "C" fn weft_create_vqp(
         let session = &unsafe { deref(device) }?.session;
         // SAFETY: the caller promises it, and no other reference exists.
         let attr = unsafe { attr.as_mut() }.ok_or(Errno::EINVAL)?;
-        let given = granted(attr)?;
-        let mut arg = uapi::VqpCreate {
-            max_send_wr: given.max_send_wr,
-            ..Pod::zeroed()
-        };
+        let mut arg = attr.asked()?;
         ioctl::vqp_create(session.fd(), &mut arg)?;
-        attr.cap = given;
-        Ok(Vqp {
-            session: Arc::clone(session),
-            number: arg.vqp,
-            signal_all: attr.sq_sig_all != 0,
-            context: attr.vqp_context,
-        })
+        Vqp::adopt(session, attr, &arg)
     })
 }
 
-/// What a VQP has that is asked for this much: at least that, as in verbs.
-fn granted(attr: &VqpInitAttr) -> Result<QpCap, Errno> {
-    let asked = &attr.cap;
-    let too_much = asked.max_send_sge > MAX_SGE || asked.max_recv_wr > 0;
-    if too_much || asked.max_inline_data > 0 || attr.reserved != [0; 8] {
-        return Err(Errno::EINVAL);
+impl VqpInitAttr {
+    /// What the module is asked for.
+    pub(super) fn asked(&self) -> Result<uapi::VqpCreate, Errno> {
+        let cap = &self.cap;
+        let elements =
+            cap.max_send_sge as usize > MAX_SGE || cap.max_recv_sge as usize > MAX_RECV_SGE;
+        if elements || cap.max_inline_data > MAX_INLINE || self.reserved != [0; 8] {
+            return Err(Errno::EINVAL);
+        }
+        Ok(uapi::VqpCreate {
+            max_send_wr: cap.max_send_wr,
+            max_recv_wr: cap.max_recv_wr,
+            ..Pod::zeroed()
+        })
     }
-    Ok(QpCap {
-        max_send_wr: asked.max_send_wr,
-        max_send_sge: MAX_SGE,
-        ..QpCap::default()
-    })
+}
+
+impl Vqp {
+    /// Takes what the module has made, and says in `attr` what that has, which is no
+    /// less than was asked for, as in verbs.
+    #[expect(clippy::cast_possible_truncation, reason = "small constants")]
+    pub(super) fn adopt(
+        session: &Arc<Session>,
+        attr: &mut VqpInitAttr,
+        made: &uapi::VqpCreate,
+    ) -> Result<Self, Errno> {
+        // Destroyed on drop from here on.
+        let handle = Handle {
+            session: Arc::clone(session),
+            number: made.vqp,
+        };
+        let rings = Rings::map(session.fd(), made)?;
+        attr.cap = QpCap {
+            max_send_sge: MAX_SGE as u32,
+            max_recv_sge: if made.max_recv_wr > 0 {
+                MAX_RECV_SGE as u32
+            } else {
+                0
+            },
+            max_inline_data: MAX_INLINE,
+            ..attr.cap
+        };
+        Ok(Self {
+            send: Mutex::new(rings.send),
+            done: Mutex::new(rings.done),
+            recv: Mutex::new(rings.recv),
+            accepted: Mutex::default(),
+            handle,
+            cap: attr.cap,
+            signal_all: attr.sq_sig_all != 0,
+            context: attr.vqp_context,
+        })
+    }
+
+    /// One `IOC_ENTER`; answers with how many requests were taken.
+    pub(super) fn enter(&self, count: u32, min: u32, timeout_ns: u64) -> Result<u32, Errno> {
+        let Handle { session, number } = &self.handle;
+        ioctl::enter(session.fd(), *number, count, min, timeout_ns)
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        let mut arg = uapi::VqpHandle {
+            vqp: self.number,
+            ..Pod::zeroed()
+        };
+        // It fails only if the VQP went before, with its node.
+        let _ = ioctl::vqp_destroy(self.session.fd(), &mut arg);
+    }
 }
 
 /// See `weft.h`.
@@ -88,14 +155,7 @@ fn granted(attr: &VqpInitAttr) -> Result<QpCap, Errno> {
 pub unsafe extern "C" fn weft_destroy_vqp(vqp: *mut Vqp) -> c_int {
     status(|| {
         // SAFETY: the caller promises it.
-        let vqp = unsafe { take(vqp) }?;
-        let mut arg = uapi::VqpHandle {
-            vqp: vqp.number,
-            ..Pod::zeroed()
-        };
-        // It fails only if the VQP went before, with its node.
-        let _ = ioctl::vqp_destroy(vqp.session.fd(), &mut arg);
-        Ok(())
+        unsafe { take(vqp) }.map(drop)
     })
 }
 
@@ -112,12 +172,12 @@ pub unsafe extern "C" fn weft_qconnect(vqp: *const Vqp, gid: *const IbvGid, port
         // SAFETY: the caller promises it.
         let gid = unsafe { deref(gid) }?.raw;
         let mut arg = uapi::QConnect {
-            vqp: vqp.number,
+            vqp: vqp.handle.number,
             port,
             gid,
             ..Pod::zeroed()
         };
-        ioctl::qconnect(vqp.session.fd(), &mut arg)
+        ioctl::qconnect(vqp.handle.session.fd(), &mut arg)
     })
 }
 
@@ -129,7 +189,7 @@ pub unsafe extern "C" fn weft_qconnect(vqp: *const Vqp, gid: *const IbvGid, port
 #[no_mangle]
 pub unsafe extern "C" fn weft_vqp_num(vqp: *const Vqp) -> u32 {
     // SAFETY: the caller promises it.
-    guarded(|| unsafe { deref(vqp) }).map_or(u32::MAX, |vqp| vqp.number)
+    guarded(|| unsafe { deref(vqp) }).map_or(u32::MAX, |vqp| vqp.handle.number)
 }
 
 /// See `weft.h`.

@@ -6,8 +6,10 @@
 mod arguments;
 mod limits;
 mod pointers;
+mod ports;
 mod privileges;
 mod requests;
+mod rings;
 mod waiting;
 
 use std::time::Duration;
@@ -47,11 +49,13 @@ type Part = fn(&mut Report) -> Result<()>;
 /// Requests to the device.
 pub fn run_input(report: &mut Report) {
     let baseline = report.need("the gauges stand still", || Baseline::take(2));
-    let parts: [(&str, Part); 7] = [
+    let parts: [(&str, Part); 9] = [
         ("handshake", arguments::handshake),
         ("handles", arguments::handles),
         ("reserved fields", arguments::reserved),
         ("pointers", pointers::run),
+        ("rings", rings::run),
+        ("ports", ports::run),
         ("limits", limits::run),
         ("waiting", waiting::run),
         ("privileges", privileges::run),

@@ -4,6 +4,7 @@
 //! its own traffic: all is answered, nobody else notices, nothing is left behind.
 
 mod arena;
+mod live;
 mod mutate;
 mod stats;
 mod worker;
@@ -181,6 +182,9 @@ fn reached_deep(stats: &Stats, ops: u64) -> Result<()> {
     for status in ["Success", "LocProtErr", "RemAccessErr", "WrFlushErr"] {
         let count = stats.count(&format!("status {status}"));
         ensure!(count > 0, "no request ended with {status}");
+    }
+    for what in ["messages received", "senders accepted", "ports bound"] {
+        ensure!(stats.count(what) > 0, "no {what}");
     }
     Ok(())
 }

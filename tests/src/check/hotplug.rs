@@ -98,8 +98,7 @@ fn on_cpu(cpu: usize, body: impl FnOnce() -> Result<()> + Send) -> Result<()> {
         sched_setaffinity(Pid::from_raw(0), &set)?;
         body()
     };
-    thread::scope(|scope| scope.spawn(pinned).join())
-        .map_err(|_| anyhow!("the thread panicked"))?
+    thread::scope(|scope| scope.spawn(pinned).join()).map_err(|_| anyhow!("the thread panicked"))?
 }
 
 fn gone<T>(result: Result<T, Error>) -> Result<()> {

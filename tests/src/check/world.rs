@@ -178,6 +178,7 @@ pub fn connect(device: &Device, to: u8, capacity: u32) -> Result<Vqp> {
         device,
         &VqpConfig {
             max_send_wr: capacity,
+            ..VqpConfig::default()
         },
     )?;
     vqp.qconnect(gid(to), 0)?;

@@ -39,6 +39,9 @@ enum Command {
     /// Show or change the meta servers, where nodes publish how to reach them.
     #[command(subcommand)]
     Meta(Meta),
+    /// Choose which nodes an RC queue pair is kept to.
+    #[command(subcommand)]
+    Pool(Pool),
     /// Look a node up at the meta server, past the cache.
     Lookup {
         /// The node's GID, as an IPv4 or IPv6 address.
@@ -62,6 +65,22 @@ enum Meta {
         /// Its address, as for `add`.
         #[arg(value_name = "ADDR:PORT", value_parser = parse_server)]
         server: SocketAddr,
+    },
+}
+
+#[derive(Subcommand)]
+enum Pool {
+    /// Keep an RC queue pair to a node, for all VQPs to it.
+    Pin {
+        /// The node's GID, as an IPv4 or IPv6 address.
+        #[arg(value_parser = parse_gid)]
+        gid: Gid,
+    },
+    /// No longer keep one; one that is there stays until it breaks.
+    Unpin {
+        /// The node's GID, as for `pin`.
+        #[arg(value_parser = parse_gid)]
+        gid: Gid,
     },
 }
 
@@ -98,11 +117,19 @@ fn run(args: &Args) -> Result<String, Error> {
         Command::Meta(Meta::List) => report::meta_servers(&device.meta_servers()?),
         Command::Meta(Meta::Add { server }) => {
             device.meta_add(*server)?;
-            report::done("added", *server)
+            report::done("added", "meta server", server)
         }
         Command::Meta(Meta::Remove { server }) => {
             device.meta_remove(*server)?;
-            report::done("removed", *server)
+            report::done("removed", "meta server", server)
+        }
+        Command::Pool(Pool::Pin { gid }) => {
+            device.pool_pin(*gid)?;
+            report::done("pinned", "node", gid)
+        }
+        Command::Pool(Pool::Unpin { gid }) => {
+            device.pool_unpin(*gid)?;
+            report::done("unpinned", "node", gid)
         }
         Command::Lookup { gid } => report::peer(&device.lookup(*gid)?),
     };

@@ -5,7 +5,6 @@
 use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
 use comfy_table::Table;
 use serde_json::{json, Value};
-use std::net::SocketAddr;
 use weft_shim::{MetaServerInfo, Node, Peer};
 
 /// Where the module shows its counters, one `name value` a line.
@@ -173,10 +172,10 @@ pub(crate) fn peer(peer: &Peer) -> Report {
 }
 
 /// A change that was made.
-pub(crate) fn done(what: &str, server: SocketAddr) -> Report {
+pub(crate) fn done(change: &str, what: &str, addr: &impl std::fmt::Display) -> Report {
     Report {
-        text: format!("{what} meta server {server}"),
-        json: json!({ "change": what, "addr": server.to_string() }),
+        text: format!("{change} {what} {addr}"),
+        json: json!({ "change": change, "addr": addr.to_string() }),
     }
 }
 

@@ -3,6 +3,8 @@
 //! What a chain becomes, without a module to post it to.
 
 use super::*;
+use crate::ring::tests::send_ring;
+use std::mem::MaybeUninit;
 
 const SGE: Sge = Sge {
     addr: 0x5000,
@@ -38,18 +40,16 @@ fn converted(change: impl FnOnce(&mut SendWr)) -> Result<uapi::SendWr, Errno> {
 
 #[test]
 fn a_request_becomes_the_modules_with_the_same_content() {
-    let expected = uapi::SendWr {
+    let mut expected = uapi::SendWr {
         wr_id: 42,
         opcode: uapi::OP_READ,
         flags: uapi::SEND_SIGNALED,
         num_sge: 1,
         remote_addr: 0x9000,
         rkey: 4,
-        lkey: 3,
-        local_addr: 0x5000,
-        len: 64,
         ..Pod::zeroed()
     };
+    expected.set_sge(0, SGE.to_raw());
     assert_eq!(converted(|_| {}), Ok(expected));
     let write = converted(|wr| {
         wr.opcode = verbs::WR_RDMA_WRITE;
@@ -63,6 +63,66 @@ fn a_request_becomes_the_modules_with_the_same_content() {
             ..expected
         })
     );
+}
+
+#[test]
+fn an_immediate_is_a_number_whatever_the_order_of_its_bytes() {
+    let with_imm = |opcode| {
+        converted(|wr| {
+            wr.opcode = opcode;
+            wr.imm_data = MaybeUninit::new(0x0102_0304_u32.to_be());
+        })
+        .map(|wr| (wr.opcode, wr.imm, wr.remote_addr, wr.rkey))
+    };
+    assert_eq!(
+        with_imm(1),
+        Ok((uapi::OP_WRITE_WITH_IMM, 0x0102_0304, 0x9000, 4))
+    );
+    assert_eq!(with_imm(3), Ok((uapi::OP_SEND_WITH_IMM, 0x0102_0304, 0, 0)));
+    assert_eq!(with_imm(2), Ok((uapi::OP_SEND, 0, 0, 0)));
+}
+
+#[test]
+fn several_elements_keep_their_order() {
+    let mut sges = [SGE; MAX_SGE];
+    for (at, sge) in sges.iter_mut().enumerate() {
+        sge.addr += at as u64;
+    }
+    let wr = converted(|wr| {
+        wr.sg_list = sges.as_mut_ptr();
+        wr.num_sge = MAX_SGE as c_int;
+    });
+    let wr = wr.unwrap();
+    assert_eq!(usize::from(wr.num_sge), MAX_SGE);
+    assert!((0..MAX_SGE).all(|at| wr.sge(at) == sges[at].to_raw()));
+}
+
+#[test]
+fn inline_bytes_are_gathered_into_the_request() {
+    let bytes: Vec<u8> = (0..81).collect();
+    let sge = |range: std::ops::Range<usize>| Sge {
+        addr: bytes[range.start..].as_ptr().expose_provenance() as u64,
+        length: range.len() as u32,
+        lkey: 99,
+    };
+    let inline = |opcode, sges: &mut [Sge]| {
+        converted(|wr| {
+            wr.opcode = opcode;
+            wr.send_flags = verbs::SEND_INLINE;
+            wr.sg_list = sges.as_mut_ptr();
+            wr.num_sge = sges.len() as c_int;
+        })
+    };
+    let wr = inline(verbs::WR_SEND, &mut [sge(0..3), sge(3..3), sge(3..80)]).unwrap();
+    assert_eq!((wr.num_sge, wr.inline_len), (0, 80));
+    assert_eq!(wr.flags, uapi::SEND_INLINE);
+    assert_eq!(wr.as_bytes()[48..], bytes[..80]);
+    let empty = inline(verbs::WR_SEND, &mut []).unwrap();
+    assert_eq!((empty.flags, empty.inline_len), (uapi::SEND_INLINE, 0));
+    let long = inline(verbs::WR_SEND, &mut [sge(0..80), sge(80..81)]);
+    assert_eq!(long, Err(Errno::EINVAL));
+    let read = inline(verbs::WR_RDMA_READ, &mut [sge(0..8)]);
+    assert_eq!(read, Err(Errno::EINVAL));
 }
 
 #[test]
@@ -87,13 +147,12 @@ fn an_atomic_request_has_the_operands_that_its_opcode_uses() {
 
 #[test]
 fn what_the_module_cannot_do_is_refused() {
-    const INLINE: u32 = 1 << 3;
     const FENCE: u32 = 1;
-    assert_eq!(converted(|wr| wr.opcode = 2), Err(Errno::EOPNOTSUPP));
-    for flag in [INLINE, FENCE, 1 << 31] {
+    assert_eq!(converted(|wr| wr.opcode = 7), Err(Errno::EOPNOTSUPP));
+    for flag in [FENCE, 1 << 31] {
         assert_eq!(converted(|wr| wr.send_flags |= flag), Err(Errno::EINVAL));
     }
-    for num_sge in [-1, 0, 2] {
+    for num_sge in [-1, MAX_SGE as c_int + 1] {
         assert_eq!(converted(|wr| wr.num_sge = num_sge), Err(Errno::EINVAL));
     }
     let no_list = converted(|wr| wr.sg_list = ptr::null_mut());
@@ -120,25 +179,20 @@ fn chain(count: usize, sge: &mut Sge) -> Vec<SendWr> {
 #[test]
 fn a_batch_ends_with_the_chain_with_its_room_or_before_a_bad_request() {
     let mut sge = SGE;
-    for (count, len, stop) in [
-        (1, 1, Stop::End),
-        (BATCH, BATCH, Stop::End),
-        (BATCH + 1, BATCH, Stop::Full),
-    ] {
+    let mut ring = send_ring(8);
+    for (count, len, stop) in [(1, 1, Stop::End), (8, 8, Stop::End), (9, 8, Stop::Full)] {
         let wrs = chain(count, &mut sge);
-        let mut batch = Batch::new();
         // SAFETY: a chain.
-        assert_eq!(unsafe { batch.fill(wrs.as_ptr(), false) }, stop);
-        assert_eq!(batch.len, len);
+        let filled = unsafe { fill(&mut ring, wrs.as_ptr(), false) };
+        assert_eq!(filled, (len, stop));
     }
     let mut wrs = chain(5, &mut sge);
-    wrs[3].num_sge = 0;
-    let mut batch = Batch::new();
+    wrs[3].num_sge = -1;
     // SAFETY: a chain.
-    let stop = unsafe { batch.fill(wrs.as_ptr(), false) };
-    assert_eq!((stop, batch.len), (Stop::Bad(Errno::EINVAL), 3));
+    let filled = unsafe { fill(&mut ring, wrs.as_ptr(), false) };
+    assert_eq!(filled, (3, Stop::Bad(Errno::EINVAL)));
     // SAFETY: the chain has five.
-    assert_eq!(unsafe { (*skip(wrs.as_mut_ptr(), 3)).num_sge }, 0);
+    assert_eq!(unsafe { (*skip(wrs.as_mut_ptr(), 3)).num_sge }, -1);
     // SAFETY: as above.
     assert!(unsafe { skip(wrs.as_mut_ptr(), 5) }.is_null());
 }

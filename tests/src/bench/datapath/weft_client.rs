@@ -58,7 +58,13 @@ impl Client {
         let device =
             Device::open_on(u32::from(CLIENT.0)).context("cannot use Weft on the clients' node")?;
         let memory = MemoryRegion::allocate(&device, bytes, Access::LOCAL_WRITE)?;
-        let mut vqp = Vqp::create(&device, &VqpConfig { max_send_wr: BATCH })?;
+        let mut vqp = Vqp::create(
+            &device,
+            &VqpConfig {
+                max_send_wr: BATCH,
+                ..VqpConfig::default()
+            },
+        )?;
         vqp.qconnect(SERVER.gid(), 0)
             .with_context(|| format!("cannot connect to node {}", SERVER.0))?;
         Ok(Self {

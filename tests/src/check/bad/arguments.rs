@@ -13,7 +13,7 @@ use crate::report::Report;
 use crate::world::gid;
 
 /// Every request that needs a session, with the size of its argument.
-pub const REQUESTS: [(&str, u32); 12] = [
+pub const REQUESTS: [(&str, u32); 14] = [
     ("NODE", uapi::IOC_NODE),
     ("VQP_CREATE", uapi::IOC_VQP_CREATE),
     ("VQP_DESTROY", uapi::IOC_VQP_DESTROY),
@@ -26,6 +26,8 @@ pub const REQUESTS: [(&str, u32); 12] = [
     ("META", uapi::IOC_META),
     ("DCCACHE_FLUSH", uapi::IOC_DCCACHE_FLUSH),
     ("LOOKUP", uapi::IOC_LOOKUP),
+    ("QBIND", uapi::IOC_QBIND),
+    ("ACCEPT", uapi::IOC_ACCEPT),
 ];
 
 /// Sessions that do not come about, and requests that do not exist.
@@ -46,7 +48,7 @@ pub fn handshake(report: &mut Report) -> Result<()> {
         node: NODE_ANY,
         ..Pod::zeroed()
     };
-    for abi_version in [0, ABI_VERSION + 1, u32::MAX] {
+    for abi_version in [0, ABI_VERSION - 1, ABI_VERSION + 1, u32::MAX] {
         let other = uapi::Hello {
             abi_version,
             ..good
@@ -105,7 +107,7 @@ pub fn handles(report: &mut Report) -> Result<()> {
             || session.qconnect(vqp, gid(1)),
         );
         refused(report, &format!("entering VQP {vqp}"), Errno::EBADF, || {
-            session.enter(vqp, &[], &mut [], 0, 0)
+            session.enter(vqp, 0, 0, 0)
         });
     }
     for lkey in [0, 1, u32::MAX] {
@@ -225,7 +227,7 @@ fn peers(report: &mut Report, session: &Session) -> Result<()> {
         report,
         "a request before connecting",
         Errno::ENOTCONN,
-        || session.enter(vqp, &[uapi::SendWr::zeroed()], &mut [], 0, 0),
+        || session.enter(vqp, 1, 0, 0),
     );
     report.check("then it connects", || Ok(session.qconnect(vqp, gid(1))?));
     refused(report, "connecting twice", Errno::EISCONN, || {
@@ -254,7 +256,7 @@ pub fn reserved(report: &mut Report) -> Result<()> {
     refused(report, "VQP_CREATE with a reserved field", einval, || {
         let arg = uapi::VqpCreate {
             max_send_wr: 1,
-            reserved: [0, 1],
+            reserved: [0, 0, 0, 1],
             ..Pod::zeroed()
         };
         session.call(uapi::IOC_VQP_CREATE, &mut { arg })
@@ -282,10 +284,28 @@ pub fn reserved(report: &mut Report) -> Result<()> {
             uapi::IOC_ENTER,
             &mut uapi::Enter {
                 vqp,
-                reserved: [0, 1],
+                reserved: 1,
                 ..Pod::zeroed()
             },
         )
+    });
+    refused(report, "ENTER with flags", einval, || {
+        session.call(
+            uapi::IOC_ENTER,
+            &mut uapi::Enter {
+                vqp,
+                flags: 1,
+                ..Pod::zeroed()
+            },
+        )
+    });
+    refused(report, "QBIND with a reserved field", einval, || {
+        let arg = uapi::QBind {
+            vqp,
+            port: 1,
+            reserved: 1,
+        };
+        session.call(uapi::IOC_QBIND, &mut { arg })
     });
     refused(report, "LOOKUP with a reserved field", einval, || {
         let arg = uapi::Lookup {

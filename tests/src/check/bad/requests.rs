@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use anyhow::{anyhow, ensure, Context, Result};
-use weft_core::uapi::{Pod, SendWr, Wc, WcStatus, OP_WRITE, SEND_SIGNALED};
+use weft_core::uapi::{Pod, SendWr, Sge, Wc, WcStatus, OP_WRITE, SEND_SIGNALED};
 use weft_shim::{Device, MemoryRegion};
 
-use crate::raw::{Memory, Session};
+use crate::raw::{request, with_sge, Memory, Session};
 use crate::report::Report;
 use crate::traffic::{Traffic, SLICE};
 use crate::world::{full_access, gid, worker};
@@ -67,22 +67,18 @@ impl Fixture {
 
     /// A request that is all right.
     fn good(&self, opcode: u8) -> SendWr {
-        SendWr {
-            opcode,
-            num_sge: 1,
+        let local = Sge {
+            addr: self.here.addr() + LEN,
             len: 8,
             lkey: self.lkey,
-            rkey: self.rkey,
-            local_addr: self.here.addr() + LEN,
-            remote_addr: self.there.addr() + LEN,
-            ..Pod::zeroed()
-        }
+        };
+        request(opcode, local, self.there.addr() + LEN, self.rkey)
     }
 
     /// A VQP that does one thing right, one wrong, and then more right.
     fn try_one(&self, bad: SendWr, status: WcStatus) -> Result<()> {
-        let vqp = self.near.create_vqp(16)?;
-        self.near.qconnect(vqp, gid(1))?;
+        let queue = self.near.queue(16, 0)?;
+        self.near.qconnect(queue.vqp, gid(1))?;
         let good = self.good(OP_WRITE);
         let batch = [
             SendWr {
@@ -99,20 +95,18 @@ impl Fixture {
             SendWr { wr_id: 4, ..good },
         ];
         let mut wcs = [Wc::zeroed(); 8];
-        let (submitted, completed) = self.near.enter(vqp, &batch, &mut wcs, 4, WAIT_NS)?;
+        let (submitted, completed) = queue.enter(&self.near, &batch, &mut wcs, 4, WAIT_NS)?;
         ensure!(submitted == 4, "{submitted} of 4 were taken");
         let after = [SendWr { wr_id: 5, ..good }];
-        let (_, more) = self
-            .near
-            .enter(vqp, &after, &mut wcs[completed..], 1, WAIT_NS)?;
+        let (_, more) = queue.enter(&self.near, &after, &mut wcs[completed..], 1, WAIT_NS)?;
         let got: Vec<_> = wcs[..completed + more]
             .iter()
             .map(|wc| (wc.wr_id, wc.status))
             .collect();
-        let flushed = WcStatus::WrFlushErr as u32;
+        let flushed = WcStatus::WrFlushErr as u16;
         let wanted = [
             (1, 0),
-            (2, status as u32),
+            (2, status as u16),
             (3, flushed),
             (4, flushed),
             (5, flushed),
@@ -120,7 +114,7 @@ impl Fixture {
         ensure!(got == wanted, "(wr_id, status) are {got:?}, not {wanted:?}");
         let empty = wcs.iter().all(|wc| wc.status == 0 || wc.byte_len == 0);
         ensure!(empty, "a failed request moved bytes");
-        Ok(self.near.destroy_vqp(vqp)?)
+        Ok(self.near.destroy_vqp(queue.vqp)?)
     }
 
     fn guards_hold(&self) -> Result<()> {
@@ -203,21 +197,22 @@ pub fn run(report: &mut Report) -> Result<()> {
 /// Deregistered under a long WRITE: it fails or it was done, and then nothing is
 /// written any more.
 fn gone(fixture: &Fixture) -> Result<()> {
-    let vqp = fixture.near.create_vqp(64)?;
-    fixture.near.qconnect(vqp, gid(1))?;
+    let near = &fixture.near;
+    let queue = near.queue(64, 0)?;
+    near.qconnect(queue.vqp, gid(1))?;
+    let long = with_sge(fixture.good(OP_WRITE), |sge| sge.len = LEN as u32);
     let wr = SendWr {
-        len: LEN as u32,
         flags: SEND_SIGNALED,
-        ..fixture.good(OP_WRITE)
+        ..long
     };
     fixture.here.fill(LEN as usize, &[1; 16]);
-    fixture.near.enter(vqp, &[wr; 40], &mut [], 0, 0)?;
+    queue.enter(near, &[wr; 40], &mut [], 0, 0)?;
     fixture.far.deregister(fixture.rkey)?;
     fixture.there.fill(LEN as usize, &[9; 16]);
     let mut wcs = [Wc::zeroed(); 40];
-    let (_, completed) = fixture.near.enter(vqp, &[], &mut wcs, 40, WAIT_NS)?;
+    let (_, completed) = queue.enter(near, &[], &mut wcs, 40, WAIT_NS)?;
     ensure!(completed == 40, "{completed} completions of 40");
-    let statuses: Vec<u32> = wcs.iter().map(|wc| wc.status).collect();
+    let statuses: Vec<u16> = wcs.iter().map(|wc| wc.status).collect();
     let done = statuses.iter().take_while(|status| **status == 0).count();
     let rest = &statuses[done..];
     let first = rest
@@ -225,12 +220,12 @@ fn gone(fixture: &Fixture) -> Result<()> {
         .copied()
         .context("all 40 were done: too fast to tell")?;
     ensure!(
-        first == WcStatus::RemAccessErr as u32,
+        first == WcStatus::RemAccessErr as u16,
         "statuses are {statuses:?}"
     );
     let flushed = rest[1..]
         .iter()
-        .all(|status| *status == WcStatus::WrFlushErr as u32);
+        .all(|status| *status == WcStatus::WrFlushErr as u16);
     ensure!(flushed, "statuses are {statuses:?}");
     ensure!(
         fixture.there.bytes(LEN as usize, 16) == [9; 16],

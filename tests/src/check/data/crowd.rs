@@ -8,10 +8,10 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{anyhow, ensure, Context, Result};
-use weft_core::uapi::{Pod, SendWr as RawWr, OP_WRITE, SEND_SIGNALED};
+use weft_core::uapi::{Pod, SendWr as RawWr, Sge, OP_WRITE, SEND_SIGNALED};
 use weft_shim::{Device, MemoryRegion, SendWr, Wc};
 
-use crate::raw::{Memory, Session};
+use crate::raw::{request, Memory, Session};
 use crate::rng::Rng;
 use crate::traffic::{Traffic, SLICE};
 use crate::world::{connect, full_access, gid, worker};
@@ -105,18 +105,16 @@ pub fn shared_vqp() -> Result<()> {
     let (here, there) = (Memory::map(4096)?, Memory::map(4096)?);
     let lkey = near.register(&here, 0, 4096, 7)?.lkey;
     let rkey = far.register(&there, 0, 4096, 7)?.rkey;
-    let vqp = near.create_vqp(32)?;
-    near.qconnect(vqp, gid(1))?;
-    let wr = RawWr {
-        opcode: OP_WRITE,
-        flags: SEND_SIGNALED,
-        num_sge: 1,
+    let queue = near.queue(32, 0)?;
+    near.qconnect(queue.vqp, gid(1))?;
+    let local = Sge {
+        addr: here.addr(),
         len: 8,
         lkey,
-        rkey,
-        local_addr: here.addr(),
-        remote_addr: there.addr(),
-        ..Pod::zeroed()
+    };
+    let wr = RawWr {
+        flags: SEND_SIGNALED,
+        ..request(OP_WRITE, local, there.addr(), rkey)
     };
     let reaped = AtomicUsize::new(0);
     thread::scope(|scope| {
@@ -126,7 +124,7 @@ pub fn shared_vqp() -> Result<()> {
                 let (mut posted, mut wcs) = (0, [Pod::zeroed(); 8]);
                 while posted < EACH || reaped.load(Ordering::Relaxed) < 4 * EACH {
                     let wrs = &[wr; 4][..(EACH - posted).min(4)];
-                    match near.enter(vqp, wrs, &mut wcs, 0, 0) {
+                    match queue.enter(&near, wrs, &mut wcs, 0, 0) {
                         Ok((submitted, completed)) => {
                             posted += submitted;
                             reaped.fetch_add(completed, Ordering::Relaxed);

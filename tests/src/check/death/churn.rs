@@ -3,9 +3,9 @@
 //! 10,000 connections that come and go.
 
 use anyhow::{ensure, Context, Result};
-use weft_core::uapi::{Pod, SendWr, Wc, OP_WRITE, SEND_SIGNALED};
+use weft_core::uapi::{Pod, SendWr, Sge, Wc, OP_WRITE, SEND_SIGNALED};
 
-use crate::raw::{Memory, Session};
+use crate::raw::{request, Memory, Session};
 use crate::report::Report;
 use crate::world::{gid, Baseline, Holder};
 
@@ -47,25 +47,23 @@ fn churn(report: &mut Report) -> Result<()> {
 
 fn once(n: usize, memory: &Memory, holder: &Holder) -> Result<()> {
     let session = Session::open(0)?;
-    let vqp = session.create_vqp(16)?;
-    session.qconnect(vqp, gid(1))?;
+    let queue = session.queue(16, 0)?;
+    session.qconnect(queue.vqp, gid(1))?;
     if n % EVERY != 0 {
         return Ok(());
     }
     let lkey = session.register(memory, 0, 4096, 1)?.lkey;
-    let wr = SendWr {
-        opcode: OP_WRITE,
-        flags: SEND_SIGNALED,
-        num_sge: 1,
+    let local = Sge {
+        addr: memory.addr(),
         len: 4096,
         lkey,
-        rkey: holder.remote.rkey,
-        local_addr: memory.addr(),
-        remote_addr: holder.remote.addr,
-        ..Pod::zeroed()
+    };
+    let wr = SendWr {
+        flags: SEND_SIGNALED,
+        ..request(OP_WRITE, local, holder.remote.addr, holder.remote.rkey)
     };
     let mut wcs = [Wc::zeroed()];
-    let (_, done) = session.enter(vqp, &[wr], &mut wcs, 1, WAIT_NS)?;
+    let (_, done) = queue.enter(&session, &[wr], &mut wcs, 1, WAIT_NS)?;
     ensure!(
         done == 1 && wcs[0].status == 0,
         "{done} completions, status {}",
@@ -73,7 +71,7 @@ fn once(n: usize, memory: &Memory, holder: &Holder) -> Result<()> {
     );
     // Half of those that move data close with requests on their way.
     if n % (2 * EVERY) == 0 {
-        session.enter(vqp, &[wr; 8], &mut [], 0, 0)?;
+        queue.enter(&session, &[wr; 8], &mut [], 0, 0)?;
     }
     Ok(())
 }

@@ -7,10 +7,10 @@ use anyhow::{bail, ensure, Context, Result};
 use nix::sys::signal::{kill, raise, Signal};
 use nix::sys::wait::{waitpid, WaitPidFlag, WaitStatus};
 use nix::unistd::Pid;
-use weft_core::uapi::{Pod, SendWr, Wc, OP_READ, OP_WRITE, SEND_SIGNALED};
+use weft_core::uapi::{Pod, SendWr, Sge, Wc, OP_READ, OP_WRITE, SEND_SIGNALED};
 use weft_shim::Remote;
 
-use crate::raw::{Memory, Session};
+use crate::raw::{request, Memory, Queue, Session};
 use crate::report::Report;
 use crate::world::{gid, worker, Baseline};
 
@@ -62,18 +62,17 @@ pub fn sequence(args: &SequenceArgs) -> Result<()> {
     let lkey = steps
         .step(|| session.register(&memory, 0, u64::from(BYTES), 7))?
         .lkey;
-    let vqp = steps.step(|| session.create_vqp(64))?;
-    steps.step(|| session.qconnect(vqp, gid(1)))?;
-    let write = SendWr {
-        opcode: OP_WRITE,
-        flags: SEND_SIGNALED,
-        num_sge: 1,
+    let said = steps.step(|| session.describe_vqp(64, 0))?;
+    let vqp = steps.step(|| Queue::map(&session, &said))?;
+    steps.step(|| session.qconnect(vqp.vqp, gid(1)))?;
+    let local = Sge {
+        addr: memory.addr(),
         len: BYTES,
         lkey,
-        rkey: args.rkey,
-        local_addr: memory.addr(),
-        remote_addr: args.addr,
-        ..Pod::zeroed()
+    };
+    let write = SendWr {
+        flags: SEND_SIGNALED,
+        ..request(OP_WRITE, local, args.addr, args.rkey)
     };
     let read = SendWr {
         opcode: OP_READ,
@@ -81,24 +80,30 @@ pub fn sequence(args: &SequenceArgs) -> Result<()> {
     };
     let mut wcs = [Wc::zeroed(); 16];
     // Nobody reaps these before the next call.
-    steps.step(|| session.enter(vqp, &[write; 8], &mut [], 0, 0))?;
-    let (_, done) = steps.step(|| session.enter(vqp, &[read], &mut wcs, 9, WAIT_NS))?;
+    steps.step(|| vqp.enter(&session, &[write; 8], &mut [], 0, 0))?;
+    let (_, done) = steps.step(|| vqp.enter(&session, &[read], &mut wcs, 9, WAIT_NS))?;
     ensure!(
         done == 9 && wcs[..9].iter().all(|wc| wc.status == 0),
         "{done} completions"
     );
     let second = steps.step(|| session.register(&memory, u64::from(BYTES), u64::from(BYTES), 1))?;
-    let other = steps.step(|| session.create_vqp(64))?;
-    steps.step(|| session.qconnect(other, gid(1)))?;
-    steps.step(|| session.enter(other, &[read; 40], &mut [], 0, 0))?;
+    let said = steps.step(|| session.describe_vqp(64, 64))?;
+    let other = steps.step(|| Queue::map(&session, &said))?;
+    steps.step(|| session.qconnect(other.vqp, gid(1)))?;
+    steps.step(|| other.enter(&session, &[read; 40], &mut [], 0, 0))?;
     // Under requests that are on their way.
     steps.step(|| session.deregister(lkey))?;
-    steps.step(|| session.destroy_vqp(other))?;
-    steps.step(|| session.enter(vqp, &[write; 40], &mut [], 0, 0))?;
-    steps.step(|| session.destroy_vqp(vqp))?;
+    steps.step(|| session.destroy_vqp(other.vqp))?;
+    steps.step(|| vqp.enter(&session, &[write; 40], &mut [], 0, 0))?;
+    steps.step(|| session.destroy_vqp(vqp.vqp))?;
     steps.step(|| session.deregister(second.lkey))?;
+    // Under the mappings of rings whose VQPs have gone.
     steps.step(|| {
         drop(session);
+        Ok::<(), nix::errno::Errno>(())
+    })?;
+    steps.step(|| {
+        drop((vqp, other));
         Ok::<(), nix::errno::Errno>(())
     })?;
     steps.step(|| Ok::<(), nix::errno::Errno>(()))

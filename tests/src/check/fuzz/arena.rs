@@ -20,10 +20,8 @@ const STRIDE: u64 = 1 << 20;
 pub const DATA_BYTES: u64 = 64 * PAGE;
 
 const READ_ONLY: u64 = PAGE;
-const WRS: u64 = 4 * PAGE;
-const WCS: u64 = 24 * PAGE;
 /// Behind it is nothing up to the data.
-const CONTROL_BYTES: u64 = 32 * PAGE;
+const CONTROL_BYTES: u64 = 4 * PAGE;
 const DATA: u64 = 64 * PAGE;
 
 /// One thread's part.
@@ -47,16 +45,6 @@ impl Arena {
     /// Where arguments go.
     pub fn args(self) -> u64 {
         self.base
-    }
-
-    /// Room for the longest batch of work requests.
-    pub fn wrs(self) -> u64 {
-        self.base + WRS
-    }
-
-    /// Room for as many completions; it ends before a hole.
-    pub fn wcs(self) -> u64 {
-        self.base + WCS
     }
 
     /// Memory to register.
@@ -94,11 +82,10 @@ impl Arena {
         value
     }
 
-    /// A word of arguments, work requests or completions.
+    /// A word of arguments.
     pub fn word(self, at: u64) -> &'static AtomicU64 {
         let offset = at - self.base;
-        let usable = offset + 8 <= PAGE || (offset >= WRS && offset + 8 <= CONTROL_BYTES);
-        assert!(usable && at % 8 == 0, "not a word of the arena");
+        assert!(offset + 8 <= PAGE && at % 8 == 0, "not a word of arguments");
         // SAFETY: mapped by `map`, never unmapped, and touched by atomics and the
         // kernel alone.
         unsafe { AtomicU64::from_ptr(with_exposed_provenance_mut(at as usize)) }

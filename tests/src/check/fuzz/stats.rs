@@ -35,8 +35,8 @@ impl Stats {
     }
 
     /// How a work request ended.
-    pub fn completion(&mut self, status: u32) {
-        match WcStatus::from_number(status) {
+    pub fn completion(&mut self, status: u16) {
+        match WcStatus::from_number(status.into()) {
             Some(known) => self.add(&format!("status {known:?}"), 1),
             None => self.add("status overwritten", 1),
         }

@@ -3,7 +3,9 @@
 //! A fuzzing process: nobody's, with two threads that issue operations, and one
 //! that rewrites their arguments.
 
+mod data;
 mod requests;
+mod two_sided;
 
 use std::io::Write as _;
 use std::os::fd::AsRawFd as _;
@@ -17,10 +19,11 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::sys::resource::{setrlimit, Resource};
 
-use crate::raw::Session;
+use crate::raw::{Queue as Rings, Session};
 use crate::rng::Rng;
 
 use super::arena::Arena;
+use super::live::Live;
 use super::mutate::rewrite;
 use super::stats::{Shared, Stats};
 
@@ -52,11 +55,17 @@ struct Region {
 }
 
 /// A VQP that should be there.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Queue {
     handle: u32,
+    rings: Arc<Rings>,
     /// The node that it is connected to.
     to: Option<u8>,
+    /// It sends messages, too.
+    has_port: bool,
+    is_bound: bool,
+    /// Who has sent it something.
+    sender: Option<u32>,
     failed: bool,
 }
 
@@ -78,6 +87,9 @@ struct Fuzzer<'a> {
     arena: Arena,
     known: Vec<Known>,
     pool: &'a Pool,
+    live: &'a Live,
+    /// It has its parent's sessions, but not the rings.
+    is_child: bool,
     stats: Stats,
 }
 
@@ -88,11 +100,12 @@ pub fn work(args: &WorkerArgs) -> Result<()> {
     Errno::result(unsafe { libc::setresuid(NOBODY, NOBODY, NOBODY) })?;
     let arenas = (0..THREADS).map(Arena::map).collect::<Result<Vec<_>>>()?;
     let (stop, pool, total) = (AtomicBool::new(false), Pool::default(), Shared::default());
+    let live = Live::default();
     let ids = [const { AtomicI32::new(0) }; THREADS as usize];
     listen();
     thread::scope(|scope| {
         scope.spawn(|| tick(&ids, &stop));
-        scope.spawn(|| rewrite(args.seed ^ 99, &arenas, &stop));
+        scope.spawn(|| rewrite(args.seed ^ 99, &arenas, &live, &stop));
         let threads: Vec<_> = (0..THREADS)
             .map(|n| {
                 let fuzzer = Fuzzer {
@@ -100,6 +113,8 @@ pub fn work(args: &WorkerArgs) -> Result<()> {
                     arena: arenas[n as usize],
                     known: Vec::new(),
                     pool: &pool,
+                    live: &live,
+                    is_child: false,
                     stats: Stats::default(),
                 };
                 let (id, total) = (&ids[n as usize], &total);
@@ -223,6 +238,7 @@ impl Fuzzer<'_> {
         // allocator's, which the C library hands on in order.
         match unsafe { libc::fork() } {
             0 => {
+                self.is_child = true;
                 for _ in 0..20 {
                     let _ = self.request();
                 }

@@ -9,13 +9,13 @@ use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
 use anyhow::{bail, ensure, Context, Result};
 use nix::errno::Errno;
-use weft_core::uapi::{self, Pod, WcStatus};
+use weft_core::uapi::{self, WcStatus};
 use weft_shim::{Device, Error, LocalSlice, MemoryRegion, Remote, SendWr};
 
 use super::table::{self, Attempt, Verb};
 use super::users::{become_user, enter_namespace_of, stay_on_first_cpu};
 use super::victim::{Part, Told};
-use crate::raw::Session;
+use crate::raw::{request, Session};
 use crate::rng::Rng;
 use crate::world::{connect, full_access, gid, worker};
 
@@ -162,16 +162,12 @@ impl Stage {
     fn local(&self, verb: Verb, part: Part) -> Result<Outcome> {
         self.own.copy_in(0, &vec![BLANK; OWN])?;
         let (theirs, own) = (self.told.place(part), self.own.remote());
-        let wr = uapi::SendWr {
-            opcode: verb.opcode(),
-            num_sge: 1,
-            lkey: theirs.lkey,
-            local_addr: theirs.addr + 64,
-            rkey: own.rkey,
-            remote_addr: own.addr,
+        let near = uapi::Sge {
+            addr: theirs.addr + 64,
             len: 8,
-            ..Pod::zeroed()
+            lkey: theirs.lkey,
         };
+        let wr = request(verb.opcode(), near, own.addr, own.rkey);
         let status = self.raw.outcome(gid(self.home()), wr)?;
         ensure!(
             self.is_blank(OWN)?,

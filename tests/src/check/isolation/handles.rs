@@ -26,9 +26,7 @@ pub fn connect(stage: &mut Stage) -> Result<Outcome> {
 }
 
 pub fn enter(stage: &mut Stage) -> Result<Outcome> {
-    with_each(stage, |session, vqp| {
-        session.enter(vqp, &[], &mut [], 0, 0).map(drop)
-    })
+    with_each(stage, |session, vqp| session.enter(vqp, 0, 0, 0).map(drop))
 }
 
 /// The same handles name the attacker's own VQPs, once it has some.

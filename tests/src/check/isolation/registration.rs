@@ -11,13 +11,13 @@ use anyhow::{ensure, Context, Result};
 use nix::errno::Errno;
 use nix::libc::c_void;
 use nix::sys::mman::{mmap, mmap_anonymous, munmap, MapFlags, ProtFlags};
-use weft_core::uapi::{self, Pod, SendWr, WcStatus};
+use weft_core::uapi::{self, Sge, WcStatus};
 use weft_shim::Remote;
 
 use super::attacker::{refusal, unanimous, Outcome, Stage};
 use super::table::Verb;
 use super::victim::{Part, LEN};
-use crate::raw::Memory;
+use crate::raw::{request, Memory};
 use crate::world::{connect, gid};
 
 const PAGE: u64 = 4096;
@@ -208,16 +208,12 @@ fn with_file(
 fn into_file(stage: &Stage, opcode: u8) -> Result<Outcome> {
     with_file(stage, |reg| {
         let own = stage.own.remote();
-        let wr = SendWr {
-            opcode,
-            num_sge: 1,
-            lkey: reg.lkey,
-            local_addr: reg.addr,
-            rkey: own.rkey,
-            remote_addr: own.addr,
+        let near = Sge {
+            addr: reg.addr,
             len: 8,
-            ..Pod::zeroed()
+            lkey: reg.lkey,
         };
+        let wr = request(opcode, near, own.addr, own.rkey);
         Ok(stage.raw.outcome(gid(stage.home()), wr)?)
     })
 }

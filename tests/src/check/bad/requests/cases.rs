@@ -2,9 +2,12 @@
 
 //! Everything that can be wrong with a work request, and the status that says so.
 
-use weft_core::uapi::{SendWr, WcStatus, MAX_MSG_BYTES, OP_READ, OP_WRITE};
+use weft_core::uapi::{
+    SendWr, Sge, WcStatus, MAX_INLINE, MAX_MSG_BYTES, OP_READ, OP_SEND, OP_WRITE, SEND_INLINE,
+};
 
 use super::{Fixture, LEN};
+use crate::raw::with_sge;
 
 /// What is wrong, where, and how it ends.
 type Case = (&'static str, SendWr, WcStatus);
@@ -19,30 +22,67 @@ impl Fixture {
     }
 
     fn malformed(&self) -> Vec<Case> {
-        let (wr, bad) = (self.good(OP_WRITE), WcStatus::LocQpOpErr);
+        let (write, read, bad) = (
+            self.good(OP_WRITE),
+            self.good(OP_READ),
+            WcStatus::LocQpOpErr,
+        );
+        let wr = write;
+        let inline = SendWr {
+            flags: SEND_INLINE,
+            num_sge: 0,
+            inline_len: 8,
+            ..wr
+        };
+        let many = |wr, num_sge| SendWr { num_sge, ..wr };
         vec![
             ("an unknown opcode", SendWr { opcode: 77, ..wr }, bad),
             ("opcode 255", SendWr { opcode: 255, ..wr }, bad),
             ("unknown flags", SendWr { flags: 0x80, ..wr }, bad),
             ("all flags", SendWr { flags: 0xff, ..wr }, bad),
-            ("no element", SendWr { num_sge: 0, ..wr }, bad),
-            ("two elements", SendWr { num_sge: 2, ..wr }, bad),
-            ("a reserved field", SendWr { reserved: 1, ..wr }, bad),
+            ("six elements", many(wr, 6), bad),
+            ("65,535 elements", many(read, u16::MAX), bad),
             ("an operand for a WRITE", SendWr { swap: 1, ..wr }, bad),
+            ("an immediate for a WRITE", SendWr { imm: 1, ..wr }, bad),
             (
-                "one byte too many",
+                "inline bytes that are not",
                 SendWr {
-                    len: MAX_MSG_BYTES + 1,
+                    inline_len: 8,
                     ..wr
+                },
+                bad,
+            ),
+            (
+                "an inline READ",
+                SendWr {
+                    opcode: OP_READ,
+                    ..inline
+                },
+                bad,
+            ),
+            ("inline bytes and elements", many(inline, 1), bad),
+            ("a message from a VQP for none", message(OP_SEND, wr), bad),
+            (
+                "too many inline bytes",
+                SendWr {
+                    inline_len: MAX_INLINE + 1,
+                    ..inline
                 },
                 WcStatus::LocLenErr,
             ),
             (
+                "one byte too many",
+                with_sge(wr, |sge| sge.len = MAX_MSG_BYTES + 1),
+                WcStatus::LocLenErr,
+            ),
+            (
                 "4 GiB",
-                SendWr {
-                    len: u32::MAX,
-                    ..wr
-                },
+                with_sge(wr, |sge| sge.len = u32::MAX),
+                WcStatus::LocLenErr,
+            ),
+            (
+                "five times 1 GiB",
+                five_of(MAX_MSG_BYTES, wr),
                 WcStatus::LocLenErr,
             ),
         ]
@@ -54,93 +94,46 @@ impl Fixture {
             self.good(OP_READ),
             WcStatus::LocProtErr,
         );
-        let start = write.local_addr;
-        let long = SendWr {
-            len: LEN as u32,
-            ..write
+        let start = write.sge(0).addr;
+        let key = |wr, lkey| with_sge(wr, |sge| sge.lkey = lkey);
+        let at = |wr, addr| with_sge(wr, |sge| sge.addr = addr);
+        let last = |wr: SendWr, sge: Sge| {
+            let mut wr = SendWr { num_sge: 5, ..wr };
+            (1..4).for_each(|at| wr.set_sge(at, wr.sge(0)));
+            wr.set_sge(4, sge);
+            wr
         };
+        let wild = Sge {
+            lkey: write.sge(0).lkey ^ 1,
+            ..write.sge(0)
+        };
+        let long = with_sge(write, |sge| sge.len = LEN as u32);
         vec![
-            (
-                "an unknown lkey",
-                SendWr {
-                    lkey: write.lkey ^ 1,
-                    ..write
-                },
-                bad,
-            ),
-            ("the zero lkey", SendWr { lkey: 0, ..write }, bad),
-            (
-                "another session's lkey",
-                SendWr {
-                    lkey: self.lkey_foreign,
-                    ..write
-                },
-                bad,
-            ),
-            (
-                "the peer's key as lkey",
-                SendWr {
-                    lkey: self.rkey,
-                    ..write
-                },
-                bad,
-            ),
+            ("an unknown lkey", key(write, wild.lkey), bad),
+            ("the zero lkey", key(write, 0), bad),
+            ("another session's lkey", key(write, self.lkey_foreign), bad),
+            ("the peer's key as lkey", key(write, self.rkey), bad),
             (
                 "a READ into a read-only region",
-                SendWr {
-                    lkey: self.lkey_read_only,
-                    ..read
-                },
+                key(read, self.lkey_read_only),
                 bad,
             ),
-            (
-                "bytes before the region",
-                SendWr {
-                    local_addr: start - 1,
-                    ..write
-                },
-                bad,
-            ),
-            (
-                "bytes behind the region",
-                SendWr {
-                    local_addr: start + LEN - 7,
-                    ..write
-                },
-                bad,
-            ),
+            ("a wrong lkey in the last of five", last(write, wild), bad),
+            ("the same for a READ", last(read, wild), bad),
+            ("bytes before the region", at(write, start - 1), bad),
+            ("bytes behind the region", at(write, start + LEN - 7), bad),
             (
                 "a READ to behind the region",
-                SendWr {
-                    local_addr: start + LEN - 7,
-                    ..read
-                },
+                at(read, start + LEN - 7),
                 bad,
             ),
-            (
-                "a long WRITE that ends outside",
-                SendWr {
-                    local_addr: start + 8,
-                    ..long
-                },
-                bad,
-            ),
+            ("a long WRITE that ends outside", at(long, start + 8), bad),
             (
                 "more bytes than the region has",
-                SendWr {
-                    len: MAX_MSG_BYTES,
-                    ..write
-                },
+                with_sge(write, |sge| sge.len = MAX_MSG_BYTES),
                 bad,
             ),
-            (
-                "local bytes that wrap",
-                SendWr {
-                    local_addr: u64::MAX - 3,
-                    ..write
-                },
-                bad,
-            ),
+            ("local bytes that wrap", at(write, u64::MAX - 3), bad),
         ]
     }
 
@@ -151,114 +144,71 @@ impl Fixture {
             WcStatus::RemAccessErr,
         );
         let start = write.remote_addr;
-        let (long, long_read) = (
-            SendWr {
-                len: LEN as u32,
-                ..write
-            },
-            SendWr {
-                len: LEN as u32,
-                ..read
-            },
-        );
+        let key = |wr, rkey| SendWr { rkey, ..wr };
+        let at = |wr, remote_addr| SendWr { remote_addr, ..wr };
+        let long = |wr| with_sge(wr, |sge| sge.len = LEN as u32);
         vec![
-            (
-                "an unknown rkey",
-                SendWr {
-                    rkey: write.rkey ^ 1,
-                    ..write
-                },
-                bad,
-            ),
-            ("the zero rkey", SendWr { rkey: 0, ..read }, bad),
-            (
-                "our own lkey as rkey",
-                SendWr {
-                    rkey: self.lkey,
-                    ..write
-                },
-                bad,
-            ),
-            (
-                "an rkey that has gone",
-                SendWr {
-                    rkey: self.rkey_gone,
-                    ..read
-                },
-                bad,
-            ),
+            ("an unknown rkey", key(write, write.rkey ^ 1), bad),
+            ("the zero rkey", key(read, 0), bad),
+            ("our own lkey as rkey", key(write, self.lkey), bad),
+            ("an rkey that has gone", key(read, self.rkey_gone), bad),
             (
                 "a WRITE to what is for READs",
-                SendWr {
-                    rkey: self.rkey_read_only,
-                    ..write
-                },
+                key(write, self.rkey_read_only),
                 bad,
             ),
             (
                 "a WRITE to what is for nobody",
-                SendWr {
-                    rkey: self.rkey_local_only,
-                    ..write
-                },
+                key(write, self.rkey_local_only),
                 bad,
             ),
             (
                 "a READ of what is for nobody",
-                SendWr {
-                    rkey: self.rkey_local_only,
-                    ..read
-                },
+                key(read, self.rkey_local_only),
                 bad,
             ),
-            (
-                "remote bytes before the region",
-                SendWr {
-                    remote_addr: start - 1,
-                    ..write
-                },
-                bad,
-            ),
+            ("remote bytes before the region", at(write, start - 1), bad),
             (
                 "remote bytes behind the region",
-                SendWr {
-                    remote_addr: start + LEN - 7,
-                    ..write
-                },
+                at(write, start + LEN - 7),
                 bad,
             ),
             (
                 "a READ of bytes behind the region",
-                SendWr {
-                    remote_addr: start + LEN - 7,
-                    ..read
-                },
+                at(read, start + LEN - 7),
                 bad,
             ),
             (
                 "a long WRITE that ends outside there",
-                SendWr {
-                    remote_addr: start + 8,
-                    ..long
-                },
+                at(long(write), start + 8),
                 bad,
             ),
             (
                 "a long READ that ends outside there",
-                SendWr {
-                    remote_addr: start + 8,
-                    ..long_read
-                },
+                at(long(read), start + 8),
                 bad,
             ),
-            (
-                "remote bytes that wrap",
-                SendWr {
-                    remote_addr: u64::MAX - 3,
-                    ..write
-                },
-                bad,
-            ),
+            ("remote bytes that wrap", at(write, u64::MAX - 3), bad),
         ]
     }
+}
+
+/// The same bytes as a message.
+fn message(opcode: u8, wr: SendWr) -> SendWr {
+    SendWr {
+        opcode,
+        remote_addr: 0,
+        rkey: 0,
+        ..wr
+    }
+}
+
+/// Five elements of so many bytes each.
+fn five_of(len: u32, wr: SendWr) -> SendWr {
+    let mut wr = SendWr {
+        num_sge: 5,
+        ..with_sge(wr, |sge| sge.len = len)
+    };
+    (1..5).for_each(|at| wr.set_sge(at, wr.sge(0)));
+    wr
 }

@@ -6,11 +6,9 @@
 use std::sync::Arc;
 
 use nix::errno::Errno;
-use weft_core::uapi::{
-    self, Pod, SendWr, Wc, ACCESS_ALL, OP_CAS, OP_FAA, OP_READ, OP_WRITE, SEND_SIGNALED,
-};
+use weft_core::uapi::{self, Pod, ACCESS_ALL};
 
-use crate::raw::Session;
+use crate::raw::{Queue as Rings, Session};
 use crate::world::gid;
 
 use super::super::arena::{DATA_BYTES, PAGE};
@@ -19,6 +17,8 @@ use super::{Fuzzer, Known, Queue, Region, SESSIONS};
 
 /// VQPs and regions that a session gets before others go.
 const OBJECTS: usize = 12;
+/// Ports that messages go to are 1 to this.
+pub(super) const PORTS: usize = 6;
 
 impl Fuzzer<'_> {
     /// One request to the device.
@@ -42,6 +42,10 @@ impl Fuzzer<'_> {
             25..=34 if regions < OBJECTS => self.register(at),
             35..=39 if regions > 2 => self.deregister(at),
             40..=47 => self.ask(at),
+            48..=52 if queues > 0 => self.bind(at),
+            53..=62 if queues > 0 => self.receive(at),
+            63..=65 if queues > 0 => self.accept(at),
+            66..=68 if queues > 0 => self.map(at),
             _ if connected => self.enter(at),
             _ => self.connect(at),
         }
@@ -67,12 +71,12 @@ impl Fuzzer<'_> {
     }
 
     /// A request with its argument in the arena, spoilt now and then.
-    fn call<T: Pod>(
+    pub(super) fn call<T: Pod>(
         &mut self,
         session: &Session,
         mut request: u32,
         arg: &mut T,
-    ) -> Result<(), Errno> {
+    ) -> Result<usize, Errno> {
         if self.rng.below(8) == 0 {
             mutate(&mut self.rng, self.arena, arg);
         }
@@ -83,11 +87,11 @@ impl Fuzzer<'_> {
         self.arena.put(at, arg);
         if self.rng.below(30) == 0 {
             at = address(&mut self.rng, self.arena);
-            return session.call_at(request, at);
+            return session.answer(request, at);
         }
-        session.call_at(request, at)?;
+        let answer = session.answer(request, at)?;
         *arg = self.arena.get(at);
-        Ok(())
+        Ok(answer)
     }
 
     /// Any bytes, any request.
@@ -114,6 +118,8 @@ impl Fuzzer<'_> {
             uapi::IOC_META_ADD,
             uapi::IOC_META_REMOVE,
             uapi::IOC_DCCACHE_FLUSH,
+            uapi::IOC_QBIND,
+            uapi::IOC_ACCEPT,
         ];
         let request = match self.rng.below(4) {
             0 => self.rng.next() as u32,
@@ -122,20 +128,57 @@ impl Fuzzer<'_> {
         session.call_at(request, at)
     }
 
-    fn create(&mut self, at: usize) -> Result<(), Errno> {
-        let sizes = [1, 2, 16, 64, 1024];
-        let mut arg = uapi::VqpCreate {
-            max_send_wr: sizes[self.rng.below(sizes.len())],
-            ..Pod::zeroed()
-        };
+    pub(super) fn create(&mut self, at: usize) -> Result<(), Errno> {
+        let mut arg = self.capacities();
         let session = self.known[at].session.clone();
         self.call(&session, uapi::IOC_VQP_CREATE, &mut arg)?;
+        self.take_in(at, &arg)
+    }
+
+    pub(super) fn capacities(&mut self) -> uapi::VqpCreate {
+        let sizes = [1, 2, 16, 64, 1024];
+        uapi::VqpCreate {
+            max_send_wr: sizes[self.rng.below(sizes.len())],
+            max_recv_wr: [0, 1, 16, 32, 1024][self.rng.below(5)],
+            ..Pod::zeroed()
+        }
+    }
+
+    /// A VQP that was made, if what was said of it was not written over.
+    pub(super) fn take_in(&mut self, at: usize, said: &uapi::VqpCreate) -> Result<(), Errno> {
+        let sound = self.is_sound(said);
+        if self.is_child || !sound {
+            return Ok(());
+        }
+        let rings = Arc::new(Rings::map(&self.known[at].session, said)?);
+        self.live.add(&rings);
         self.known[at].queues.push(Queue {
-            handle: arg.vqp,
+            handle: said.vqp,
+            rings,
             to: None,
+            has_port: false,
+            is_bound: false,
+            sender: None,
             failed: false,
         });
         Ok(())
+    }
+
+    /// Whether we may believe it: another thread may have rewritten it.
+    fn is_sound(&self, said: &uapi::VqpCreate) -> bool {
+        let ring = |offset: u32, entries: u32, size: usize| {
+            let end = u64::from(offset) + u64::from(entries) * size as u64;
+            entries <= 4096 && offset % 8 == 0 && end <= u64::from(said.ring_bytes)
+        };
+        let pow2 = |entries: u32| entries.is_power_of_two();
+        said.ring_bytes <= 1 << 20
+            && said.map_offset == u64::from(said.vqp) << 24
+            && pow2(said.sq_entries)
+            && pow2(said.cq_entries)
+            && (said.rq_entries == 0 || pow2(said.rq_entries))
+            && ring(said.sq_offset, said.sq_entries, size_of::<uapi::SendWr>())
+            && ring(said.cq_offset, said.cq_entries, size_of::<uapi::Wc>())
+            && ring(said.rq_offset, said.rq_entries, size_of::<uapi::RecvWr>())
     }
 
     /// Those that have failed go first.
@@ -147,27 +190,33 @@ impl Fuzzer<'_> {
         let session = self.known[at].session.clone();
         let mut arg = uapi::VqpHandle { vqp, reserved: 0 };
         self.call(&session, uapi::IOC_VQP_DESTROY, &mut arg)
+            .map(drop)
     }
 
     fn connect(&mut self, at: usize) -> Result<(), Errno> {
         let queues = &self.known[at].queues;
-        let Some(free) = queues.iter().position(|queue| queue.to.is_none()) else {
+        let is_free = |queue: &Queue| queue.to.is_none() && !queue.is_bound;
+        let Some(free) = queues.iter().position(is_free) else {
             return self.create(at);
         };
         let to = self.rng.below(2) as u8;
         let mut arg = uapi::QConnect {
             vqp: queues[free].handle,
+            port: self.rng.below(PORTS + 1) as u32,
             gid: gid(to),
             ..Pod::zeroed()
         };
         let session = self.known[at].session.clone();
         let outcome = self.call(&session, uapi::IOC_QCONNECT, &mut arg);
         match outcome {
-            Ok(()) | Err(Errno::EISCONN) => self.known[at].queues[free].to = Some(to),
+            Ok(_) | Err(Errno::EISCONN) => {
+                let queue = &mut self.known[at].queues[free];
+                (queue.to, queue.has_port) = (Some(to), arg.port != 0);
+            }
             Err(Errno::EBADF) => drop(self.known[at].queues.swap_remove(free)),
             Err(_) => {}
         }
-        outcome
+        outcome.map(drop)
     }
 
     fn register(&mut self, at: usize) -> Result<(), Errno> {
@@ -198,7 +247,7 @@ impl Fuzzer<'_> {
         let lkey = self.known[at].regions.swap_remove(gone).key;
         let session = self.known[at].session.clone();
         let mut arg = uapi::MrDereg { lkey, reserved: 0 };
-        self.call(&session, uapi::IOC_MR_DEREG, &mut arg)
+        self.call(&session, uapi::IOC_MR_DEREG, &mut arg).map(drop)
     }
 
     /// What changes nothing.
@@ -212,137 +261,19 @@ impl Fuzzer<'_> {
                     index,
                     ..Pod::zeroed()
                 };
-                self.call(&session, uapi::IOC_NODE, &mut arg)
+                self.call(&session, uapi::IOC_NODE, &mut arg).map(drop)
             }
             2 => {
                 let mut arg = uapi::MetaInfo::zeroed();
-                self.call(&session, uapi::IOC_META, &mut arg)
+                self.call(&session, uapi::IOC_META, &mut arg).map(drop)
             }
             _ => {
                 let mut arg = uapi::Lookup {
                     gid: gid(index as u8),
                     ..Pod::zeroed()
                 };
-                self.call(&session, uapi::IOC_LOOKUP, &mut arg)
+                self.call(&session, uapi::IOC_LOOKUP, &mut arg).map(drop)
             }
-        }
-    }
-
-    fn enter(&mut self, at: usize) -> Result<(), Errno> {
-        let usable: Vec<usize> = (0..self.known[at].queues.len())
-            .filter(|i| self.known[at].queues[*i].to.is_some())
-            .collect();
-        let chosen = usable[self.rng.below(usable.len())];
-        let queue = self.known[at].queues[chosen];
-        let count = match self.rng.below(10) {
-            0 => 0,
-            1 => self.rng.below(200),
-            _ => 1 + self.rng.below(16),
-        };
-        self.batch(at, queue.to.unwrap_or(0), count);
-        let room = 1 + self.rng.below(1024) as u32;
-        let mut arg = uapi::Enter {
-            vqp: queue.handle,
-            wr_count: count as u32,
-            wrs: self.arena.wrs(),
-            wc_max: room,
-            wc_min: self.rng.below(count + 1).min(room as usize) as u32,
-            wcs: self.arena.wcs(),
-            timeout_ns: self.rng.next() % 3_000_000,
-            ..Pod::zeroed()
-        };
-        let session = self.known[at].session.clone();
-        let outcome = self.call(&session, uapi::IOC_ENTER, &mut arg);
-        match outcome {
-            Ok(()) => self.known[at].queues[chosen].failed |= self.reaped(&arg),
-            Err(Errno::EBADF) => drop(self.known[at].queues.swap_remove(chosen)),
-            Err(_) => {}
-        }
-        outcome
-    }
-
-    /// Counts what came back; answers whether a request has failed.
-    fn reaped(&mut self, arg: &uapi::Enter) -> bool {
-        let mut failed = false;
-        self.stats
-            .add("work requests posted", u64::from(arg.submitted.min(1024)));
-        for i in 0..u64::from(arg.completed.min(1024)) {
-            let wc: Wc = self
-                .arena
-                .get(self.arena.wcs() + i * size_of::<Wc>() as u64);
-            self.stats.completion(wc.status);
-            failed |= wc.status != 0;
-        }
-        failed
-    }
-
-    /// Work requests to a node; in one batch of three, one is spoilt.
-    fn batch(&mut self, at: usize, to: u8, count: usize) {
-        let bad = match self.rng.below(3) {
-            0 => self.rng.below(count.max(1)),
-            _ => usize::MAX,
-        };
-        for i in 0..count {
-            let mut wr = self.work_request(at, to);
-            if i == bad {
-                mutate(&mut self.rng, self.arena, &mut wr);
-            }
-            self.arena.put(self.arena.wrs() + 64 * i as u64, &wr);
-        }
-    }
-
-    fn work_request(&mut self, at: usize, to: u8) -> SendWr {
-        let ops = [OP_WRITE, OP_WRITE, OP_READ, OP_READ, OP_CAS, OP_FAA];
-        let opcode = ops[self.rng.below(ops.len())];
-        let local = self.pick(|known| known == at, None);
-        let nodes: Vec<u8> = self.known.iter().map(|known| known.node).collect();
-        let remote = self.pick(|known| nodes[known] == to, local);
-        let (Some(local), Some(remote)) = (local, remote) else {
-            return SendWr::zeroed();
-        };
-        let atomic = matches!(opcode, OP_CAS | OP_FAA);
-        let len = match self.rng.below(10) {
-            _ if atomic => 8,
-            0 => local.len.min(remote.len),
-            _ => (self.rng.next() % 9000).min(local.len).min(remote.len),
-        };
-        SendWr {
-            wr_id: self.rng.next(),
-            opcode,
-            flags: if self.rng.below(2) == 0 {
-                SEND_SIGNALED
-            } else {
-                0
-            },
-            num_sge: 1,
-            remote_addr: remote.addr + self.rng.next() % (remote.len - len + 1) / 8 * 8,
-            rkey: remote.key,
-            lkey: local.key,
-            local_addr: local.addr + self.rng.next() % (local.len - len + 1),
-            len: len as u32,
-            compare_add: if atomic { self.rng.next() % 3 } else { 0 },
-            swap: if opcode == OP_CAS {
-                self.rng.next() % 3
-            } else {
-                0
-            },
-            ..Pod::zeroed()
-        }
-    }
-
-    /// A region of one of these sessions, most often one that allows all.
-    fn pick(&mut self, of: impl Fn(usize) -> bool, or: Option<Region>) -> Option<Region> {
-        let any = self.rng.below(40) == 0;
-        let sessions = self.known.iter().enumerate().filter(|(i, _)| of(*i));
-        let regions: Vec<Region> = sessions
-            .flat_map(|(_, known)| known.regions.iter().copied())
-            .filter(|region| {
-                (8..=DATA_BYTES).contains(&region.len) && (any || region.access == ACCESS_ALL)
-            })
-            .collect();
-        match regions.len() {
-            0 => or,
-            many => Some(regions[self.rng.below(many)]),
         }
     }
 }

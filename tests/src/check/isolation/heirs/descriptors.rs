@@ -11,13 +11,13 @@ use anyhow::{ensure, Context, Result};
 use nix::errno::Errno;
 use nix::sys::prctl::set_child_subreaper;
 use nix::sys::socket::{recvmsg, sendmsg, ControlMessage, ControlMessageOwned, MsgFlags};
-use weft_core::uapi::{MrReg, Pod, SendWr, WcStatus, ACCESS_ALL, OP_WRITE};
+use weft_core::uapi::{MrReg, Pod, Sge, WcStatus, ACCESS_ALL, OP_WRITE};
 use weft_shim::{Device, Remote};
 
 use super::peer::Peer;
 use super::Turns;
 use crate::isolation::users::{become_user, in_child, wait, NOBODY};
-use crate::raw::{Memory, Session};
+use crate::raw::{request, Memory, Session};
 use crate::world::{counter, gid, wait_for, SETTLE};
 
 const PAGES: usize = 16;
@@ -37,16 +37,12 @@ fn register(session: &Session, memory: &Memory) -> Result<MrReg> {
 
 /// Writes the region's first byte to the peer.
 fn write(session: &Session, reg: &MrReg, to: Remote) -> Result<WcStatus> {
-    let wr = SendWr {
-        opcode: OP_WRITE,
-        num_sge: 1,
-        lkey: reg.lkey,
-        local_addr: reg.addr,
-        rkey: to.rkey,
-        remote_addr: to.addr,
+    let near = Sge {
+        addr: reg.addr,
         len: 1,
-        ..Pod::zeroed()
+        lkey: reg.lkey,
     };
+    let wr = request(OP_WRITE, near, to.addr, to.rkey);
     Ok(session.outcome(gid(1), wr)?)
 }
 

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Memory regions as RC needs them: the record of a region in its node's table
+//! (ValidMR), and the cache of checked remote ones (MRStore) with its leases
+//! (krcore §4.2).
+//!
+//! A request with a bad remote key would break the queue pair that many virtual
+//! ones share. So it is checked before it is posted: against the owner's table,
+//! a [`crate::kv`] table under the region's key that peers READ, or against the
+//! cache. A region that goes is taken out of the table first; its memory stays
+//! registered until no peer can have a request on its way that was checked
+//! against an older image.
+//!
+//! ```text
+//! reader:  READ posted ── trusts the image ──┐ last request posted ── it has ended
+//!          |<------------ TRUST_NS --------->|<---------- PATIENCE_NS ----------->|
+//! owner:     removed from the table, then waits LEASE_NS = TRUST_NS + PATIENCE_NS
+//! ```
+//!
+//! The clocks are two, but only lengths of time are compared: the READ was posted
+//! before the owner removed the region, or it would not have seen it. KRCore's
+//! period is a second; so is this one.
+
+use crate::kv;
+use crate::uapi::{ACCESS_ALL, ACCESS_REMOTE_ATOMIC, ACCESS_REMOTE_READ, ACCESS_REMOTE_WRITE};
+
+/// How long after its removal a region stays registered (krcore §4.2: "e.g., 1
+/// second").
+pub const LEASE_NS: u64 = 1_000_000_000;
+/// How long a request may be on its way, see [`crate::rc::RETRIES`].
+pub const PATIENCE_NS: u64 = 500_000_000;
+/// How long a reader trusts what it has read, counted from before the READ.
+pub const TRUST_NS: u64 = LEASE_NS - PATIENCE_NS;
+
+/// Any of the flags that let peers touch a region.
+pub const ACCESS_REMOTE: u32 = ACCESS_REMOTE_READ | ACCESS_REMOTE_WRITE | ACCESS_REMOTE_ATOMIC;
+
+/// Whether memory that was taken out of the table at `removed_ns` may go.
+#[must_use]
+pub const fn lease_is_over(removed_ns: u64, now_ns: u64) -> bool {
+    now_ns.saturating_sub(removed_ns) >= LEASE_NS
+}
+
+/// Bits of a length in a record: 16 TiB.
+const LEN_BITS: u32 = 44;
+const _: () = assert!(ACCESS_ALL < 1 << (48 - LEN_BITS));
+const _: () = assert!(crate::uapi::MAX_MR_BYTES < 1 << LEN_BITS);
+
+/// What a node says of a region to its peers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// First byte.
+    pub addr: u64,
+    /// Bytes, fewer than 2^44.
+    pub len: u64,
+    /// `ACCESS_*`.
+    pub access: u32,
+    /// The key that the RDMA device knows the region by. Users never see it.
+    pub rkey: u32,
+}
+
+impl Record {
+    /// The record as a table value.
+    #[must_use]
+    pub fn to_value(self) -> kv::Value {
+        let packed = self.len & ((1 << LEN_BITS) - 1) | (u64::from(self.access) << LEN_BITS);
+        let mut value = [0; kv::VALUE_BYTES];
+        value[..8].copy_from_slice(&self.addr.to_le_bytes());
+        value[8..12].copy_from_slice(&self.rkey.to_le_bytes());
+        value[12..].copy_from_slice(&packed.to_le_bytes()[..6]);
+        value
+    }
+
+    /// The record in a table value.
+    #[must_use]
+    pub fn from_value(value: &kv::Value) -> Self {
+        let [a0, a1, a2, a3, a4, a5, a6, a7, k0, k1, k2, k3, p0, p1, p2, p3, p4, p5] = *value;
+        let packed = u64::from_le_bytes([p0, p1, p2, p3, p4, p5, 0, 0]);
+        Self {
+            addr: u64::from_le_bytes([a0, a1, a2, a3, a4, a5, a6, a7]),
+            len: packed & ((1 << LEN_BITS) - 1),
+            access: (packed >> LEN_BITS) as u32,
+            rkey: u32::from_le_bytes([k0, k1, k2, k3]),
+        }
+    }
+
+    /// Whether a peer may do what `access` says with `len` bytes at `addr`.
+    #[must_use]
+    pub fn allows(&self, addr: u64, len: u32, access: u32) -> bool {
+        let end = addr
+            .checked_sub(self.addr)
+            .and_then(|start| start.checked_add(u64::from(len)));
+        self.access & access == access && end.is_some_and(|end| end <= self.len)
+    }
+}
+
+/// The table key of a region's key.
+#[must_use]
+pub fn table_key(key: u32) -> kv::Key {
+    let mut bytes = [0; kv::KEY_BYTES];
+    bytes[..4].copy_from_slice(&key.to_le_bytes());
+    bytes
+}
+
+const SETS: usize = 64;
+const WAYS: usize = 4;
+
+#[derive(Clone, Copy)]
+struct Line {
+    key: u32,
+    record: Record,
+    /// Just before the READ that fetched it.
+    asked_ns: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Set {
+    lines: [Option<Line>; WAYS],
+    victim: u8,
+}
+
+/// MRStore: a peer's regions as they were read from its table, for as long as
+/// they may be trusted. Of fixed size; the oldest of a set makes room.
+pub struct Store {
+    sets: [Set; SETS],
+}
+
+impl Store {
+    /// Knows nothing.
+    pub const EMPTY: Self = Self {
+        sets: [Set {
+            lines: [None; WAYS],
+            victim: 0,
+        }; SETS],
+    };
+
+    fn set(&mut self, key: u32) -> &mut Set {
+        // Keys are random: any of their bits will do.
+        &mut self.sets[key as usize % SETS]
+    }
+
+    /// What is known of a region, and may still be trusted.
+    #[must_use]
+    pub fn find(&mut self, key: u32, now_ns: u64) -> Option<Record> {
+        let mut lines = self.set(key).lines.iter().flatten();
+        let line = lines.find(|line| line.key == key)?;
+        (now_ns.saturating_sub(line.asked_ns) < TRUST_NS).then_some(line.record)
+    }
+
+    /// Takes in what a READ, posted after `asked_ns`, has found.
+    pub fn insert(&mut self, key: u32, record: Record, asked_ns: u64) {
+        let line = Line {
+            key,
+            record,
+            asked_ns,
+        };
+        let set = self.set(key);
+        let same = |known: &Option<Line>| known.is_some_and(|known| known.key == key);
+        let way = set.lines.iter().position(same);
+        let way = way.or_else(|| set.lines.iter().position(Option::is_none));
+        let way = way.unwrap_or_else(|| {
+            set.victim = (set.victim + 1) % WAYS as u8;
+            usize::from(set.victim)
+        });
+        if let Some(place) = set.lines.get_mut(way) {
+            // Of two that asked at once the later one counts.
+            if place.is_none_or(|known| known.key != key || known.asked_ns <= asked_ns) {
+                *place = Some(line);
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+use super::*;
+use proptest::prelude::*;
+use std::collections::HashMap;
+
+const REGION: Record = Record {
+    addr: 0x1000,
+    len: 0x100,
+    access: ACCESS_REMOTE_READ,
+    rkey: 7,
+};
+
+#[test]
+fn a_region_allows_its_range_and_its_access() {
+    assert!(REGION.allows(0x1000, 0x100, ACCESS_REMOTE_READ));
+    assert!(REGION.allows(0x1100, 0, ACCESS_REMOTE_READ));
+    assert!(!REGION.allows(0x0fff, 1, ACCESS_REMOTE_READ));
+    assert!(!REGION.allows(0x1001, 0x100, ACCESS_REMOTE_READ));
+    assert!(!REGION.allows(u64::MAX, u32::MAX, ACCESS_REMOTE_READ));
+    assert!(!REGION.allows(0x1000, 1, ACCESS_REMOTE_WRITE));
+    assert!(!REGION.allows(0x1000, 1, ACCESS_REMOTE));
+}
+
+#[test]
+fn trust_ends_before_the_lease_does() {
+    let mut store = Store::EMPTY;
+    store.insert(5, REGION, 1_000);
+    assert_eq!(store.find(5, 1_000 + TRUST_NS - 1), Some(REGION));
+    assert_eq!(store.find(5, 1_000 + TRUST_NS), None);
+    assert!(!lease_is_over(1_000, 1_000 + TRUST_NS));
+    assert!(!lease_is_over(1_000, 1_000 + LEASE_NS - 1));
+    assert!(lease_is_over(1_000, 1_000 + LEASE_NS));
+}
+
+#[test]
+fn an_image_that_is_read_again_is_trusted_anew() {
+    let mut store = Store::EMPTY;
+    store.insert(5, REGION, 0);
+    store.insert(5, Record { rkey: 8, ..REGION }, TRUST_NS);
+    // one that was asked for earlier comes late
+    store.insert(5, REGION, 1);
+    assert_eq!(
+        store.find(5, TRUST_NS + 1),
+        Some(Record { rkey: 8, ..REGION })
+    );
+}
+
+#[test]
+fn a_full_set_forgets_one_and_keeps_the_others() {
+    let mut store = Store::EMPTY;
+    let keys: Vec<u32> = (0..=WAYS as u32).map(|i| 3 + i * SETS as u32).collect();
+    for &key in &keys {
+        store.insert(key, REGION, 0);
+    }
+    let known = keys.iter().filter(|&&key| store.find(key, 0).is_some());
+    assert_eq!(known.count(), WAYS);
+    assert!(store.find(keys[WAYS], 0).is_some(), "the newest is there");
+}
+
+fn records() -> impl Strategy<Value = Record> {
+    (
+        any::<u64>(),
+        0u64..1 << LEN_BITS,
+        0..=ACCESS_ALL,
+        any::<u32>(),
+    )
+        .prop_map(|(addr, len, access, rkey)| Record {
+            addr,
+            len,
+            access,
+            rkey,
+        })
+}
+
+proptest! {
+    #[test]
+    fn a_record_survives_the_table(record in records()) {
+        prop_assert_eq!(Record::from_value(&record.to_value()), record);
+    }
+
+    #[test]
+    fn any_value_is_judged(
+        value in proptest::array::uniform18(any::<u8>()),
+        addr in any::<u64>(),
+        len in any::<u32>(),
+    ) {
+        let record = Record::from_value(&value);
+        if record.allows(addr, len, ACCESS_REMOTE_READ) && len != 0 {
+            prop_assert!(addr >= record.addr && u64::from(len) <= record.len);
+        }
+    }
+
+    /// Against a model that forgets nothing: the store may know less, never
+    /// something else or something stale.
+    #[test]
+    fn the_store_never_says_more_than_was_read(
+        steps in proptest::collection::vec((0u32..200, records(), 0u64..TRUST_NS, any::<bool>()), 1..300),
+    ) {
+        let (mut store, mut model, mut now_ns) = (Store::EMPTY, HashMap::new(), 0);
+        for (key, record, step_ns, inserts) in steps {
+            now_ns += step_ns;
+            if inserts {
+                store.insert(key, record, now_ns);
+                model.insert(key, (record, now_ns));
+                prop_assert_eq!(store.find(key, now_ns), Some(record));
+            }
+            if let Some(found) = store.find(key, now_ns) {
+                let (record, asked_ns) = model[&key];
+                prop_assert_eq!(found, record);
+                prop_assert!(now_ns - asked_ns < TRUST_NS);
+            }
+        }
+    }
+}

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! One physical RC queue pair under many virtual ones, without its I/O (krcore
+//! §4.4, alg. 2).
+//!
+//! - [`Window`] counts the requests of a queue pair so that neither its send
+//!   queue nor its completion queue can overflow, whoever posts and whatever is
+//!   signalled.
+//! - [`Poster`] says which requests have to be signalled.
+//! - [`Attendance`] says when the completion queue has to be armed, because
+//!   nobody looks at it.
+//! - [`WrId`] is what a completion names its request by.
+//! - [`Hello`] is what two nodes tell each other to connect a pair.
+
+mod attend;
+mod handshake;
+mod window;
+mod wr_id;
+
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+pub use attend::Attendance;
+pub use handshake::{Hello, Role, HELLO_BYTES};
+pub use window::{Claim, Poster, Window};
+pub use wr_id::WrId;
+
+/// Requests outstanding on one queue pair: places of its send queue.
+pub const DEPTH: u32 = 256;
+/// Places of its completion queue: every request outstanding may make a
+/// completion, signalled or not, if the queue pair breaks. The receive buffers
+/// come on top.
+pub const CQ_ENTRIES: u32 = DEPTH + RECEIVES;
+/// Receive buffers: for the one message that says that the pair is ready.
+pub const RECEIVES: u32 = 1;
+/// At least one request in so many is signalled, so that places come back long
+/// before the queue is full.
+pub const SIGNAL_INTERVAL: u32 = DEPTH / 4;
+/// Bytes outstanding on one queue pair, unless it is one request alone. Bounds
+/// how long a request waits for those of other virtual queue pairs, and with
+/// that how long it can outlive the lease of its memory ([`crate::mr`]).
+pub const BUDGET_BYTES: u64 = 8 << 20;
+/// READs and atomic operations outstanding in the network, each way.
+pub const READ_DEPTH: u8 = 16;
+/// Local ACK timeout: 4.096 µs times two to this, 67 ms.
+pub const ACK_TIMEOUT: u8 = 14;
+/// Retries after that timeout. A dead peer is noticed after
+/// `(RETRIES + 1) * 67 ms`, 0.47 s.
+pub const RETRIES: u8 = 6;

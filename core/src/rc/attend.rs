@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Who looks at a completion queue.
+//!
+//! A completion that its waiter finds by polling is the fastest; an event that
+//! nobody needs costs a wake-up. So the queue is armed only when requests are
+//! outstanding and nobody polls. The rule: whoever posts, or stops polling, looks
+//! afterwards at what the other has done; of two that do so at once, at least one
+//! sees the other and arms the queue.
+
+use crate::sync::{fence, AtomicU32, Ordering};
+
+/// The threads that poll a completion queue.
+pub struct Attendance(AtomicU32);
+
+impl Attendance {
+    /// Nobody.
+    #[must_use]
+    pub fn new() -> Self {
+        Self(AtomicU32::new(0))
+    }
+
+    /// One begins to poll.
+    pub fn enter(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One stops. Answers whether nobody is left: then it has to look whether
+    /// requests are outstanding, and to arm the queue if so.
+    #[must_use]
+    pub fn leave(&self) -> bool {
+        let last = self.0.fetch_sub(1, Ordering::Relaxed) == 1;
+        // Pairs with the one below: between leaving and looking for requests,
+        // and between publishing a request and looking for pollers.
+        fence(Ordering::SeqCst);
+        last
+    }
+
+    /// Whether a request that was just published has to be looked after by an
+    /// event: nobody polls.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        fence(Ordering::SeqCst);
+        self.0.load(Ordering::Relaxed) == 0
+    }
+}
+
+impl Default for Attendance {
+    fn default() -> Self {
+        Self::new()
+    }
+}

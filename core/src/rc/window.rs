@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! The requests of a queue pair that have not ended: a circle of places, filled
+//! by the poster and emptied by the reaper, each of which may be any thread that
+//! holds the poster's or the reaper's lock.
+//!
+//! A place is taken before its request is posted and given back when its
+//! completion, or that of a later request, was *taken from the completion
+//! queue*. So the requests outstanding, which are at least those in the send
+//! queue, and at least the completions that wait, never exceed the depth: with a
+//! send queue and a completion queue of that depth neither overflows. That holds
+//! whatever is signalled, also when a queue pair breaks and each of its requests
+//! makes a completion.
+//!
+//! What a place holds is kept by the driver. The poster may touch it between
+//! [`Window::claim`] and [`Window::publish`], the reaper from then until
+//! [`Window::retire`], and nobody else.
+
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+
+/// The places. Sequence numbers run freely; a request's place is its number
+/// modulo the depth.
+///
+/// # Invariants
+///
+/// - `depth` is a power of two, so that places go on over the wrap of numbers.
+/// - `tail - head <= depth`. Only the poster writes `tail`, only the reaper
+///   `head`.
+/// - `bytes` is the sum over the requests claimed and not retired.
+pub struct Window {
+    depth: u32,
+    budget: u64,
+    head: AtomicU32,
+    tail: AtomicU32,
+    bytes: AtomicU64,
+}
+
+/// The poster's own part.
+///
+/// # Invariants
+///
+/// `next` is the window's `tail`, plus what was claimed and not yet published.
+pub struct Poster {
+    next: u32,
+    interval: u32,
+    /// Requests since the last signalled one.
+    run: u32,
+}
+
+/// A place that the poster may fill.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// The request's number.
+    pub seq: u32,
+    /// Where it is kept.
+    pub place: usize,
+}
+
+impl Window {
+    /// An empty window of `depth` places, a power of two, and its poster, who
+    /// signals at least one request in `interval`. `None`: the numbers make no
+    /// sense.
+    #[must_use]
+    pub fn new(depth: u32, interval: u32, budget: u64) -> Option<(Self, Poster)> {
+        Self::starting_at(depth, interval, budget, 0)
+    }
+
+    /// Likewise, with `first` as the first number.
+    pub(super) fn starting_at(
+        depth: u32,
+        interval: u32,
+        budget: u64,
+        first: u32,
+    ) -> Option<(Self, Poster)> {
+        if !depth.is_power_of_two() || interval == 0 || interval > depth {
+            return None;
+        }
+        // INVARIANT: nothing is claimed.
+        let window = Self {
+            depth,
+            budget,
+            head: AtomicU32::new(first),
+            tail: AtomicU32::new(first),
+            bytes: AtomicU64::new(0),
+        };
+        let poster = Poster {
+            next: first,
+            interval,
+            run: 0,
+        };
+        Some((window, poster))
+    }
+
+    /// Takes a place for a request of `len` bytes. `None`: there is none, or the
+    /// bytes outstanding are enough.
+    pub fn claim(&self, poster: &mut Poster, len: u32) -> Option<Claim> {
+        // Acquire: what the reaper did with the place is over.
+        let head = self.head.load(Ordering::Acquire);
+        let bytes = self.bytes.load(Ordering::Relaxed);
+        let fits = bytes == 0 || bytes.saturating_add(u64::from(len)) <= self.budget;
+        if poster.next.wrapping_sub(head) >= self.depth || !fits {
+            return None;
+        }
+        let claim = Claim {
+            seq: poster.next,
+            place: self.place(poster.next),
+        };
+        // INVARIANT: there was a place; both count it.
+        poster.next = poster.next.wrapping_add(1);
+        self.bytes.fetch_add(u64::from(len), Ordering::Relaxed);
+        Some(claim)
+    }
+
+    /// Hands the claimed places, filled, to the reaper. To be called before their
+    /// requests are posted, since a completion may come at once.
+    pub fn publish(&self, poster: &Poster) {
+        self.tail.store(poster.next, Ordering::Release);
+    }
+
+    /// Where a request is kept.
+    #[must_use]
+    pub fn place(&self, seq: u32) -> usize {
+        (seq & (self.depth - 1)) as usize
+    }
+
+    /// How many requests were published, over the wrap of numbers.
+    #[must_use]
+    pub fn published(&self) -> u32 {
+        self.tail.load(Ordering::Relaxed)
+    }
+
+    /// Requests that have not ended. A hint, unless the caller is the reaper or
+    /// the poster.
+    #[must_use]
+    pub fn outstanding(&self) -> u32 {
+        let head = self.head.load(Ordering::Acquire);
+        self.tail.load(Ordering::Acquire).wrapping_sub(head)
+    }
+
+    /// The oldest request that has not ended. For the reaper.
+    #[must_use]
+    pub fn oldest(&self) -> Option<u32> {
+        let head = self.head.load(Ordering::Relaxed);
+        (self.tail.load(Ordering::Acquire) != head).then_some(head)
+    }
+
+    /// Whether a request is outstanding: completions name nothing else, unless a
+    /// device errs. For the reaper.
+    #[must_use]
+    pub fn covers(&self, seq: u32) -> bool {
+        let head = self.head.load(Ordering::Relaxed);
+        let count = self.tail.load(Ordering::Acquire).wrapping_sub(head);
+        seq.wrapping_sub(head) < count
+    }
+
+    /// The oldest request, of `len` bytes, has ended and its place is empty. For
+    /// the reaper, while there is one.
+    pub fn retire(&self, len: u32) {
+        // INVARIANT: the caller has seen that `head` is before `tail`.
+        let head = self.head.load(Ordering::Relaxed);
+        self.bytes.fetch_sub(u64::from(len), Ordering::Relaxed);
+        self.head.store(head.wrapping_add(1), Ordering::Release);
+    }
+}
+
+impl Poster {
+    /// Counts a request that is about to be posted; answers whether it has to be
+    /// signalled (krcore alg. 2, lines 15 to 20). `asked`: it is to be anyway.
+    #[must_use]
+    pub fn signals(&mut self, asked: bool) -> bool {
+        self.run += 1;
+        let signals = asked || self.run >= self.interval;
+        if signals {
+            self.run = 0;
+        }
+        signals
+    }
+
+    /// Whether the last request of a batch has to be signalled though
+    /// [`Poster::signals`] did not say so: nobody knows when the next batch comes
+    /// (krcore alg. 2, lines 24 to 26).
+    #[must_use]
+    pub fn signals_last(&mut self) -> bool {
+        core::mem::take(&mut self.run) != 0
+    }
+}

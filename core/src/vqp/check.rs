@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Looks at the form of requests. What their keys allow is for the memory table.
+
+use crate::uapi::{
+    RecvWr, SendWr, Sge, WcStatus, MAX_INLINE, MAX_MSG_BYTES, MAX_RECV_SGE, MAX_SGE, OP_CAS,
+    OP_FAA, OP_READ, OP_SEND, OP_SEND_WITH_IMM, OP_WRITE, OP_WRITE_WITH_IMM, SEND_INLINE,
+    SEND_SIGNALED,
+};
+
+/// Bytes that an atomic operation changes.
+pub const ATOMIC_BYTES: u32 = 8;
+
+/// What an opcode stands for.
+struct Form {
+    atomic: bool,
+    /// It names memory of the peer.
+    remote: bool,
+    with_imm: bool,
+    /// Its bytes may be in the request.
+    inline: bool,
+}
+
+const fn form(opcode: u8) -> Option<Form> {
+    let (atomic, remote, with_imm, inline) = match opcode {
+        OP_READ => (false, true, false, false),
+        OP_WRITE => (false, true, false, true),
+        OP_WRITE_WITH_IMM => (false, true, true, true),
+        OP_SEND => (false, false, false, true),
+        OP_SEND_WITH_IMM => (false, false, true, true),
+        OP_CAS | OP_FAA => (true, true, false, false),
+        _ => return None,
+    };
+    Some(Form {
+        atomic,
+        remote,
+        with_imm,
+        inline,
+    })
+}
+
+/// Looks at a request's form.
+///
+/// # Errors
+///
+/// The status that the request completes with.
+pub fn check(wr: &SendWr) -> Result<(), WcStatus> {
+    let form = form(wr.opcode).ok_or(WcStatus::LocQpOpErr)?;
+    let is_inline = wr.flags & SEND_INLINE != 0;
+    let operands = (wr.compare_add != 0 && !form.atomic) || (wr.swap != 0 && wr.opcode != OP_CAS);
+    let local = if is_inline {
+        !form.inline || wr.num_sge != 0 || wr.inline_len > MAX_INLINE
+    } else {
+        wr.num_sge as usize > MAX_SGE || wr.inline_len != 0
+    };
+    let peer = !form.remote && (wr.remote_addr != 0 || wr.rkey != 0);
+    let flags = wr.flags & !(SEND_SIGNALED | SEND_INLINE) != 0;
+    if flags || operands || local || peer || (wr.imm != 0 && !form.with_imm) {
+        return Err(WcStatus::LocQpOpErr);
+    }
+    let len = length(wr).ok_or(WcStatus::LocLenErr)?;
+    if form.atomic && (len != ATOMIC_BYTES || wr.num_sge != 1) {
+        return Err(WcStatus::LocLenErr);
+    }
+    if form.atomic && wr.remote_addr % u64::from(ATOMIC_BYTES) != 0 {
+        return Err(WcStatus::RemInvReqErr);
+    }
+    check_ranges((0..usize::from(wr.num_sge)).map(|i| wr.sge(i)))?;
+    if wr.remote_addr.checked_add(u64::from(len)).is_none() {
+        return Err(WcStatus::RemAccessErr);
+    }
+    Ok(())
+}
+
+/// Bytes that a request moves; `None` if that is more than it may.
+#[must_use]
+pub fn length(wr: &SendWr) -> Option<u32> {
+    if wr.flags & SEND_INLINE != 0 {
+        return Some(wr.inline_len);
+    }
+    let sges = (0..usize::from(wr.num_sge).min(MAX_SGE)).map(|i| wr.sge(i));
+    sum(sges)
+}
+
+/// Looks at a receive buffer's form, and answers its bytes.
+///
+/// # Errors
+///
+/// The status that it completes with.
+pub fn check_recv(wr: &RecvWr) -> Result<u32, WcStatus> {
+    let sges = wr.sges.get(..wr.num_sge as usize);
+    let sges = sges.filter(|_| wr.reserved == 0 && wr.num_sge as usize <= MAX_RECV_SGE);
+    let sges = sges.ok_or(WcStatus::LocQpOpErr)?;
+    check_ranges(sges.iter().copied())?;
+    sum(sges.iter().copied()).ok_or(WcStatus::LocLenErr)
+}
+
+fn check_ranges(mut sges: impl Iterator<Item = Sge>) -> Result<(), WcStatus> {
+    let fits = sges.all(|sge| sge.addr.checked_add(u64::from(sge.len)).is_some());
+    fits.then_some(()).ok_or(WcStatus::LocProtErr)
+}
+
+fn sum(mut sges: impl Iterator<Item = Sge>) -> Option<u32> {
+    let total = sges.try_fold(0u32, |total, sge| total.checked_add(sge.len))?;
+    (total <= MAX_MSG_BYTES).then_some(total)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::uapi::Pod;
+    use proptest::prelude::*;
+
+    fn sge(addr: u64, len: u32) -> Sge {
+        Sge { addr, len, lkey: 1 }
+    }
+
+    /// A request with pieces of these lengths.
+    fn request(opcode: u8, lens: &[u32]) -> SendWr {
+        let mut wr = SendWr {
+            opcode,
+            num_sge: lens.len() as u16,
+            ..SendWr::zeroed()
+        };
+        for (i, len) in lens.iter().enumerate() {
+            wr.set_sge(i, sge(0x1000, *len));
+        }
+        wr
+    }
+
+    fn inline(opcode: u8, len: u32) -> SendWr {
+        SendWr {
+            opcode,
+            flags: SEND_INLINE,
+            inline_len: len,
+            ..SendWr::zeroed()
+        }
+    }
+
+    #[test]
+    fn well_formed_requests_pass() {
+        for opcode in [
+            OP_READ,
+            OP_WRITE,
+            OP_WRITE_WITH_IMM,
+            OP_SEND,
+            OP_SEND_WITH_IMM,
+        ] {
+            for lens in [&[][..], &[0], &[8], &[1, 2, 3, 4, 5]] {
+                assert_eq!(check(&request(opcode, lens)), Ok(()), "{opcode} {lens:?}");
+            }
+        }
+        for opcode in [OP_CAS, OP_FAA] {
+            assert_eq!(check(&request(opcode, &[8])), Ok(()));
+        }
+        for opcode in [OP_WRITE, OP_WRITE_WITH_IMM, OP_SEND, OP_SEND_WITH_IMM] {
+            assert_eq!(check(&inline(opcode, 0)), Ok(()));
+            assert_eq!(check(&inline(opcode, MAX_INLINE)), Ok(()));
+        }
+        let mut wr = request(OP_SEND_WITH_IMM, &[8]);
+        (wr.imm, wr.flags) = (7, SEND_SIGNALED);
+        assert_eq!(check(&wr), Ok(()));
+    }
+
+    #[test]
+    fn malformed_requests_name_what_is_wrong() {
+        use WcStatus::{LocLenErr, LocProtErr, LocQpOpErr, RemAccessErr, RemInvReqErr};
+        let write = request(OP_WRITE, &[8]);
+        let mut wild = write;
+        wild.set_sge(0, sge(u64::MAX, 8));
+        let cases = [
+            (
+                SendWr {
+                    opcode: 77,
+                    ..write
+                },
+                LocQpOpErr,
+            ),
+            (
+                SendWr {
+                    flags: 0x80,
+                    ..write
+                },
+                LocQpOpErr,
+            ),
+            (
+                SendWr {
+                    num_sge: 6,
+                    ..write
+                },
+                LocQpOpErr,
+            ),
+            (
+                SendWr {
+                    num_sge: u16::MAX,
+                    ..write
+                },
+                LocQpOpErr,
+            ),
+            (SendWr { imm: 1, ..write }, LocQpOpErr),
+            (SendWr { swap: 1, ..write }, LocQpOpErr),
+            (
+                SendWr {
+                    compare_add: 1,
+                    ..write
+                },
+                LocQpOpErr,
+            ),
+            (
+                SendWr {
+                    inline_len: 1,
+                    ..write
+                },
+                LocQpOpErr,
+            ),
+            (
+                SendWr {
+                    rkey: 1,
+                    ..request(OP_SEND, &[8])
+                },
+                LocQpOpErr,
+            ),
+            (
+                SendWr {
+                    remote_addr: 1,
+                    ..request(OP_SEND, &[8])
+                },
+                LocQpOpErr,
+            ),
+            (
+                SendWr {
+                    num_sge: 1,
+                    ..inline(OP_SEND, 8)
+                },
+                LocQpOpErr,
+            ),
+            (
+                SendWr {
+                    swap: 1,
+                    ..request(OP_FAA, &[8])
+                },
+                LocQpOpErr,
+            ),
+            (inline(OP_SEND, MAX_INLINE + 1), LocQpOpErr),
+            (inline(OP_READ, 8), LocQpOpErr),
+            (inline(OP_CAS, 8), LocQpOpErr),
+            (request(OP_WRITE, &[u32::MAX]), LocLenErr),
+            (request(OP_WRITE, &[u32::MAX, 1]), LocLenErr),
+            (request(OP_CAS, &[4]), LocLenErr),
+            (request(OP_CAS, &[4, 4]), LocLenErr),
+            (request(OP_FAA, &[]), LocLenErr),
+            (wild, LocProtErr),
+            (
+                SendWr {
+                    remote_addr: 4,
+                    ..request(OP_FAA, &[8])
+                },
+                RemInvReqErr,
+            ),
+            (
+                SendWr {
+                    remote_addr: u64::MAX - 3,
+                    ..write
+                },
+                RemAccessErr,
+            ),
+        ];
+        for (wr, status) in cases {
+            assert_eq!(check(&wr), Err(status), "{wr:?}");
+        }
+    }
+
+    #[test]
+    fn a_receive_buffer_is_judged_too() {
+        let mut wr = RecvWr {
+            num_sge: 2,
+            ..RecvWr::zeroed()
+        };
+        wr.sges[0] = sge(0x1000, 100);
+        wr.sges[1] = sge(0x3000, 28);
+        assert_eq!(check_recv(&wr), Ok(128));
+        assert_eq!(check_recv(&RecvWr { num_sge: 0, ..wr }), Ok(0));
+        assert_eq!(
+            check_recv(&RecvWr { num_sge: 4, ..wr }),
+            Err(WcStatus::LocQpOpErr)
+        );
+        assert_eq!(
+            check_recv(&RecvWr { reserved: 1, ..wr }),
+            Err(WcStatus::LocQpOpErr)
+        );
+        wr.sges[0].len = u32::MAX;
+        assert_eq!(check_recv(&wr), Err(WcStatus::LocLenErr));
+        wr.sges[0].addr = u64::MAX;
+        assert_eq!(check_recv(&wr), Err(WcStatus::LocProtErr));
+    }
+
+    proptest! {
+        /// Whatever passes has a length that its pieces can carry.
+        #[test]
+        fn any_bytes_are_judged(
+            head in prop::array::uniform32(any::<u8>()),
+            rest in prop::collection::vec(any::<u8>(), 96),
+            opcode in prop::option::of(0u8..8),
+            num_sge in 0u16..7,
+        ) {
+            let mut wr = SendWr::zeroed();
+            wr.as_bytes_mut()[..32].copy_from_slice(&head);
+            wr.as_bytes_mut()[32..].copy_from_slice(&rest);
+            wr.opcode = opcode.unwrap_or(wr.opcode);
+            wr.num_sge = num_sge;
+            if check(&wr).is_ok() {
+                prop_assert!(length(&wr).unwrap() <= MAX_MSG_BYTES);
+                prop_assert!(usize::from(wr.num_sge) <= MAX_SGE);
+            }
+            let mut recv = RecvWr::zeroed();
+            recv.as_bytes_mut().copy_from_slice(&rest[..64]);
+            recv.num_sge %= 5;
+            let _ = check_recv(&recv);
+        }
+    }
+}

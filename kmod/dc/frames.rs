@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The frames of a packet: requests of one stream, or responses to one, one behind
+//! the other.
+
+use weft_core::dc::wire::{
+    self, Message, Operands, Packet, Receiver, Request, Response, MESSAGE_BYTES, REQUEST_BYTES,
+    RESPONSE_BYTES,
+};
+
+use crate::dc::inbox::{Letter, LETTER_BYTES};
+use crate::net::{Endpoint, Skb, TRAIN_BYTES};
+
+/// Bytes at the start of a packet that have to be contiguous: all of it if there may
+/// be several frames, else the longest that is looked at in place.
+const START_BYTES: u32 = (REQUEST_BYTES + MESSAGE_BYTES + LETTER_BYTES) as u32;
+
+/// A received packet.
+pub(crate) struct Arrived<'a> {
+    packet: &'a Skb,
+    /// Its first bytes.
+    start: &'a [u8],
+    /// Who sent it.
+    pub(crate) from: Endpoint,
+}
+
+/// A request and what comes with it.
+pub(crate) struct Frame<'a> {
+    /// The packet that it is in.
+    pub(crate) packet: &'a Skb,
+    /// Where in the packet the bytes are that it carries.
+    pub(crate) bytes_at: u32,
+    /// Who sent it.
+    pub(crate) from: Endpoint,
+    /// The header.
+    pub(crate) request: Request,
+    /// The operands of an atomic operation.
+    pub(crate) operands: Option<Operands>,
+    /// The message's header.
+    pub(crate) message: Option<Message>,
+    /// The whole message, if it is for the node.
+    pub(crate) letter: Option<Letter>,
+    /// Others follow.
+    pub(crate) more: bool,
+}
+
+impl<'a> Arrived<'a> {
+    /// Looks into a packet. `None`: there is nothing of ours in it, or no memory to
+    /// look.
+    pub(crate) fn open(packet: &'a mut Skb, from: Endpoint) -> Option<(Self, Packet)> {
+        let contiguous = match packet.len() {
+            long if long > TRAIN_BYTES => START_BYTES,
+            short => short,
+        };
+        if !packet.make_contiguous(contiguous) {
+            return None;
+        }
+        let packet = &*packet;
+        let start = packet.start(contiguous);
+        let first = wire::decode(start)?;
+        Some((
+            Self {
+                packet,
+                start,
+                from,
+            },
+            first,
+        ))
+    }
+
+    /// The packet.
+    pub(crate) fn packet(&self) -> &'a Skb {
+        self.packet
+    }
+
+    /// The requests in it. What is not of the first one's stream ends them.
+    pub(crate) fn requests(&self, first: Request) -> impl Iterator<Item = Frame<'a>> + '_ {
+        let mut at = 0;
+        core::iter::from_fn(move || {
+            let frame = self.request_at(at)?;
+            at += frame_bytes(&frame.request);
+            let same = frame.request.stream == first.stream
+                && frame.request.token == first.token
+                && frame.request.destination == first.destination;
+            same.then_some(frame)
+        })
+    }
+
+    /// The responses in it, each with the place of its bytes in the packet. What is
+    /// not of the first one's stream ends them.
+    pub(crate) fn responses(&self, first: Response) -> impl Iterator<Item = (Response, u32)> + '_ {
+        let mut at = 0;
+        core::iter::from_fn(move || {
+            let Some(Packet::Response(response)) = wire::decode(self.start.get(at..)?) else {
+                return None;
+            };
+            let bytes_at = at + RESPONSE_BYTES;
+            at = bytes_at.checked_add(response.len as usize)?;
+            let same = response.stream == first.stream && response.token == first.token;
+            (same && at <= self.packet.len() as usize).then_some((response, bytes_at as u32))
+        })
+    }
+
+    fn request_at(&self, at: usize) -> Option<Frame<'a>> {
+        let start = self.start.get(at..)?;
+        let Some(Packet::Request(request)) = wire::decode(start) else {
+            return None;
+        };
+        let end = at.checked_add(frame_bytes(&request))?;
+        let len = self.packet.len() as usize;
+        let rest = start.get(REQUEST_BYTES..)?;
+        let message = Message::decode(rest).filter(|_| request.kind.has_message());
+        let letter = message.and_then(|message| self.letter(&request, message, rest));
+        let before = if message.is_some() { MESSAGE_BYTES } else { 0 };
+        (end <= len).then_some(Frame {
+            packet: self.packet,
+            bytes_at: (at + REQUEST_BYTES + before) as u32,
+            from: self.from,
+            request,
+            operands: Operands::decode(rest),
+            message,
+            letter,
+            more: end < len,
+        })
+    }
+
+    fn letter(&self, request: &Request, message: Message, rest: &[u8]) -> Option<Letter> {
+        if message.to != Receiver::Node {
+            return None;
+        }
+        let end = MESSAGE_BYTES.checked_add(request.len as usize)?;
+        Letter::new(self.from, message.sender, rest.get(MESSAGE_BYTES..end)?)
+    }
+}
+
+/// Bytes of a request and all that comes with it; too many if its length is absurd.
+fn frame_bytes(request: &Request) -> usize {
+    REQUEST_BYTES.saturating_add(request.payload_bytes())
+}

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The queue's own requests: READs of the peer's table of valid regions, what
+//! setting up takes, and probes.
+
+use core::sync::atomic::Ordering;
+
+use kernel::prelude::*;
+use weft_core::kv::{Lookup, Step};
+use weft_core::mr::{table_key, Record};
+use weft_core::rc::WrId;
+use weft_core::uapi::WcStatus;
+
+use crate::bindings::*;
+use crate::clock::now_ns;
+use crate::counters::COUNTERS;
+use crate::dc::Requester;
+use crate::rc::queue::RcQueue;
+use crate::rc::slots::{Slot, Who};
+use crate::rdma::{Qp, Ready};
+
+/// No answer yet.
+const PENDING: u32 = u32::MAX;
+/// How long an answer is looked for before sleeping.
+const SPIN_NS: u64 = 100_000;
+/// Longest sleep between two looks.
+const NAP_NS: u64 = 50_000_000;
+/// A queue pair in order answers, or breaks, well before this.
+const PATIENCE_NS: u64 = 3_000_000_000;
+
+impl<R: Requester> RcQueue<R> {
+    /// What is known of the peer's region of a key, now; `None`: the peer has no
+    /// such region that peers may use.
+    pub(super) fn remote_region(&self, key: u32) -> Result<Option<Record>, WcStatus> {
+        if let Some(record) = self.store.lock().find(key, now_ns()) {
+            return Ok(Some(record));
+        }
+        let broken = |_| self.fate().unwrap_or(WcStatus::FatalErr);
+        self.look_up(key).map_err(broken)
+    }
+
+    /// READs the peer's table (krcore §4.2, ValidMR).
+    fn look_up(&self, key: u32) -> Result<Option<Record>> {
+        let table = *self.remote.get().ok_or_else(crate::errno::not_conn)?;
+        let mut control = self.control.lock();
+        let buffer = (*control).as_mut().ok_or(EIO)?;
+        let asked_ns = now_ns();
+        // Somebody may have asked for it while we waited for the lock.
+        if let Some(record) = self.store.lock().find(key, asked_ns) {
+            return Ok(Some(record));
+        }
+        let lkey = self.posting.lock().qp.as_ref().map(Qp::lkey).ok_or(EIO)?;
+        let mut lookup = Lookup::new(table.geometry, table_key(key));
+        let mut at = lookup.next_read();
+        loop {
+            COUNTERS.rc_mr_reads.bump();
+            let mut sge = ib_sge {
+                addr: buffer.addr(),
+                length: at.len,
+                lkey,
+            };
+            self.request(|qp, wr_id| {
+                let mut wr = rdma_wr(ib_wr_opcode_IB_WR_RDMA_READ, wr_id);
+                wr.remote_addr = table.addr.wrapping_add(at.offset);
+                wr.rkey = table.rkey;
+                wr.wr.sg_list = &mut sge;
+                wr.wr.num_sge = 1;
+                // SAFETY: the buffer is ours until the queue pair is gone: it is
+                // taken away after that only, with `control` locked.
+                unsafe { qp.post(&wr.wr) }
+            })?;
+            match lookup.feed(buffer.received(at.len as usize)) {
+                Step::Read(next) => at = next,
+                Step::Found(value) => {
+                    let record = Record::from_value(&value);
+                    self.store.lock().insert(key, record, asked_ns);
+                    return Ok(Some(record));
+                }
+                Step::Absent | Step::GaveUp => return Ok(None),
+            }
+        }
+    }
+
+    /// Tells the peer that this end is ready, and waits until it knows.
+    pub(super) fn tell_ready(&self) -> Result {
+        let _control = self.control.lock();
+        self.request(|qp, wr_id| {
+            let wr = rdma_wr(ib_wr_opcode_IB_WR_SEND, wr_id);
+            // SAFETY: it names no memory.
+            unsafe { qp.post(&wr.wr) }
+        })
+    }
+
+    /// Makes the key of this node's table valid, unless it is.
+    pub(super) fn register_table(&self) -> Result {
+        let _control = self.control.lock();
+        let Some(table) = self.mrs.unregistered_table() else {
+            return Ok(());
+        };
+        let outcome = self.request(|qp, wr_id| qp.register(&table, wr_id));
+        self.mrs.table_registered(outcome.is_ok())?;
+        outcome
+    }
+
+    /// Asks the peer for a sign of life, if nothing was posted since the last
+    /// call: a WRITE of no bytes. If there is none, the queue breaks.
+    pub(super) fn probe(&self) {
+        let mut posting = self.posting.lock();
+        let posting = &mut *posting;
+        let Some(qp) = &posting.qp else { return };
+        if self.window.outstanding() != 0 {
+            return;
+        }
+        let Some(claim) = self.window.claim(&mut posting.poster, 0) else {
+            return;
+        };
+        // SAFETY: not published yet, and we hold the poster's lock.
+        unsafe { self.slots.fill(claim, Slot::EMPTY) };
+        let _ = posting.poster.signals(true);
+        self.window.publish(&posting.poster);
+        let wr = rdma_wr(
+            ib_wr_opcode_IB_WR_RDMA_WRITE,
+            WrId::Request(claim.seq).encode(),
+        );
+        // SAFETY: it names no memory.
+        if unsafe { qp.post(&wr.wr) }.is_err() {
+            self.fail(WcStatus::FatalErr);
+        }
+    }
+
+    /// Posts one request of the queue's own and waits for its end. The caller
+    /// holds `control`.
+    fn request(&self, post: impl FnOnce(&Qp<Ready>, u64) -> Result) -> Result {
+        let _attending = self.attend();
+        let start_ns = now_ns();
+        self.control_status.store(PENDING, Ordering::Relaxed);
+        let mut post = Some(post);
+        while let Some(this) = post.take() {
+            let seen = self.room().seen();
+            post = self.try_request(this)?;
+            if post.is_some() {
+                self.poll();
+                self.room().wait(seen, 1_000_000, false);
+            }
+            if now_ns().saturating_sub(start_ns) > PATIENCE_NS {
+                return Err(ETIMEDOUT);
+            }
+        }
+        loop {
+            let seen = self.events.seen();
+            self.poll();
+            let status = self.control_status.load(Ordering::Acquire);
+            if status != PENDING {
+                let ok = status == WcStatus::Success as u32;
+                return if ok { Ok(()) } else { Err(EIO) };
+            }
+            let waited_ns = now_ns().saturating_sub(start_ns);
+            if waited_ns > PATIENCE_NS {
+                // The work item, or whoever stops it, ends the request.
+                self.fail(WcStatus::RetryExcErr);
+            }
+            if waited_ns > SPIN_NS {
+                self.arm();
+                self.events.wait(seen, NAP_NS, false);
+            }
+        }
+    }
+
+    /// Posts a request if there is room; gives it back if there is none.
+    fn try_request<F>(&self, post: F) -> Result<Option<F>>
+    where
+        F: FnOnce(&Qp<Ready>, u64) -> Result,
+    {
+        let mut posting = self.posting.lock();
+        let posting = &mut *posting;
+        let qp = posting.qp.as_ref().ok_or(EIO)?;
+        let Some(claim) = self.window.claim(&mut posting.poster, 0) else {
+            return Ok(Some(post));
+        };
+        let slot = Slot {
+            who: Who::Control,
+            ..Slot::EMPTY
+        };
+        // SAFETY: not published yet, and we hold the poster's lock.
+        unsafe { self.slots.fill(claim, slot) };
+        let _ = posting.poster.signals(true);
+        self.window.publish(&posting.poster);
+        post(qp, WrId::Request(claim.seq).encode())
+            .inspect_err(|_| self.fail(WcStatus::FatalErr))
+            .map(|()| None)
+    }
+}
+
+/// A signalled request that names no memory.
+fn rdma_wr(opcode: ib_wr_opcode, wr_id: u64) -> ib_rdma_wr {
+    let mut wr = ib_rdma_wr::default();
+    wr.wr.__bindgen_anon_1.wr_id = wr_id;
+    wr.wr.opcode = opcode;
+    wr.wr.send_flags = ib_send_flags_IB_SEND_SIGNALED as i32;
+    wr
+}

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Connecting an RC queue pair, and ending it.
+
+use core::sync::atomic::Ordering;
+
+use kernel::prelude::*;
+use kernel::sync::Arc;
+use weft_core::gid::Gid;
+use weft_core::rc::{Hello, Role, WrId, CQ_ENTRIES, DEPTH, READ_DEPTH};
+use weft_core::uapi::WcStatus;
+
+use crate::dc::Requester;
+use crate::mem::{MrTable, TableInfo};
+use crate::random::{random_u32, random_u64};
+use crate::rc::chain::SGES;
+use crate::rc::queue::{RcQueue, RemoteTable};
+use crate::rdma::{Capacity, Cq, DmaBuffer, Init, Pd, Port, Qp, Remote};
+
+/// PSNs have 24 bits.
+const PSN_MASK: u32 = 0x00ff_ffff;
+/// How long a broken queue pair may take to flush before it is destroyed anyway.
+const FLUSH_MS: u32 = 200;
+
+/// What a node's queue pairs are made of, as long as its device is there.
+#[derive(Clone)]
+pub(super) struct Hardware {
+    pub(super) port: Port,
+    pub(super) pd: Arc<Pd>,
+}
+
+/// A queue pair that does not know its other half yet. Fields are dropped in
+/// order.
+pub(crate) struct Opening<R: Requester> {
+    qp: Option<Qp<Init>>,
+    cq: Arc<Cq>,
+    hardware: Hardware,
+    hello: Hello,
+    queue: Arc<RcQueue<R>>,
+}
+
+impl<R: Requester> Opening<R> {
+    /// A queue pair of node `own` to node `to`.
+    pub(super) fn new(
+        hardware: Hardware,
+        mrs: &Arc<MrTable>,
+        own: Gid,
+        to: Gid,
+        role: Role,
+        token: Option<u64>,
+    ) -> Result<Self> {
+        let port = hardware.port;
+        let TableInfo {
+            addr,
+            rkey,
+            geometry,
+        } = mrs.table_info().ok_or_else(crate::errno::not_supported)?;
+        let queue = RcQueue::<R>::new(to, mrs.clone(), DmaBuffer::new(port.device)?)?;
+        // SAFETY: the queue is pinned and counted. It outlives the completion
+        // queue: here by the order of fields, later by `shut_down`, which whoever
+        // takes it out of the node's list calls first.
+        let cq = unsafe { Cq::new(port.device, CQ_ENTRIES, &raw const *queue) }?;
+        let cq = Arc::new(cq, GFP_KERNEL)?;
+        let capacity = Capacity {
+            sends: DEPTH,
+            sges: SGES as u32,
+        };
+        let qp = Qp::new(port, hardware.pd.clone(), cq.clone(), &capacity)?;
+        let hello = Hello {
+            role,
+            gid: own,
+            token: token.unwrap_or_else(random_u64),
+            qpn: qp.number(),
+            psn: random_u32() & PSN_MASK,
+            mtu: port.active_mtu().ok_or(ENODEV)?,
+            read_depth: READ_DEPTH.min(port.device.read_depths().0),
+            table_addr: addr,
+            table_rkey: rkey,
+            geometry,
+        };
+        Ok(Self {
+            qp: Some(qp),
+            cq,
+            hardware,
+            hello,
+            queue,
+        })
+    }
+
+    /// What the peer has to be told.
+    pub(super) fn hello(&self) -> &Hello {
+        &self.hello
+    }
+
+    /// Whom it is to be connected to.
+    pub(super) fn peer(&self) -> Gid {
+        self.queue.gid
+    }
+
+    /// Connects to the other half. The queue is ready to receive; it may not be
+    /// used before both ends are.
+    pub(super) fn connect(mut self, theirs: &Hello) -> Result<Arc<RcQueue<R>>> {
+        let qp = self.qp.take().ok_or(EINVAL)?;
+        let queue = &self.queue;
+        queue.remote.set(RemoteTable {
+            addr: theirs.table_addr,
+            rkey: theirs.table_rkey,
+            geometry: theirs.geometry,
+        });
+        if self.hello.role == Role::Answer {
+            qp.post_receive(WrId::Receive.encode())?;
+        }
+        let to = Remote {
+            gid: theirs.gid,
+            qpn: theirs.qpn,
+            psn: theirs.psn,
+            mtu: theirs.mtu.min(self.hello.mtu),
+            read_depth: theirs.read_depth,
+        };
+        let port = self.hardware.port;
+        let sends = READ_DEPTH.min(port.device.read_depths().1);
+        // Before the peer can reach a region, so that none goes without a lease.
+        queue.mrs.add_link();
+        let qp = qp
+            .connect(port, &to, self.hello.psn, (self.hello.read_depth, sends))
+            .inspect_err(|_| queue.mrs.remove_link())?;
+        queue.reaping.lock().cq = Some(self.cq.clone());
+        queue.posting.lock().qp = Some(qp);
+        Ok(queue.clone())
+    }
+}
+
+impl<R: Requester> Drop for Opening<R> {
+    fn drop(&mut self) {
+        let connected = self.queue.posting.lock().qp.is_some();
+        if !connected {
+            // The queue dies with this.
+            self.queue.work.stop();
+        }
+    }
+}
+
+impl<R: Requester> RcQueue<R> {
+    /// The end that offered: tells the other that both are ready.
+    pub(super) fn complete_offer(&self) -> Result {
+        self.register_table()?;
+        self.tell_ready()?;
+        self.up.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// The end that answers: waits, in the background, to be told.
+    pub(super) fn complete_answer(&self) -> Result {
+        self.register_table()?;
+        self.arm();
+        Ok(())
+    }
+
+    /// Ends it: no request is on its way when this returns, and no peer reaches
+    /// this node's memory through it. May sleep, briefly; may be called again.
+    pub(super) fn shut_down(&self, status: WcStatus) {
+        self.fail(status);
+        let qp = self.posting.lock().qp.take();
+        if let Some(qp) = qp {
+            qp.fail();
+            for _ in 0..FLUSH_MS {
+                self.poll();
+                if self.window.outstanding() == 0 {
+                    break;
+                }
+                kernel::time::delay::fsleep(kernel::time::Delta::from_millis(1));
+            }
+            drop(qp);
+            let cq = {
+                let mut reaping = self.reaping.lock();
+                reaping.rest = Some(self.fate().unwrap_or(status));
+                reaping.cq.take()
+            };
+            drop(cq);
+            self.mrs.remove_link();
+        }
+        // What the device did not flush, and what was refused meanwhile.
+        self.poll();
+        // Nobody waits for the buffer any more: its request has ended.
+        let buffer = self.control.lock().take();
+        drop(buffer);
+    }
+}

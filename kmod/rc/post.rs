@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Posting: keys are checked first, then the batch goes to the device at once
+//! (krcore §4.4, alg. 2, lines 3 to 28).
+
+use kernel::prelude::*;
+use kernel::sync::Arc;
+use weft_core::dc::{Op, OpKind};
+use weft_core::rc::Claim;
+use weft_core::uapi::WcStatus;
+
+use crate::counters::COUNTERS;
+use crate::dc::{Entry, Requester};
+use crate::mem::RegionUse;
+use crate::rc::chain::{access, sges, Keys, CHAIN, SGES};
+use crate::rc::queue::{Posting, RcQueue};
+use crate::rc::slots::{Slot, Who};
+
+/// A request whose keys were looked at.
+struct Prepared {
+    refused: Option<WcStatus>,
+    keys: Keys,
+    uses: [Option<RegionUse>; SGES],
+}
+
+impl Prepared {
+    const EMPTY: Self = Self::refused(None);
+
+    const fn refused(status: Option<WcStatus>) -> Self {
+        Self {
+            refused: status,
+            keys: Keys {
+                lkeys: [0; SGES],
+                rkey: 0,
+            },
+            uses: [const { None }; SGES],
+        }
+    }
+}
+
+impl<R: Requester> RcQueue<R> {
+    /// Posts as many of the entries as there is room for; answers how many it
+    /// took. What may not be done ends with an error in its turn, on this
+    /// requester alone. Process context; may sleep for a READ of the peer's table.
+    pub(crate) fn post(&self, requester: &Arc<R>, entries: &[Entry]) -> usize {
+        let mut taken = 0;
+        for batch in entries.chunks(CHAIN) {
+            let count = self.post_batch(requester, batch);
+            taken += count;
+            if count < batch.len() {
+                break;
+            }
+        }
+        taken
+    }
+
+    fn post_batch(&self, requester: &Arc<R>, batch: &[Entry]) -> usize {
+        let mut prepared = [const { Prepared::EMPTY }; CHAIN];
+        for (place, entry) in prepared.iter_mut().zip(batch) {
+            *place = self.prepare(entry);
+            // What follows is flushed, whatever its keys.
+            if place.refused.is_some() {
+                break;
+            }
+        }
+        let (mut taken, mut refused) = (0, false);
+        {
+            let mut posting = self.posting.lock();
+            posting.chain.clear();
+            for (entry, prepared) in batch.iter().zip(&mut prepared) {
+                let Some(claim) = self.window.claim(&mut posting.poster, entry.op.len) else {
+                    break;
+                };
+                refused |= self.fill(&mut posting, claim, requester, entry, prepared);
+                taken += 1;
+            }
+            self.submit(&mut posting);
+        }
+        // What was refused has its turn when those before it have ended: perhaps
+        // now.
+        if refused {
+            self.poll();
+        }
+        if self.attendance.is_empty() {
+            self.arm();
+        }
+        taken
+    }
+
+    /// Puts a request into its place and, if it may be posted, into the chain.
+    /// Answers whether it may not.
+    fn fill(
+        &self,
+        posting: &mut Posting,
+        claim: Claim,
+        requester: &Arc<R>,
+        entry: &Entry,
+        prepared: &mut Prepared,
+    ) -> bool {
+        let refused = if requester.has_failed() {
+            Some(WcStatus::WrFlushErr)
+        } else if posting.qp.is_none() || self.fate().is_some() {
+            Some(self.fate().unwrap_or(WcStatus::FatalErr))
+        } else {
+            prepared.refused
+        };
+        let slot = Slot {
+            who: Who::Requester {
+                requester: requester.clone(),
+                signaled: entry.signaled,
+            },
+            cookie: entry.op.cookie,
+            kind: entry.op.kind,
+            len: entry.op.len,
+            refused,
+            uses: core::mem::replace(&mut prepared.uses, [const { None }; SGES]),
+        };
+        // SAFETY: not published yet, and the caller holds the poster's lock.
+        unsafe { self.slots.fill(claim, slot) };
+        if refused.is_some() {
+            // What is posted after it, from now on, is flushed.
+            requester.fail();
+            return true;
+        }
+        let signaled = posting.poster.signals(entry.signaled);
+        posting
+            .chain
+            .push(claim.seq, &entry.op, &prepared.keys, signaled);
+        false
+    }
+
+    /// Publishes what was claimed and posts the chain.
+    fn submit(&self, posting: &mut Posting) {
+        if posting.poster.signals_last() {
+            posting.chain.signal_last();
+        }
+        self.window.publish(&posting.poster);
+        if posting.chain.is_empty() {
+            return;
+        }
+        COUNTERS.rc_chains.bump();
+        let first = posting.chain.first();
+        let posted = match &posting.qp {
+            // SAFETY: the chain is whole until it is cleared for the next one; the
+            // memory that it names is held by the slots until the requests have
+            // ended.
+            Some(qp) => unsafe { qp.post(first) },
+            None => Ok(()),
+        };
+        if posted.is_err() {
+            // Cannot be: it was checked, and there was room. Requests that were
+            // not posted would never end.
+            self.fail(WcStatus::FatalErr);
+        }
+    }
+
+    /// Looks at a request's keys.
+    fn prepare(&self, entry: &Entry) -> Prepared {
+        let op = &entry.op;
+        if entry.failed.is_some() || self.fate().is_some() {
+            return Prepared::refused(entry.failed);
+        }
+        let mut prepared = Prepared::EMPTY;
+        let (local, remote) = access(op.kind);
+        for ((sge, place), lkey) in sges(op)
+            .zip(&mut prepared.uses)
+            .zip(&mut prepared.keys.lkeys)
+        {
+            let held = self.mrs.hold(sge.lkey, op.owner, sge.addr, sge.len, local);
+            let Some((region, key)) = held else {
+                return Prepared::refused(Some(WcStatus::LocProtErr));
+            };
+            *place = Some(region);
+            *lkey = key;
+        }
+        match self.remote_key(op, remote.flag()) {
+            Ok(rkey) => prepared.keys.rkey = rkey,
+            Err(status) => return Prepared::refused(Some(status)),
+        }
+        prepared
+    }
+
+    /// The device's key for the peer's memory that an operation names.
+    fn remote_key(&self, op: &Op, access: u32) -> Result<u32, WcStatus> {
+        // A READ or WRITE of no bytes touches nothing, and its key is not looked
+        // at.
+        if op.len == 0 && matches!(op.kind, OpKind::Read | OpKind::Write) {
+            return Ok(0);
+        }
+        let record = self.remote_region(op.rkey)?;
+        record
+            .filter(|record| record.allows(op.remote_addr, op.len, access))
+            .map(|record| record.rkey)
+            .ok_or_else(|| {
+                COUNTERS.access_errors.bump();
+                WcStatus::RemAccessErr
+            })
+    }
+}

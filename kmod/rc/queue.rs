@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A physical RC queue pair that virtual ones share (krcore §4.4, alg. 2).
+//!
+//! Whoever waits for a completion polls, for all; when nobody does, the
+//! completion queue is armed and its event starts a work item that polls.
+//!
+//! Lock order: `poster` and `reaper` are never held together; `control` is
+//! outside of both. A requester's own lock is inside of `reaper`, a set of memory
+//! regions in none. The last reference to a requester is dropped without any.
+
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU8, Ordering};
+
+use kernel::alloc::KBox;
+use kernel::prelude::*;
+use kernel::sync::{Arc, Mutex};
+use weft_core::dc::Completion;
+use weft_core::gid::Gid;
+use weft_core::kv::Geometry;
+use weft_core::mr::Store;
+use weft_core::rc::{Attendance, Poster, Window, WrId, BUDGET_BYTES, DEPTH, SIGNAL_INTERVAL};
+use weft_core::uapi::WcStatus;
+
+use crate::counters::{Counted, COUNTERS};
+use crate::dc::Requester;
+use crate::mem::MrTable;
+use crate::rc::chain::Chain;
+use crate::rc::slots::{Slot, Slots, Who};
+use crate::rdma::{Cq, DmaBuffer, Notified, Qp, Ready, WorkCompletion};
+use crate::sync::{new_lock, EventCount, FastLock, Once, Periodic, Routine};
+
+/// Completions taken from the device at a time.
+const POLL_BATCH: usize = 8;
+/// Requests ended per hold of the reaper's lock.
+const DRAIN_BATCH: usize = 16;
+/// Times that the queue is armed and found not to be empty before it is left to
+/// the work item.
+const ARM_TRIES: u32 = 4;
+
+/// The poster's part.
+pub(super) struct Posting {
+    pub(super) poster: Poster,
+    /// `None` once the queue pair is gone, and before it is connected.
+    pub(super) qp: Option<Qp<Ready>>,
+    pub(super) chain: KBox<Chain>,
+}
+
+/// The reaper's part.
+pub(super) struct Reaping {
+    pub(super) cq: Option<Arc<Cq>>,
+    /// Completions that were taken from the device: those from `at` to `count`
+    /// were not looked at.
+    wcs: [WorkCompletion; POLL_BATCH],
+    at: usize,
+    count: usize,
+    /// All requests up to this one have ended, this one so.
+    news: Option<(u32, WcStatus)>,
+    /// The queue pair is gone: what is left ends so.
+    pub(super) rest: Option<WcStatus>,
+}
+
+/// The peer's table of valid regions.
+#[derive(Clone, Copy)]
+pub(super) struct RemoteTable {
+    pub(super) addr: u64,
+    pub(super) rkey: u32,
+    pub(super) geometry: Geometry,
+}
+
+/// An RC queue pair to a peer.
+#[pin_data]
+pub(crate) struct RcQueue<R: Requester> {
+    pub(super) gid: Gid,
+    pub(super) mrs: Arc<MrTable>,
+    pub(super) window: Window,
+    pub(super) attendance: Attendance,
+    pub(super) slots: Slots<R>,
+    #[pin]
+    pub(super) posting: FastLock<Posting>,
+    #[pin]
+    pub(super) reaping: FastLock<Reaping>,
+    /// What was read of the peer's table.
+    #[pin]
+    pub(super) store: FastLock<KBox<Store>>,
+    pub(super) remote: Once<RemoteTable>,
+    /// Memory for the queue's own requests, one at a time.
+    #[pin]
+    pub(super) control: Mutex<Option<DmaBuffer>>,
+    pub(super) control_status: AtomicU32,
+    /// The completion queue will call.
+    armed: AtomicBool,
+    /// Both ends may post.
+    pub(super) up: AtomicBool,
+    /// Why it broke, as a [`WcStatus`]; 0 if it did not.
+    fate: AtomicU8,
+    /// Requests published when a maintainer last looked.
+    pub(super) seen_tail: AtomicU32,
+    /// Counts the times that room was made.
+    #[pin]
+    room: EventCount,
+    /// Counts the calls of the completion queue.
+    #[pin]
+    pub(super) events: EventCount,
+    #[pin]
+    pub(super) work: Periodic<Self>,
+    _count: Counted,
+}
+
+/// Polls the queue, as long as it lives: completions need no event.
+pub(crate) struct Attending<'a, R: Requester>(&'a RcQueue<R>);
+
+impl<R: Requester> Drop for Attending<'_, R> {
+    fn drop(&mut self) {
+        if self.0.attendance.leave() {
+            self.0.arm();
+        }
+    }
+}
+
+impl<R: Requester> RcQueue<R> {
+    /// A queue to a peer, not connected. Its `work` has to be stopped before it is
+    /// dropped.
+    pub(super) fn new(gid: Gid, mrs: Arc<MrTable>, buffer: DmaBuffer) -> Result<Arc<Self>> {
+        let (window, poster) = Window::new(DEPTH, SIGNAL_INTERVAL, BUDGET_BYTES).ok_or(EINVAL)?;
+        let posting = Posting {
+            poster,
+            qp: None,
+            chain: Chain::new()?,
+        };
+        let reaping = Reaping {
+            cq: None,
+            wcs: [WorkCompletion::default(); POLL_BATCH],
+            at: 0,
+            count: 0,
+            news: None,
+            rest: None,
+        };
+        let store = KBox::new(Store::EMPTY, GFP_KERNEL)?;
+        let slots = Slots::new()?;
+        Arc::pin_init(
+            pin_init!(Self {
+                gid,
+                mrs,
+                window,
+                attendance: Attendance::new(),
+                slots,
+                posting <- new_lock!(posting, "weft_rc_posting"),
+                reaping <- new_lock!(reaping, "weft_rc_reaping"),
+                store <- new_lock!(store, "weft_rc_store"),
+                remote: Once::new(),
+                control <- kernel::new_mutex!(Some(buffer), "weft_rc_control"),
+                control_status: AtomicU32::new(0),
+                armed: AtomicBool::new(false),
+                up: AtomicBool::new(false),
+                fate: AtomicU8::new(0),
+                seen_tail: AtomicU32::new(0),
+                room <- EventCount::new(),
+                events <- EventCount::new(),
+                work <- Periodic::new(),
+                _count: Counted::one(&COUNTERS.rc_queues),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// The peer.
+    pub(crate) fn gid(&self) -> &Gid {
+        &self.gid
+    }
+
+    /// Whether requests may be posted, and it has not broken.
+    pub(crate) fn is_usable(&self) -> bool {
+        self.up.load(Ordering::Acquire) && self.fate().is_none()
+    }
+
+    /// Why it broke, if it did.
+    pub(crate) fn fate(&self) -> Option<WcStatus> {
+        match self.fate.load(Ordering::Acquire) {
+            0 => None,
+            status => Some(WcStatus::from_number(u32::from(status)).unwrap_or(WcStatus::FatalErr)),
+        }
+    }
+
+    /// To wait for room on.
+    pub(crate) fn room(&self) -> &EventCount {
+        &self.room
+    }
+
+    /// Polls until the result is dropped: the caller calls [`RcQueue::poll`] again
+    /// and again. To be taken before posting.
+    pub(crate) fn attend(&self) -> Attending<'_, R> {
+        self.attendance.enter();
+        Attending(self)
+    }
+
+    /// It broke: nothing is posted any more, and what is outstanding is ended in
+    /// the background. Any context; only the first reason counts.
+    pub(super) fn fail(&self, status: WcStatus) {
+        let status = status as u8;
+        let first = self
+            .fate
+            .compare_exchange(0, status, Ordering::AcqRel, Ordering::Relaxed);
+        if first.is_ok() {
+            COUNTERS.rc_lost.bump();
+            self.work.schedule(0);
+        }
+    }
+
+    /// Hands out what has ended; answers how many requests that were.
+    pub(crate) fn poll(&self) -> usize {
+        let mut total = 0;
+        loop {
+            let mut drained = [const { None }; DRAIN_BATCH];
+            let mut count = 0;
+            {
+                let mut reaping = self.reaping.lock();
+                while let (Some(place), Some(status)) =
+                    (drained.get_mut(count), self.next_end(&mut reaping))
+                {
+                    *place = self.end_oldest(status);
+                    count += 1;
+                }
+            }
+            if count != 0 {
+                self.room.notify();
+            }
+            drop(drained);
+            total += count;
+            if count < DRAIN_BATCH {
+                return total;
+            }
+        }
+    }
+
+    /// How the oldest request has ended, if it has.
+    fn next_end(&self, reaping: &mut Reaping) -> Option<WcStatus> {
+        loop {
+            if let Some(oldest) = self.window.oldest() {
+                // SAFETY: outstanding, and we hold the reaper's lock.
+                let refused = unsafe { self.slots.refused(&self.window, oldest) };
+                match (reaping.news, refused) {
+                    (_, Some(status)) => return Some(status),
+                    (Some((seq, status)), None) if seq == oldest => {
+                        reaping.news = None;
+                        return Some(status);
+                    }
+                    // Requests end in order: it was not signalled.
+                    (Some(_), None) => return Some(WcStatus::Success),
+                    (None, None) => {}
+                }
+            }
+            if !self.hear(reaping) {
+                return self.window.oldest().and(reaping.rest);
+            }
+        }
+    }
+
+    /// Looks at the next completion; `false` if there is none.
+    fn hear(&self, reaping: &mut Reaping) -> bool {
+        if reaping.at >= reaping.count {
+            let Some(cq) = &reaping.cq else { return false };
+            reaping.count = cq.poll(&mut reaping.wcs);
+            reaping.at = 0;
+        }
+        let Some(wc) = reaping
+            .wcs
+            .get(reaping.at)
+            .filter(|_| reaping.at < reaping.count)
+        else {
+            return false;
+        };
+        reaping.at += 1;
+        let status = WcStatus::from_number(wc.status).unwrap_or(WcStatus::RemOpErr);
+        match WrId::decode(wc.wr_id) {
+            Some(WrId::Request(seq)) if self.window.covers(seq) => {
+                reaping.news = Some((seq, status));
+                if status != WcStatus::Success {
+                    self.fail(status);
+                }
+            }
+            Some(WrId::Receive) if status == WcStatus::Success => {
+                self.up.store(true, Ordering::Release);
+            }
+            _ => {}
+        }
+        true
+    }
+
+    /// Ends the oldest request. The caller holds the reaper's lock, and drops what
+    /// this answers without it.
+    fn end_oldest(&self, status: WcStatus) -> Option<Arc<R>> {
+        let oldest = self.window.oldest()?;
+        // SAFETY: outstanding, and the caller holds the reaper's lock.
+        let Slot {
+            who,
+            cookie,
+            kind,
+            len,
+            uses,
+            ..
+        } = unsafe { self.slots.take(&self.window, oldest) };
+        drop(uses);
+        self.window.retire(len);
+        match who {
+            Who::Requester {
+                requester,
+                signaled,
+            } => {
+                let completion = Completion {
+                    cookie,
+                    status,
+                    kind,
+                    with_imm: false,
+                    len,
+                };
+                requester.completed(&completion, signaled);
+                Some(requester)
+            }
+            Who::Control => {
+                self.control_status.store(status as u32, Ordering::Release);
+                self.events.notify();
+                None
+            }
+            Who::Nobody => None,
+        }
+    }
+
+    /// Nothing will complete.
+    fn is_quiet(&self) -> bool {
+        self.window.outstanding() == 0 && self.up.load(Ordering::Acquire)
+    }
+
+    /// Makes sure that completions are noticed though nobody polls.
+    pub(super) fn arm(&self) {
+        for _ in 0..ARM_TRIES {
+            if self.is_quiet() {
+                return;
+            }
+            {
+                let reaping = self.reaping.lock();
+                let Some(cq) = &reaping.cq else { return };
+                // One that was armed before, and has not called, will call.
+                if self.armed.swap(true, Ordering::AcqRel) || cq.arm() {
+                    return;
+                }
+                self.armed.store(false, Ordering::Release);
+            }
+            self.poll();
+        }
+        self.work.schedule(0);
+    }
+}
+
+impl<R: Requester> Notified for RcQueue<R> {
+    fn on_completion(&self) {
+        self.armed.store(false, Ordering::Release);
+        self.events.notify();
+        self.work.schedule(0);
+    }
+}
+
+// SAFETY: the offset is the field's own; `Link`s, which own the queues, stop the
+// work before they let go of them.
+unsafe impl<R: Requester> Routine for RcQueue<R> {
+    const OFFSET: usize = core::mem::offset_of!(Self, work);
+
+    fn run(&self) {
+        self.poll();
+        if let Some(fate) = self.fate() {
+            self.shut_down(fate);
+        } else if self.attendance.is_empty() {
+            self.arm();
+        }
+    }
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What an RC queue pair keeps of its outstanding requests.
+
+use core::cell::UnsafeCell;
+
+use kernel::alloc::KVVec;
+use kernel::prelude::*;
+use kernel::sync::Arc;
+use weft_core::dc::OpKind;
+use weft_core::rc::{Claim, Window, DEPTH};
+use weft_core::uapi::WcStatus;
+
+use crate::mem::RegionUse;
+use crate::rc::chain::SGES;
+
+/// Who hears of a request's end.
+pub(super) enum Who<R> {
+    /// Nobody: the place is empty, or the request was a probe.
+    Nobody,
+    /// A requester; a success only if it is `signaled`.
+    Requester { requester: Arc<R>, signaled: bool },
+    /// Whoever holds the queue's `control` lock.
+    Control,
+}
+
+/// One outstanding request.
+pub(super) struct Slot<R> {
+    pub(super) who: Who<R>,
+    pub(super) cookie: u64,
+    pub(super) kind: OpKind,
+    pub(super) len: u32,
+    /// It was not posted, because it must fail so.
+    pub(super) refused: Option<WcStatus>,
+    /// The memory that it uses.
+    pub(super) uses: [Option<RegionUse>; SGES],
+}
+
+impl<R> Slot<R> {
+    pub(super) const EMPTY: Self = Self {
+        who: Who::Nobody,
+        cookie: 0,
+        kind: OpKind::Read,
+        len: 0,
+        refused: None,
+        uses: [const { None }; SGES],
+    };
+}
+
+/// The places of a [`Window`].
+pub(super) struct Slots<R>(KVVec<UnsafeCell<Slot<R>>>);
+
+// SAFETY: the two ways to a place, below, are each for one thread at a time, by
+// the window's protocol. A slot may be moved to another thread if its requester
+// may be shared with it.
+unsafe impl<R: Send + Sync> Sync for Slots<R> {}
+// SAFETY: as above.
+unsafe impl<R: Send + Sync> Send for Slots<R> {}
+
+impl<R> Slots<R> {
+    pub(super) fn new() -> Result<Self> {
+        let mut slots = KVVec::with_capacity(DEPTH as usize, GFP_KERNEL)?;
+        for _ in 0..DEPTH {
+            slots.push(UnsafeCell::new(Slot::EMPTY), GFP_KERNEL)?;
+        }
+        Ok(Self(slots))
+    }
+
+    /// Fills a claimed place.
+    ///
+    /// # Safety
+    ///
+    /// The claim was not published yet, and the caller holds the poster's lock.
+    pub(super) unsafe fn fill(&self, claim: Claim, slot: Slot<R>) {
+        if let Some(cell) = self.0.get(claim.place) {
+            // SAFETY: between claim and publication a place is the poster's own
+            // (`weft_core::rc::Window`), and its lock makes that one thread.
+            unsafe { *cell.get() = slot };
+        }
+    }
+
+    /// Looks at the oldest request.
+    ///
+    /// # Safety
+    ///
+    /// `seq` is outstanding and the caller holds the reaper's lock.
+    pub(super) unsafe fn refused(&self, window: &Window, seq: u32) -> Option<WcStatus> {
+        let cell = self.0.get(window.place(seq))?;
+        // SAFETY: between publication and retirement a place is the reaper's own,
+        // and its lock makes that one thread.
+        unsafe { (*cell.get()).refused }
+    }
+
+    /// Takes the oldest request out of its place.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Slots::refused`].
+    pub(super) unsafe fn take(&self, window: &Window, seq: u32) -> Slot<R> {
+        match self.0.get(window.place(seq)) {
+            // SAFETY: as above.
+            Some(cell) => core::mem::replace(unsafe { &mut *cell.get() }, Slot::EMPTY),
+            None => Slot::EMPTY,
+        }
+    }
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Completion queues.
+
+use core::ptr::NonNull;
+
+use kernel::error::from_err_ptr;
+use kernel::prelude::*;
+
+use crate::bindings;
+use crate::rdma::Device;
+use crate::sync::EventCount;
+
+/// Hears that an armed completion queue has got a completion.
+pub(crate) trait Notified: Sync {
+    /// Any context, and soft-RoCE calls it with the queue's lock held: polling or
+    /// arming the queue here would wait for ever.
+    fn on_completion(&self);
+}
+
+impl Notified for EventCount {
+    fn on_completion(&self) {
+        self.notify();
+    }
+}
+
+/// A completion queue that its owner polls, and that calls when it was armed.
+///
+/// # Invariants
+///
+/// `raw` is valid.
+pub(crate) struct Cq(NonNull<bindings::ib_cq>);
+
+// SAFETY: ib_core's objects may be used from any thread.
+unsafe impl Send for Cq {}
+// SAFETY: as above.
+unsafe impl Sync for Cq {}
+
+impl Cq {
+    /// A queue of `entries` completions that calls `target`.
+    ///
+    /// # Safety
+    ///
+    /// `target` stays valid, where it is, until the queue is dropped.
+    pub(crate) unsafe fn new<T: Notified>(
+        device: Device,
+        entries: u32,
+        target: *const T,
+    ) -> Result<Self> {
+        let attr = bindings::ib_cq_init_attr {
+            cqe: entries,
+            ..Default::default()
+        };
+        // SAFETY: the device is valid, the attributes are copied, and the target
+        // is valid as the caller promises.
+        let raw = from_err_ptr(unsafe {
+            bindings::__ib_create_cq(
+                device.as_ptr(),
+                Some(on_completion::<T>),
+                None,
+                target.cast_mut().cast(),
+                &attr,
+                c"weft".as_char_ptr(),
+            )
+        })?;
+        NonNull::new(raw).map(Self).ok_or(ENOMEM)
+    }
+
+    pub(crate) fn as_ptr(&self) -> *mut bindings::ib_cq {
+        self.0.as_ptr()
+    }
+
+    /// Asks for a call at the next completion. `false`: one may have come before,
+    /// look again.
+    pub(crate) fn arm(&self) -> bool {
+        // SAFETY: the queue is valid.
+        unsafe { bindings::weft_ib_arm_cq(self.as_ptr()) == 0 }
+    }
+
+    /// Takes completions out, as many as there is room for; answers how many.
+    pub(crate) fn poll<const N: usize>(&self, out: &mut [WorkCompletion; N]) -> usize {
+        let mut wcs = [bindings::ib_wc::default(); N];
+        // SAFETY: the queue is valid, and `wcs` has so many places.
+        let count = unsafe { bindings::weft_ib_poll_cq(self.as_ptr(), N as i32, wcs.as_mut_ptr()) };
+        // An error is no completion.
+        let count = usize::try_from(count).unwrap_or(0);
+        for (to, wc) in out.iter_mut().zip(wcs.iter().take(count)) {
+            *to = WorkCompletion {
+                // SAFETY: requests are posted with a number, never with a pointer.
+                wr_id: unsafe { wc.__bindgen_anon_1.wr_id },
+                status: wc.status,
+            };
+        }
+        count
+    }
+}
+
+/// What is of interest in a completion.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct WorkCompletion {
+    /// The number that the request was posted with.
+    pub(crate) wr_id: u64,
+    pub(crate) status: bindings::ib_wc_status,
+}
+
+impl Drop for Cq {
+    fn drop(&mut self) {
+        // SAFETY: ours, and the queue pairs on it are gone: they own it.
+        unsafe { bindings::ib_destroy_cq_user(self.as_ptr(), core::ptr::null_mut()) };
+    }
+}
+
+/// A completion queue with a counter of its calls, to sleep on.
+pub(crate) struct EventCq {
+    cq: Cq,
+    /// Dropped after the queue that calls it.
+    events: Pin<KBox<EventCount>>,
+}
+
+impl EventCq {
+    /// A queue of `entries` completions.
+    pub(crate) fn new(device: Device, entries: u32) -> Result<Self> {
+        let events = KBox::pin_init(EventCount::new(), GFP_KERNEL)?;
+        // SAFETY: `events` is pinned, and dropped after the queue.
+        let cq = unsafe { Cq::new(device, entries, &raw const *events) }?;
+        Ok(Self { cq, events })
+    }
+
+    pub(crate) fn as_ptr(&self) -> *mut bindings::ib_cq {
+        self.cq.as_ptr()
+    }
+
+    /// Counts the calls of the queue.
+    pub(crate) fn events(&self) -> &EventCount {
+        &self.events
+    }
+
+    /// As [`Cq::arm`].
+    pub(crate) fn arm(&self) -> bool {
+        self.cq.arm()
+    }
+
+    /// The next completion: the request's number, and its status.
+    pub(crate) fn poll(&self) -> Option<(u64, bindings::ib_wc_status)> {
+        let mut wcs = [WorkCompletion::default()];
+        let count = self.cq.poll(&mut wcs);
+        let [wc] = wcs;
+        (count == 1).then_some((wc.wr_id, wc.status))
+    }
+}
+
+/// # Safety
+///
+/// Called by ib_core, for a queue that [`Cq::new`] has made for a `T`.
+unsafe extern "C" fn on_completion<T: Notified>(
+    _cq: *mut bindings::ib_cq,
+    context: *mut kernel::ffi::c_void,
+) {
+    // SAFETY: the context is the target of a `Cq` that is not yet dropped.
+    unsafe { &*context.cast::<T>() }.on_completion();
+}

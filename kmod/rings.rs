@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The rings of a VQP: memory that its process maps and that softirqs reach too.
+//!
+//! The user may write anything anywhere in it, at any time. So nothing here is
+//! read twice, nothing that is read here is trusted, and what the module has to
+//! rely on it keeps elsewhere (`weft_core::vqp::Queues`).
+
+use core::mem::offset_of;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use kernel::error::to_result;
+use kernel::page::PAGE_SIZE;
+use kernel::prelude::*;
+use weft_core::uapi::{Pod, RecvWr, RingHeader, SendWr, VqpCreate, Wc};
+
+use crate::bindings;
+use crate::mem::{Charge, Payment};
+
+/// Handles are this far apart in the device's address space, in bytes; no VQP's
+/// rings are as long.
+const STRIDE: u64 = 1 << 24;
+
+/// Where the rings of this VQP are mapped from.
+pub(crate) fn map_offset(handle: u32) -> u64 {
+    u64::from(handle) * STRIDE
+}
+
+/// The VQP whose rings are mapped from there.
+pub(crate) fn handle_at(offset: u64) -> Option<u32> {
+    let handle = u32::try_from(offset / STRIDE).ok()?;
+    (offset % STRIDE == 0).then_some(handle)
+}
+
+/// The rings.
+///
+/// # Invariants
+///
+/// - `base` is `bytes` of memory from `weft_rings_alloc`, page-aligned.
+/// - Each ring lies within them, from its offset, a multiple of its entry's size,
+///   on; the numbers of entries are powers of two, or zero.
+pub(crate) struct Rings {
+    base: NonNull<u8>,
+    bytes: u32,
+    sq_entries: u32,
+    cq_entries: u32,
+    rq_entries: u32,
+    sq_offset: u32,
+    cq_offset: u32,
+    rq_offset: u32,
+    _charge: Charge,
+}
+
+// SAFETY: the memory is not tied to a thread.
+unsafe impl Send for Rings {}
+// SAFETY: all accesses are volatile or atomic moves of words, as memory that a
+// user writes meanwhile needs anyway.
+unsafe impl Sync for Rings {}
+
+/// A copy of an entry, word by word, each read once.
+///
+/// # Safety
+///
+/// `from` is valid for reads of a `T`, whose size and alignment are those of words.
+unsafe fn copy_in<T: Pod>(from: *const u64) -> T {
+    const { assert!(size_of::<T>() % 8 == 0 && align_of::<T>() <= 8) };
+    let mut value = T::zeroed();
+    let to = value.as_bytes_mut().as_mut_ptr().cast::<u64>();
+    for word in 0..size_of::<T>() / 8 {
+        // SAFETY: within the value that the caller promises.
+        let read = unsafe { from.add(word).read_volatile() };
+        // SAFETY: within `value`; it may not be aligned for words.
+        unsafe { to.add(word).write_unaligned(read) };
+    }
+    value
+}
+
+impl Rings {
+    /// Rings for so many requests and receive buffers; both within their limits.
+    /// Their pages are charged to the caller as pinned memory is.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new(max_send_wr: u32, max_recv_wr: u32) -> Result<Self> {
+        let sq_entries = max_send_wr.next_power_of_two();
+        let cq_entries = (max_send_wr + max_recv_wr).next_power_of_two();
+        let rq_entries = match max_recv_wr {
+            0 => 0,
+            some => some.next_power_of_two(),
+        };
+        let sq_offset =
+            (size_of::<RingHeader>() as u32).next_multiple_of(size_of::<SendWr>() as u32);
+        let cq_offset = sq_offset + sq_entries * size_of::<SendWr>() as u32;
+        let rq_offset = (cq_offset + cq_entries * size_of::<Wc>() as u32)
+            .next_multiple_of(size_of::<RecvWr>() as u32);
+        let end = rq_offset + rq_entries * size_of::<RecvWr>() as u32;
+        let bytes = end.next_multiple_of(PAGE_SIZE as u32);
+        let charge = Charge::new(bytes as usize / PAGE_SIZE, Payment::Here)?;
+        // SAFETY: no requirement; NULL means no memory.
+        let base = NonNull::new(unsafe { bindings::weft_rings_alloc(bytes as usize) });
+        // INVARIANT: sizes and offsets as computed above.
+        Ok(Self {
+            base: base.ok_or(ENOMEM)?.cast(),
+            bytes,
+            sq_entries,
+            cq_entries,
+            rq_entries,
+            sq_offset,
+            cq_offset,
+            rq_offset,
+            _charge: charge,
+        })
+    }
+
+    /// Tells the user what it maps.
+    pub(crate) fn describe(&self, request: &mut VqpCreate) {
+        request.ring_bytes = self.bytes;
+        request.sq_entries = self.sq_entries;
+        request.cq_entries = self.cq_entries;
+        request.rq_entries = self.rq_entries;
+        request.sq_offset = self.sq_offset;
+        request.cq_offset = self.cq_offset;
+        request.rq_offset = self.rq_offset;
+    }
+
+    /// Maps the rings.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: not all of them, or not shared.
+    ///
+    /// # Safety
+    ///
+    /// `vma` is what C's `mmap` operation was called with.
+    pub(crate) unsafe fn map(&self, vma: *mut bindings::vm_area_struct) -> Result {
+        let (base, bytes) = (self.base.as_ptr().cast(), self.bytes as usize);
+        // SAFETY: the caller's promise, and the invariant.
+        to_result(unsafe { bindings::weft_rings_map(vma, base, bytes) })
+    }
+
+    /// Requests that fit into their ring.
+    pub(crate) fn sq_entries(&self) -> u32 {
+        self.sq_entries
+    }
+
+    /// Completions that fit into theirs.
+    pub(crate) fn cq_entries(&self) -> u32 {
+        self.cq_entries
+    }
+
+    /// Receive buffers that fit into theirs; 0: there is none.
+    pub(crate) fn rq_entries(&self) -> u32 {
+        self.rq_entries
+    }
+
+    /// A copy of the request at an index.
+    pub(crate) fn send_wr(&self, index: u32) -> SendWr {
+        // SAFETY: an entry of the ring, by the invariant and the mask.
+        unsafe { copy_in(self.entry::<SendWr>(self.sq_offset, self.sq_entries, index)) }
+    }
+
+    /// A copy of the receive buffer at an index. There has to be such a ring.
+    pub(crate) fn recv_wr(&self, index: u32) -> RecvWr {
+        // SAFETY: as above; callers have claimed an entry, so that there is one.
+        unsafe { copy_in(self.entry::<RecvWr>(self.rq_offset, self.rq_entries, index)) }
+    }
+
+    /// Writes a completion to its place, and then moves the tail past it.
+    pub(crate) fn push(&self, index: u32, wc: &Wc) {
+        let to = self.entry::<Wc>(self.cq_offset, self.cq_entries, index);
+        let words = wc.as_bytes().chunks_exact(8).enumerate();
+        for (at, word) in words {
+            let mut bytes = [0; 8];
+            bytes.copy_from_slice(word);
+            // SAFETY: within the entry, by the invariant and the mask.
+            unsafe { to.add(at).write_volatile(u64::from_ne_bytes(bytes)) };
+        }
+        self.index(offset_of!(RingHeader, cq_tail))
+            .store(index.wrapping_add(1), Ordering::Release);
+    }
+
+    /// The place of an entry. Masks make any index one of the ring's.
+    fn entry<T: Pod>(&self, offset: u32, entries: u32, index: u32) -> *mut u64 {
+        let at = offset as usize + (index & entries.wrapping_sub(1)) as usize * size_of::<T>();
+        // SAFETY: within the memory, by the invariant.
+        unsafe { self.base.as_ptr().add(at).cast() }
+    }
+
+    fn index(&self, offset: usize) -> &AtomicU32 {
+        // SAFETY: `offset` is a field's within the header, which lies within the
+        // memory.
+        let at = unsafe { self.base.as_ptr().add(offset).cast::<u32>() };
+        // SAFETY: aligned, valid as long as `self`, and used as an atomic alone.
+        unsafe { AtomicU32::from_ptr(at) }
+    }
+
+    /// Says which requests were copied.
+    pub(crate) fn set_sq_head(&self, head: u32) {
+        self.index(offset_of!(RingHeader, sq_head))
+            .store(head, Ordering::Release);
+    }
+
+    /// Says which receive buffers were copied.
+    pub(crate) fn set_rq_head(&self, head: u32) {
+        self.index(offset_of!(RingHeader, rq_head))
+            .store(head, Ordering::Release);
+    }
+
+    /// Which completions the user says that it has taken.
+    pub(crate) fn cq_head(&self) -> u32 {
+        self.index(offset_of!(RingHeader, cq_head))
+            .load(Ordering::Acquire)
+    }
+
+    /// Which receive buffers the user says that it has posted.
+    pub(crate) fn rq_tail(&self) -> u32 {
+        self.index(offset_of!(RingHeader, rq_tail))
+            .load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Rings {
+    fn drop(&mut self) {
+        // Pages that are still mapped live until they are not.
+        // SAFETY: allocated by `new`, by the invariant, and not used after this.
+        unsafe { bindings::weft_rings_free(self.base.as_ptr().cast()) };
+    }
+}

@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Submission, and waiting for completions.
+
+use core::mem::MaybeUninit;
+use core::sync::atomic::Ordering;
+
+use kernel::prelude::*;
+use kernel::sync::Arc;
+use weft_core::dc::wire::{Operands, Receiver};
+use weft_core::dc::{Local, Op, OpKind};
+use weft_core::uapi::{self, SendWr, Sge, WcStatus};
+
+use super::{Connection, Vqp};
+use crate::clock::now_ns;
+use crate::dc::Entry;
+use crate::errno;
+use crate::peer::VqpQueue;
+use crate::rc::Attending;
+use crate::sync::Woken;
+
+/// Requests copied and posted at a time.
+const POST_BATCH: usize = 16;
+/// How long a submission waits for room on the stream.
+const ROOM_WAIT_NS: u64 = 1_000_000_000;
+/// How long a waiter looks for a completion before it sleeps.
+const SPIN_NS: u64 = 20_000;
+/// How long it sleeps at most while requests end whose queue changes.
+const QUIESCE_NAP_NS: u64 = 1_000_000;
+
+/// Some entries. Filling an array with empty ones first would cost as much as a
+/// small request.
+///
+/// # Invariants
+///
+/// The first `len` are initialised.
+struct Batch {
+    entries: [MaybeUninit<Entry>; POST_BATCH],
+    len: usize,
+}
+
+impl Batch {
+    fn new() -> Self {
+        // INVARIANT: none.
+        Self {
+            entries: [const { MaybeUninit::uninit() }; POST_BATCH],
+            len: 0,
+        }
+    }
+
+    fn push(&mut self, entry: Entry) {
+        if let Some(place) = self.entries.get_mut(self.len) {
+            place.write(entry);
+            // INVARIANT: written just above.
+            self.len += 1;
+        }
+    }
+
+    fn entries(&self) -> &[Entry] {
+        // SAFETY: the first `len` are initialised, by the invariant; entries need
+        // no drop.
+        unsafe { core::slice::from_raw_parts(self.entries.as_ptr().cast(), self.len) }
+    }
+}
+
+/// Requests that were copied, in order, of which all go the same way.
+struct Copied {
+    batch: Batch,
+    /// They need DC: a receiver hears of them.
+    are_messages: bool,
+}
+
+impl Vqp {
+    /// Submits and waits: [`uapi::IOC_ENTER`]. Answers how many requests it took.
+    pub(crate) fn enter(self: &Arc<Self>, request: &uapi::Enter) -> Result<u32> {
+        let too_many = request.wr_count > uapi::MAX_BATCH.min(self.rings.sq_entries());
+        if too_many || request.wc_min > self.rings.cq_entries() {
+            return Err(EINVAL);
+        }
+        let mut submitted = 0;
+        let mut outcome = Ok(());
+        let queue = self.connection.get().and_then(|connection| {
+            if request.wr_count != 0 && self.in_flight() == 0 {
+                connection.choose()
+            } else {
+                connection.queue()
+            }
+        });
+        // Before posting: then completions need no event.
+        let mut attending = queue.as_deref().map(|queue| queue.attend());
+        if request.wr_count != 0 {
+            outcome = self.submit(request.wr_count, &mut submitted);
+        }
+        // Full queues are a reason to wait, not to give up.
+        if request.wc_min != 0 && outcome.map_or_else(|error| error == ENOSPC, |()| true) {
+            outcome = self
+                .wait(request, queue.as_deref(), &mut attending)
+                .and(outcome);
+        }
+        // What was done is reported; the reason why no more was done comes back
+        // with the next call.
+        match outcome {
+            Err(error) if submitted == 0 => Err(error),
+            _ => Ok(submitted),
+        }
+    }
+
+    fn submit(self: &Arc<Self>, count: u32, submitted: &mut u32) -> Result {
+        let connection = self.connection.get().ok_or_else(errno::not_conn)?;
+        let mut head = self.submitter.lock();
+        while *submitted < count {
+            let wanted = (count - *submitted).min(POST_BATCH as u32);
+            let places = {
+                let mut queues = self.queues.lock();
+                queues.reaped_to(self.rings.cq_head());
+                queues.admit(wanted)
+            };
+            if places == 0 {
+                return Err(ENOSPC);
+            }
+            let copied = self.copy(connection, *head, places);
+            let posted = self.post(connection, &copied, places);
+            let taken = posted.unwrap_or(0);
+            if taken < places {
+                self.queues.lock().withdraw(places - taken);
+            }
+            *submitted += taken;
+            *head = head.wrapping_add(taken);
+            self.rings.set_sq_head(*head);
+            posted?;
+        }
+        Ok(())
+    }
+
+    /// Copies up to `places` requests that go the same way.
+    fn copy(&self, connection: &Connection, head: u32, places: u32) -> Copied {
+        let mut copied = Copied {
+            batch: Batch::new(),
+            are_messages: false,
+        };
+        for index in 0..places {
+            let wr = self.rings.send_wr(head.wrapping_add(index));
+            let entry = self.entry(connection, &wr);
+            let is_message = entry.op.kind == OpKind::Send || entry.op.imm.is_some();
+            if index == 0 {
+                copied.are_messages = is_message;
+            } else if copied.are_messages != is_message {
+                // It is copied again, and that copy judged, in the next batch.
+                break;
+            }
+            copied.batch.push(entry);
+        }
+        copied
+    }
+
+    /// Posts some of them, waiting for room if there is none; `places` were
+    /// admitted. Answers how many.
+    fn post(
+        self: &Arc<Self>,
+        connection: &Connection,
+        copied: &Copied,
+        places: u32,
+    ) -> Result<u32> {
+        let entries = copied.batch.entries();
+        let mut queue = connection.queue();
+        if queue.is_some() && copied.are_messages {
+            self.quiesce(queue.as_deref(), places)?;
+            connection.use_dc();
+            queue = None;
+        }
+        loop {
+            let (taken, room, seen) = match &queue {
+                Some(queue) => {
+                    let seen = queue.room().seen();
+                    (queue.post(self, entries), queue.room(), seen)
+                }
+                None => {
+                    let stream = connection.stream()?;
+                    let seen = stream.room().seen();
+                    (stream.post(self, entries), stream.room(), seen)
+                }
+            };
+            if taken != 0 {
+                return Ok(taken as u32);
+            }
+            if room.wait(seen, ROOM_WAIT_NS, true) == Woken::Signal {
+                return Err(EINTR);
+            }
+            if let Some(queue) = &queue {
+                queue.poll();
+            }
+        }
+    }
+
+    /// Waits until all requests but the `admitted` ones have ended, as they do
+    /// within about a second.
+    fn quiesce(&self, queue: Option<&VqpQueue>, admitted: u32) -> Result {
+        loop {
+            let seen = self.done.seen();
+            if let Some(queue) = queue {
+                queue.poll();
+            }
+            if self.in_flight() <= admitted {
+                return Ok(());
+            }
+            if self.done.wait(seen, QUIESCE_NAP_NS, true) == Woken::Signal {
+                return Err(EINTR);
+            }
+        }
+    }
+
+    /// Judges a copied request.
+    fn entry(&self, connection: &Connection, wr: &SendWr) -> Entry {
+        let kind = match wr.opcode {
+            uapi::OP_READ => OpKind::Read,
+            uapi::OP_SEND | uapi::OP_SEND_WITH_IMM => OpKind::Send,
+            uapi::OP_CAS => OpKind::CompareSwap,
+            uapi::OP_FAA => OpKind::FetchAdd,
+            // What is none of these either, `check` refuses.
+            _ => OpKind::Write,
+        };
+        let with_imm = matches!(wr.opcode, uapi::OP_SEND_WITH_IMM | uapi::OP_WRITE_WITH_IMM);
+        let needs_receiver = with_imm || kind == OpKind::Send;
+        let mut failed = weft_core::vqp::check(wr).err();
+        if needs_receiver && connection.to.is_none() {
+            failed = failed.or(Some(WcStatus::LocQpOpErr));
+        }
+        Entry {
+            op: Op {
+                cookie: wr.wr_id,
+                flow: self.flow,
+                owner: self.owner,
+                kind,
+                imm: with_imm.then_some(wr.imm),
+                to: connection.to.unwrap_or(Receiver::Port(0)),
+                rkey: wr.rkey,
+                // What is too long, `check` refuses.
+                len: weft_core::vqp::length(wr).unwrap_or(0),
+                remote_addr: wr.remote_addr,
+                operands: Operands {
+                    compare_add: wr.compare_add,
+                    swap: wr.swap,
+                },
+                local: local(wr),
+            },
+            signaled: wr.flags & uapi::SEND_SIGNALED != 0,
+            failed,
+        }
+    }
+
+    fn wait(
+        &self,
+        request: &uapi::Enter,
+        queue: Option<&VqpQueue>,
+        attending: &mut Option<Attending<'_, Self>>,
+    ) -> Result {
+        let start_ns = now_ns();
+        let timeout_ns = request.timeout_ns.min(uapi::MAX_WAIT_NS);
+        loop {
+            let seen = self.done.seen();
+            if let Some(queue) = queue {
+                queue.poll();
+            }
+            if self.failed.load(Ordering::Relaxed) {
+                self.flush_receives(&mut self.queues.lock(), WcStatus::WrFlushErr);
+            }
+            let waited_ns = now_ns().saturating_sub(start_ns);
+            if self.unreaped() >= request.wc_min || waited_ns >= timeout_ns {
+                return Ok(());
+            }
+            let left_ns = timeout_ns - waited_ns;
+            if waited_ns < SPIN_NS {
+                self.spin(seen, left_ns.min(SPIN_NS), queue);
+                continue;
+            }
+            // From now on an event has to wake us.
+            drop(attending.take());
+            if self.done.wait(seen, left_ns, true) == Woken::Signal {
+                return Err(EINTR);
+            }
+        }
+    }
+
+    /// Looks for a completion without sleeping.
+    fn spin(&self, seen: u32, time_ns: u64, queue: Option<&VqpQueue>) {
+        let start_ns = now_ns();
+        while self.done.seen() == seen && now_ns().saturating_sub(start_ns) < time_ns {
+            if let Some(queue) = queue {
+                queue.poll();
+            }
+            // SAFETY: no requirement.
+            unsafe { crate::bindings::weft_cpu_relax() };
+        }
+    }
+}
+
+/// The bytes of a request on this side. Of a malformed one it does not matter
+/// which.
+fn local(wr: &SendWr) -> Local {
+    if wr.flags & uapi::SEND_INLINE != 0 {
+        return Local::Inline(wr.data);
+    }
+    const NONE: Sge = Sge {
+        addr: 0,
+        len: 0,
+        lkey: 0,
+    };
+    let mut sges = [NONE; uapi::MAX_SGE];
+    for (index, sge) in sges.iter_mut().enumerate().take(usize::from(wr.num_sge)) {
+        *sge = wr.sge(index);
+    }
+    Local::Sges(sges)
+}

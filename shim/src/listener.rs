@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! A bound VQP: messages from any number of senders, and a VQP connected to each of
+//! them (krcore §4.1 and §4.4, `qpop_msgs`).
+//!
+//! The paper answers with a VQP for each message. Here it is made when it is asked
+//! for: who does not reply pays for no VQP.
+
+use crate::error::{CompletionError, Error};
+use crate::ioctl;
+use crate::vqp::{Vqp, VqpConfig};
+use crate::wc::{Sender, Wc};
+use crate::wr::RecvWr;
+use std::collections::hash_map::{Entry, HashMap};
+use std::time::Duration;
+use weft_core::uapi;
+
+/// VQPs to senders that a [`Listener`] keeps. One more takes the place of the one
+/// that was not used for longest, and drops what that one has outstanding.
+pub const MAX_ACCEPTED: usize = 128;
+
+/// Messages that are taken off the ring at once.
+const BATCH: usize = 32;
+
+/// A VQP that is bound to a port, from [`Vqp::bind`].
+#[derive(Debug)]
+pub struct Listener {
+    vqp: Vqp,
+    accepted: Accepted<Vqp>,
+}
+
+/// A message that has arrived in a receive buffer, or how the buffer failed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Message {
+    wc: Wc,
+}
+
+impl Message {
+    /// From the receive buffer that it is in.
+    #[must_use]
+    pub const fn wr_id(&self) -> u64 {
+        self.wc.wr_id()
+    }
+
+    /// Its length in bytes; of a WRITE with an immediate, the bytes written.
+    ///
+    /// # Errors
+    ///
+    /// The buffer has failed: it is shorter than the message, say.
+    pub fn result(&self) -> Result<u32, CompletionError> {
+        self.wc.result()
+    }
+
+    /// The immediate that came with it.
+    #[must_use]
+    pub const fn imm(&self) -> Option<u32> {
+        self.wc.imm()
+    }
+
+    /// Who sent it, for [`Listener::vqp`]; `None` if nobody can be reached.
+    #[must_use]
+    pub const fn sender(&self) -> Option<Sender> {
+        self.wc.sender()
+    }
+
+    /// All that its completion says.
+    #[must_use]
+    pub const fn wc(&self) -> &Wc {
+        &self.wc
+    }
+}
+
+impl Listener {
+    pub(crate) fn new(vqp: Vqp) -> Self {
+        Self {
+            vqp,
+            accepted: Accepted::default(),
+        }
+    }
+
+    /// Posts receive buffers, as [`Vqp::post_recv`].
+    pub fn post_recv(&mut self, wrs: &[RecvWr<'_>]) -> usize {
+        self.vqp.post_recv(wrs)
+    }
+
+    /// Waits until there are `min` messages or `timeout` is over, and takes what
+    /// fits; answers with how many. Takes no system call if there are enough.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoRoom`], [`Error::NodeGone`], [`Error::Interrupted`]; nothing was
+    /// taken then.
+    pub fn pop_msgs(
+        &mut self,
+        messages: &mut [Message],
+        min: usize,
+        timeout: Duration,
+    ) -> Result<usize, Error> {
+        let mut done = 0;
+        if min > 0 {
+            let room = messages.len();
+            if min > room {
+                return Err(Error::NoRoom { min, room });
+            }
+            self.vqp.wait(min, timeout)?;
+        }
+        for places in messages.chunks_mut(BATCH) {
+            let mut wcs = [Wc::default(); BATCH];
+            let count = self.vqp.poll_cq(&mut wcs[..places.len()])?;
+            for (place, wc) in places.iter_mut().zip(&wcs[..count]) {
+                *place = Message { wc: *wc };
+            }
+            done += count;
+            if count < places.len() {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    /// The VQP connected to a sender, accepted when it is first asked for. It has
+    /// room for as many requests as the bound one, and does not receive: what the
+    /// sender sends arrives at the listener. The last [`MAX_ACCEPTED`] are kept.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::accept`].
+    pub fn vqp(&mut self, sender: Sender) -> Result<&mut Vqp, Error> {
+        let config = VqpConfig {
+            max_recv_wr: 0,
+            ..*self.vqp.config()
+        };
+        let bound = &self.vqp;
+        self.accepted
+            .get_or_make(sender, || accept(bound, sender, &config))
+    }
+
+    /// A new VQP connected to a sender, for the caller to keep. Nobody is asked: what
+    /// it takes came with the message.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::SenderGone`], and those of [`Vqp::create`].
+    pub fn accept(&self, sender: Sender, config: &VqpConfig) -> Result<Vqp, Error> {
+        accept(&self.vqp, sender, config)
+    }
+
+    /// Drops the VQP of a sender that [`Self::vqp`] keeps, because it has failed,
+    /// say. The next call of that makes another.
+    pub fn forget(&mut self, sender: Sender) {
+        self.accepted.vqps.remove(&sender);
+    }
+}
+
+fn accept(bound: &Vqp, sender: Sender, config: &VqpConfig) -> Result<Vqp, Error> {
+    let mut arg = uapi::Accept {
+        vqp: config.to_raw(),
+        bound: bound.number(),
+        src: sender.0,
+    };
+    ioctl::accept(bound.device().fd(), &mut arg).map_err(Error::of_accept)?;
+    Vqp::adopt(bound.device(), config, &arg.vqp)
+}
+
+/// What was accepted, and when it was used.
+///
+/// # Invariants
+///
+/// There are at most [`MAX_ACCEPTED`].
+#[derive(Debug)]
+struct Accepted<T> {
+    vqps: HashMap<Sender, (u64, T)>,
+    /// Counts uses.
+    now: u64,
+}
+
+impl<T> Default for Accepted<T> {
+    fn default() -> Self {
+        Self {
+            vqps: HashMap::new(),
+            now: 0,
+        }
+    }
+}
+
+impl<T> Accepted<T> {
+    fn get_or_make(
+        &mut self,
+        sender: Sender,
+        make: impl FnOnce() -> Result<T, Error>,
+    ) -> Result<&mut T, Error> {
+        self.now += 1;
+        if !self.vqps.contains_key(&sender) {
+            self.make_room();
+        }
+        let (used, vqp) = match self.vqps.entry(sender) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => new.insert((0, make()?)),
+        };
+        *used = self.now;
+        Ok(vqp)
+    }
+
+    fn make_room(&mut self) {
+        if self.vqps.len() < MAX_ACCEPTED {
+            return;
+        }
+        let oldest = self.vqps.iter().min_by_key(|(_, (used, _))| *used);
+        if let Some(sender) = oldest.map(|(sender, _)| *sender) {
+            self.vqps.remove(&sender);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sender_is_accepted_once() {
+        let mut accepted = Accepted::default();
+        for sender in [1, 2, 1] {
+            let made = accepted.get_or_make(Sender(sender), || Ok(sender * 10));
+            assert_eq!(made.copied(), Ok(sender * 10));
+        }
+        let again = accepted.get_or_make(Sender(1), || Err(Error::TooManyVqps));
+        assert_eq!(again.copied(), Ok(10));
+    }
+
+    #[test]
+    fn a_sender_that_has_gone_leaves_no_trace() {
+        let mut accepted = Accepted::<()>::default();
+        let gone = accepted.get_or_make(Sender(1), || Err(Error::SenderGone));
+        assert_eq!(gone, Err(Error::SenderGone));
+        assert!(accepted.vqps.is_empty());
+    }
+
+    #[test]
+    fn the_one_that_was_not_used_for_longest_goes() {
+        let mut accepted = Accepted::default();
+        for sender in 0..MAX_ACCEPTED as u32 {
+            accepted.get_or_make(Sender(sender), || Ok(())).unwrap();
+        }
+        accepted.get_or_make(Sender(0), || Ok(())).unwrap();
+        accepted.get_or_make(Sender(9999), || Ok(())).unwrap();
+        assert_eq!(accepted.vqps.len(), MAX_ACCEPTED);
+        assert!(accepted.vqps.contains_key(&Sender(0)));
+        assert!(!accepted.vqps.contains_key(&Sender(1)));
+    }
+}

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The rings that a VQP shares with the kernel (`weft_core::uapi`, "Rings").
+//!
+//! Each side keeps its own indices in memory that the other one cannot write, and
+//! reads the other's as seldom as it can (a cached copy, looked at again when it
+//! says that there is nothing). What is read from a ring is believed to be nothing
+//! but numbers: whatever the kernel writes, an access stays within the mapping and
+//! a loop within the ring's size.
+//!
+//! The kernel maps the rings with `VM_DONTCOPY`: a child that is forked does not
+//! have them, and must not touch its parent's VQPs.
+
+mod shared;
+
+#[cfg(test)]
+mod kernel;
+#[cfg(test)]
+pub(crate) mod tests;
+
+use crate::memory::Pages;
+use nix::errno::Errno;
+use shared::{Index, Slots};
+use std::mem::offset_of;
+use std::num::NonZeroUsize;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use weft_core::uapi::{self, RingHeader, MAX_BATCH};
+
+/// The rings of one VQP. They are apart so that each may have a lock of its own.
+#[derive(Debug)]
+pub(crate) struct Rings {
+    pub(crate) send: SendRing,
+    pub(crate) done: CompletionRing,
+    pub(crate) recv: RecvRing,
+}
+
+impl Rings {
+    /// Maps the rings that the kernel has made.
+    ///
+    /// # Errors
+    ///
+    /// `EPROTO`: what it says of them cannot be. Else those of `mmap`.
+    pub(crate) fn map(fd: BorrowedFd<'_>, said: &uapi::VqpCreate) -> Result<Self, Errno> {
+        let len = NonZeroUsize::new(said.ring_bytes as usize).ok_or(Errno::EPROTO)?;
+        let pages = Pages::of_device(fd, said.map_offset, len)?;
+        Self::new(&Arc::new(pages), said).ok_or(Errno::EPROTO)
+    }
+
+    /// The rings in a mapping. `None`: what is said of them cannot be.
+    fn new(pages: &Arc<Pages>, said: &uapi::VqpCreate) -> Option<Self> {
+        let index = |offset| Index::new(pages, offset);
+        let capacity = said.max_recv_wr.min(said.rq_entries);
+        Some(Self {
+            send: SendRing {
+                slots: Slots::new(pages, said.sq_offset, said.sq_entries)?,
+                tail: 0,
+            },
+            done: CompletionRing {
+                slots: Slots::new(pages, said.cq_offset, said.cq_entries)?,
+                tail: index(offset_of!(RingHeader, cq_tail))?,
+                head: index(offset_of!(RingHeader, cq_head))?,
+                taken: 0,
+                seen: 0,
+            },
+            recv: RecvRing {
+                slots: match capacity {
+                    0 => None,
+                    _ => Some(Slots::new(pages, said.rq_offset, said.rq_entries)?),
+                },
+                tail: index(offset_of!(RingHeader, rq_tail))?,
+                head: index(offset_of!(RingHeader, rq_head))?,
+                capacity,
+                posted: 0,
+                seen: 0,
+            },
+        })
+    }
+}
+
+/// Work requests on their way to the kernel.
+///
+/// Between two system calls it is empty: the kernel copies what it takes, and what
+/// it does not take is put there again.
+#[derive(Debug)]
+pub(crate) struct SendRing {
+    slots: Slots<uapi::SendWr>,
+    /// Requests that the kernel has taken so far.
+    tail: u32,
+}
+
+impl SendRing {
+    /// Requests that one system call can submit.
+    pub(crate) fn room(&self) -> usize {
+        self.slots.entries().min(MAX_BATCH) as usize
+    }
+
+    /// Puts a request into a place, counted from the first that the kernel has not
+    /// taken.
+    pub(crate) fn put(&mut self, at: u32, wr: &uapi::SendWr) {
+        self.slots.store(self.tail.wrapping_add(at), wr);
+    }
+
+    /// The kernel has taken so many.
+    pub(crate) fn took(&mut self, count: u32) {
+        self.tail = self.tail.wrapping_add(count);
+    }
+}
+
+/// Completions on their way to the user.
+#[derive(Debug)]
+pub(crate) struct CompletionRing {
+    slots: Slots<uapi::Wc>,
+    /// The kernel's.
+    tail: Index,
+    /// Ours: `taken`, for the kernel to see.
+    head: Index,
+    taken: u32,
+    /// `tail` when it was looked at last.
+    seen: u32,
+}
+
+impl CompletionRing {
+    /// Places that it has.
+    pub(crate) fn entries(&self) -> usize {
+        self.slots.entries() as usize
+    }
+
+    /// Completions that are there. The kernel's index is looked at only if fewer
+    /// than `wanted` are known of.
+    pub(crate) fn ready(&mut self, wanted: usize) -> usize {
+        let known = |this: &Self| {
+            let count = this.seen.wrapping_sub(this.taken);
+            // More than there are places is nonsense.
+            count.min(this.slots.entries()) as usize
+        };
+        if known(self) < wanted {
+            self.seen = self.tail.load();
+        }
+        known(self)
+    }
+
+    /// Takes at most `max` completions, oldest first; answers with how many.
+    pub(crate) fn take(&mut self, max: usize, mut into: impl FnMut(usize, uapi::Wc)) -> usize {
+        let count = self.ready(max).min(max);
+        if count == 0 {
+            return 0;
+        }
+        for at in 0..count {
+            into(at, self.slots.load(self.taken));
+            self.taken = self.taken.wrapping_add(1);
+        }
+        // The kernel may use the places again: they were read.
+        self.head.store(self.taken);
+        count
+    }
+}
+
+/// Receive buffers on their way to the kernel.
+#[derive(Debug)]
+pub(crate) struct RecvRing {
+    /// `None`: the VQP does not receive.
+    slots: Option<Slots<uapi::RecvWr>>,
+    /// Ours: `posted`, for the kernel to see.
+    tail: Index,
+    /// The kernel's.
+    head: Index,
+    /// Buffers that may be posted.
+    capacity: u32,
+    posted: u32,
+    /// `head` when it was looked at last.
+    seen: u32,
+}
+
+impl RecvRing {
+    /// Whether it can ever hold a buffer.
+    pub(crate) fn is_there(&self) -> bool {
+        self.slots.is_some()
+    }
+
+    /// Buffers that can be put there. The kernel's index is looked at only if fewer
+    /// than `wanted` are known to fit.
+    pub(crate) fn room(&mut self, wanted: usize) -> usize {
+        let known = |this: &Self| {
+            let waiting = this.posted.wrapping_sub(this.seen);
+            this.capacity.saturating_sub(waiting) as usize
+        };
+        if known(self) < wanted {
+            self.seen = self.head.load();
+        }
+        known(self)
+    }
+
+    /// Puts a buffer into a place, counted from the last that was published. There
+    /// has to be room for it.
+    pub(crate) fn put(&mut self, at: u32, wr: &uapi::RecvWr) {
+        if let Some(slots) = &self.slots {
+            slots.store(self.posted.wrapping_add(at), wr);
+        }
+    }
+
+    /// Gives the kernel the first `count` that were put there.
+    pub(crate) fn publish(&mut self, count: u32) {
+        if count > 0 {
+            self.posted = self.posted.wrapping_add(count);
+            self.tail.store(self.posted);
+        }
+    }
+}

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The kernel's side of a VQP.
+
+use crate::device::Device;
+use crate::error::Error;
+use crate::ioctl;
+use crate::ring::Rings;
+use crate::wr::SendWr;
+use std::time::Duration;
+use weft_core::uapi::{self, Pod, MAX_WAIT_NS};
+
+/// A VQP's handle. Destroys the VQP on drop.
+#[derive(Debug)]
+pub(super) struct Handle {
+    device: Device,
+    number: u32,
+}
+
+impl Handle {
+    /// Of a VQP that was made.
+    pub(super) fn new(device: &Device, number: u32) -> Self {
+        Self {
+            device: device.clone(),
+            number,
+        }
+    }
+
+    pub(super) fn device(&self) -> &Device {
+        &self.device
+    }
+
+    pub(super) fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// One `IOC_ENTER` for requests that fit into the ring; answers with how many
+    /// were taken. `min`: completions that have to be in the ring.
+    pub(super) fn enter(
+        &self,
+        rings: &mut Rings,
+        wrs: &[SendWr<'_>],
+        min: usize,
+        timeout: Duration,
+    ) -> Result<usize, Error> {
+        let mut count = 0;
+        for wr in wrs {
+            rings.send.put(count, wr.as_raw());
+            count += 1;
+        }
+        let timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+        let timeout_ns = timeout_ns.min(MAX_WAIT_NS);
+        let min = u32::try_from(min).unwrap_or(u32::MAX);
+        let taken = ioctl::enter(self.device.fd(), self.number, count, min, timeout_ns)
+            .map_err(Error::of_enter)?;
+        rings.send.took(taken);
+        Ok(taken as usize)
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        let mut arg = uapi::VqpHandle {
+            vqp: self.number,
+            ..Pod::zeroed()
+        };
+        // It fails only if the VQP went before, with its node.
+        let _ = ioctl::vqp_destroy(self.device.fd(), &mut arg);
+    }
+}

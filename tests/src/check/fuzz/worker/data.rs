@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Work requests: put into the ring, submitted, reaped.
+
+use nix::errno::Errno;
+use weft_core::uapi::{
+    self, Pod, SendWr, Sge, Wc, ACCESS_ALL, MAX_INLINE, MAX_SGE, OP_CAS, OP_FAA, OP_READ, OP_SEND,
+    OP_SEND_WITH_IMM, OP_WRITE, OP_WRITE_WITH_IMM, SEND_INLINE, SEND_SIGNALED, SRC_NONE,
+};
+
+use super::super::arena::DATA_BYTES;
+use super::super::mutate::mutate;
+use super::{Fuzzer, Queue, Region};
+
+const OPS: [u8; 10] = [
+    OP_WRITE,
+    OP_WRITE,
+    OP_READ,
+    OP_READ,
+    OP_CAS,
+    OP_FAA,
+    OP_SEND,
+    OP_SEND,
+    OP_SEND_WITH_IMM,
+    OP_WRITE_WITH_IMM,
+];
+
+impl Fuzzer<'_> {
+    pub(super) fn enter(&mut self, at: usize) -> Result<(), Errno> {
+        let usable: Vec<usize> = (0..self.known[at].queues.len())
+            .filter(|i| self.known[at].queues[*i].to.is_some())
+            .collect();
+        let chosen = usable[self.rng.below(usable.len())];
+        let queue = self.known[at].queues[chosen].clone();
+        let count = match self.rng.below(10) {
+            0 => 0,
+            1 => self.rng.below(200),
+            _ => 1 + self.rng.below(16),
+        };
+        let count = count.min(queue.rings.said.sq_entries as usize);
+        self.batch(at, &queue, count);
+        let mut arg = uapi::Enter {
+            vqp: queue.handle,
+            wr_count: count as u32,
+            wc_min: self.rng.below(count + 1) as u32,
+            timeout_ns: self.rng.next() % 3_000_000,
+            ..Pod::zeroed()
+        };
+        let session = self.known[at].session.clone();
+        let outcome = self.call(&session, uapi::IOC_ENTER, &mut arg);
+        match outcome {
+            Ok(taken) => {
+                queue.rings.took(taken as u32);
+                self.stats.add("work requests posted", taken as u64);
+            }
+            Err(Errno::EBADF) => {
+                self.known[at].queues.swap_remove(chosen);
+                return Err(Errno::EBADF);
+            }
+            Err(_) => {}
+        }
+        self.reap(at, chosen);
+        outcome.map(drop)
+    }
+
+    /// Takes what came, of requests and of messages.
+    pub(super) fn reap(&mut self, at: usize, chosen: usize) {
+        if self.is_child {
+            return;
+        }
+        let queue = &mut self.known[at].queues[chosen];
+        let mut wcs = [Wc::zeroed(); 64];
+        let count = queue.rings.take(&mut wcs);
+        for wc in &wcs[..count] {
+            self.stats.completion(wc.status);
+            let is_message = wc.opcode >= uapi::WC_RECV;
+            queue.failed |= wc.status != 0 && !is_message;
+            if is_message && wc.status == 0 {
+                self.stats.add("messages received", 1);
+            }
+            if wc.src != SRC_NONE {
+                queue.sender = Some(wc.src);
+            }
+        }
+    }
+
+    /// Work requests; in one batch of three, one is spoilt.
+    fn batch(&mut self, at: usize, queue: &Queue, count: usize) {
+        let bad = match self.rng.below(3) {
+            0 => self.rng.below(count.max(1)),
+            _ => usize::MAX,
+        };
+        for i in 0..count {
+            let mut wr = self.work_request(at, queue);
+            if i == bad {
+                mutate(&mut self.rng, self.arena, &mut wr);
+            }
+            if !self.is_child {
+                queue.rings.put_next(i as u32, &wr);
+            }
+        }
+    }
+
+    fn work_request(&mut self, at: usize, queue: &Queue) -> SendWr {
+        let opcode = loop {
+            let opcode = OPS[self.rng.below(OPS.len())];
+            let needs_port = matches!(opcode, OP_SEND | OP_SEND_WITH_IMM | OP_WRITE_WITH_IMM);
+            if queue.has_port || !needs_port || self.rng.below(500) == 0 {
+                break opcode;
+            }
+        };
+        let to = queue.to.unwrap_or(0);
+        let local = self.pick(|known| known == at, None);
+        let nodes: Vec<u8> = self.known.iter().map(|known| known.node).collect();
+        let remote = self.pick(|known| nodes[known] == to, local);
+        let (Some(local), Some(remote)) = (local, remote) else {
+            return SendWr::zeroed();
+        };
+        let is_atomic = matches!(opcode, OP_CAS | OP_FAA);
+        let is_message = matches!(opcode, OP_SEND | OP_SEND_WITH_IMM);
+        let mut wr = SendWr {
+            wr_id: self.rng.next(),
+            opcode,
+            flags: [0, SEND_SIGNALED][self.rng.below(2)],
+            compare_add: if is_atomic { self.rng.next() % 3 } else { 0 },
+            swap: if opcode == OP_CAS {
+                self.rng.next() % 3
+            } else {
+                0
+            },
+            imm: if matches!(opcode, OP_SEND_WITH_IMM | OP_WRITE_WITH_IMM) {
+                self.rng.next() as u32
+            } else {
+                0
+            },
+            ..Pod::zeroed()
+        };
+        let may_be_inline = !is_atomic && opcode != OP_READ;
+        let len = if may_be_inline && self.rng.below(4) == 0 {
+            self.inline(&mut wr, remote.len)
+        } else {
+            self.elements(&mut wr, local, remote.len)
+        };
+        if !is_message {
+            let room = remote.len - len + 1;
+            wr.remote_addr = remote.addr + self.rng.next() % room / 8 * 8;
+            wr.rkey = remote.key;
+        }
+        wr
+    }
+
+    /// Bytes in the request itself; answers how many.
+    fn inline(&mut self, wr: &mut SendWr, max: u64) -> u64 {
+        let len = (self.rng.next() % u64::from(MAX_INLINE + 1)).min(max);
+        wr.flags |= SEND_INLINE;
+        wr.inline_len = len as u32;
+        wr.data = std::array::from_fn(|_| self.rng.next());
+        len
+    }
+
+    /// Pieces of a region; answers their bytes.
+    fn elements(&mut self, wr: &mut SendWr, local: Region, max: u64) -> u64 {
+        let is_atomic = matches!(wr.opcode, OP_CAS | OP_FAA);
+        let count = match self.rng.below(3) {
+            _ if is_atomic => 1,
+            0 => self.rng.below(MAX_SGE + 1),
+            _ => 1,
+        };
+        let mut total = 0;
+        for place in 0..count {
+            let left = local.len.min(max - total);
+            let len = match self.rng.below(10) {
+                _ if is_atomic => 8,
+                0 => left,
+                _ => (self.rng.next() % 9000).min(left),
+            };
+            wr.set_sge(place, self.sge(local, len));
+            total += len;
+        }
+        wr.num_sge = count as u16;
+        total
+    }
+
+    /// So many bytes somewhere in a region.
+    pub(super) fn sge(&mut self, local: Region, len: u64) -> Sge {
+        Sge {
+            addr: local.addr + self.rng.next() % (local.len - len + 1),
+            len: len as u32,
+            lkey: local.key,
+        }
+    }
+
+    /// A region of one of these sessions, most often one that allows all.
+    pub(super) fn pick(
+        &mut self,
+        of: impl Fn(usize) -> bool,
+        or: Option<Region>,
+    ) -> Option<Region> {
+        let any = self.rng.below(40) == 0;
+        let sessions = self.known.iter().enumerate().filter(|(i, _)| of(*i));
+        let regions: Vec<Region> = sessions
+            .flat_map(|(_, known)| known.regions.iter().copied())
+            .filter(|region| {
+                (8..=DATA_BYTES).contains(&region.len) && (any || region.access == ACCESS_ALL)
+            })
+            .collect();
+        match regions.len() {
+            0 => or,
+            many => Some(regions[self.rng.below(many)]),
+        }
+    }
+}

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Ports, receive buffers, senders, and mappings.
+
+use nix::errno::Errno;
+use nix::sys::mman::{MapFlags, ProtFlags};
+use weft_core::uapi::{self, Pod, RecvWr, MAX_RECV_SGE};
+
+use super::super::mutate::mutate;
+use super::requests::PORTS;
+use super::{Fuzzer, Queue};
+use crate::raw::Memory;
+
+impl Fuzzer<'_> {
+    /// Binds a VQP that is not connected.
+    pub(super) fn bind(&mut self, at: usize) -> Result<(), Errno> {
+        let can_be = |queue: &Queue| {
+            queue.to.is_none() && !queue.is_bound && queue.rings.said.max_recv_wr > 0
+        };
+        let Some(free) = self.known[at].queues.iter().position(can_be) else {
+            return self.create(at);
+        };
+        let mut arg = uapi::QBind {
+            vqp: self.known[at].queues[free].handle,
+            port: 1 + self.rng.below(PORTS) as u32,
+            ..Pod::zeroed()
+        };
+        let session = self.known[at].session.clone();
+        let outcome = self.call(&session, uapi::IOC_QBIND, &mut arg).map(drop);
+        match outcome {
+            Ok(()) => {
+                self.known[at].queues[free].is_bound = true;
+                self.stats.add("ports bound", 1);
+            }
+            Err(Errno::EBADF) => drop(self.known[at].queues.swap_remove(free)),
+            Err(_) => {}
+        }
+        outcome
+    }
+
+    /// Posts receive buffers, and takes what came.
+    pub(super) fn receive(&mut self, at: usize) -> Result<(), Errno> {
+        let queues = &self.known[at].queues;
+        let bound = queues.iter().position(|queue| queue.is_bound);
+        let chosen = match bound {
+            Some(bound) if self.rng.below(4) > 0 => bound,
+            _ => self.rng.below(queues.len()),
+        };
+        self.reap(at, chosen);
+        let queue = self.known[at].queues[chosen].clone();
+        if self.is_child || queue.rings.said.rq_entries == 0 {
+            return Ok(());
+        }
+        for _ in 0..self.rng.below(40) {
+            let mut wr = RecvWr {
+                wr_id: self.rng.next(),
+                num_sge: self.rng.below(MAX_RECV_SGE + 1) as u32,
+                ..Pod::zeroed()
+            };
+            let Some(local) = self.pick(|known| known == at, None) else {
+                break;
+            };
+            for place in 0..wr.num_sge as usize {
+                let len = local.len.min(40_000);
+                wr.sges[place] = self.sge(local, len);
+            }
+            if self.rng.below(20) == 0 {
+                mutate(&mut self.rng, self.arena, &mut wr);
+            }
+            if !queue.rings.post_recv(&wr) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a VQP to a sender.
+    pub(super) fn accept(&mut self, at: usize) -> Result<(), Errno> {
+        let queues = &self.known[at].queues;
+        let heard = queues
+            .iter()
+            .find_map(|queue| Some((queue.handle, queue.sender?)));
+        let (bound, src) = heard.unwrap_or((self.rng.next() as u32 % 16, self.rng.next() as u32));
+        let mut arg = uapi::Accept {
+            vqp: self.capacities(),
+            bound,
+            src,
+        };
+        let session = self.known[at].session.clone();
+        let outcome = self.call(&session, uapi::IOC_ACCEPT, &mut arg).map(drop);
+        if outcome == Err(Errno::ENOENT) {
+            self.known[at]
+                .queues
+                .iter_mut()
+                .for_each(|queue| queue.sender = None);
+        }
+        outcome?;
+        let before = self.known[at].queues.len();
+        self.take_in(at, &arg.vqp)?;
+        if let Some(queue) = self.known[at].queues.get_mut(before) {
+            (queue.to, queue.has_port) = (Some(0), true);
+            self.stats.add("senders accepted", 1);
+        }
+        Ok(())
+    }
+
+    /// Maps something, mostly nothing that is there; or lets a VQP's rings go under
+    /// what it has in flight, and maps them again.
+    pub(super) fn map(&mut self, at: usize) -> Result<(), Errno> {
+        if self.is_child {
+            return Ok(());
+        }
+        let chosen = self.rng.below(self.known[at].queues.len());
+        let session = self.known[at].session.clone();
+        let said = self.known[at].queues[chosen].rings.said;
+        if self.rng.below(3) == 0 {
+            let queue = self.known[at].queues.swap_remove(chosen);
+            drop(queue);
+            return self.take_in(at, &said);
+        }
+        let flips = |rng: &mut crate::rng::Rng, value: u64| match rng.below(3) {
+            0 => value ^ (1 << rng.below(40)),
+            _ => value,
+        };
+        let offset = flips(&mut self.rng, said.map_offset);
+        let len = flips(&mut self.rng, said.ring_bytes.into()) % (1 << 32);
+        let prot = ProtFlags::from_bits_truncate(self.rng.below(8) as i32);
+        let flags = [
+            MapFlags::MAP_SHARED,
+            MapFlags::MAP_SHARED,
+            MapFlags::MAP_PRIVATE,
+        ];
+        let flags = flags[self.rng.below(flags.len())];
+        Memory::of_device(session.as_fd(), offset, len as usize, prot, flags).map(drop)
+    }
+}
