@@ -58,7 +58,7 @@ enum What {
     /// Devices that go while they are used, and come back.
     HotPlug,
     /// A process that was told all of another's keys, handles and addresses.
-    Isolation,
+    Isolation(isolation::Args),
     /// Anything at all, from several processes at once.
     Fuzz(fuzz::Args),
     /// One of four processes is killed again and again.
@@ -114,7 +114,7 @@ fn main() -> ExitCode {
         What::Fuzz(args) => fuzz::run(&mut report, &args, seed),
         What::DeathSoak(args) => soak::run(&mut report, &args, seed),
         What::HotPlug => hotplug::run(&mut report),
-        What::Isolation => isolation::run(&mut report, seed),
+        What::Isolation(args) => isolation::run(&mut report, &args, seed),
     }
     report.exit_code()
 }

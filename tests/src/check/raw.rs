@@ -15,7 +15,7 @@ use weft_core::gid::Gid;
 use weft_core::uapi::{self, Pod, WcStatus, ABI_VERSION, DEVICE_PATH};
 
 pub use memory::Memory;
-pub use queue::{request, with_sge, Field, Queue};
+pub use queue::{buffer, message, request, with_sge, Field, Queue};
 
 /// An open file, with or without a session.
 pub struct Session {
@@ -142,6 +142,17 @@ impl Session {
                 reserved: 0,
             },
         )
+    }
+
+    /// Makes a VQP that is connected to a sender.
+    pub fn accept(&self, bound: u32, src: u32, capacity: u32) -> Result<uapi::VqpCreate, Errno> {
+        let vqp = uapi::VqpCreate {
+            max_send_wr: capacity,
+            ..Pod::zeroed()
+        };
+        let mut arg = uapi::Accept { vqp, bound, src };
+        self.call(uapi::IOC_ACCEPT, &mut arg)?;
+        Ok(arg.vqp)
     }
 
     /// Registers part of a mapping. Its length is not checked.

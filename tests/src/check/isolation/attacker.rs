@@ -148,6 +148,12 @@ impl Stage {
         unanimous(Verb::ALL.map(|verb| self.run(self.home(), verb.request(slice, own))))
     }
 
+    /// A WRITE to a region on the attacker's own node.
+    pub fn write_home(&self, remote: Remote, len: usize) -> Result<Outcome> {
+        self.own.copy_in(0, &vec![BLANK; OWN])?;
+        self.run(self.home(), SendWr::write(self.own.slice(0..len)?, remote))
+    }
+
     fn run(&self, to: u8, wr: SendWr<'_>) -> Result<Outcome> {
         match connect(&self.device, to, 16)?.run(wr) {
             Ok(_) => Ok(Outcome::Status(WcStatus::Success)),

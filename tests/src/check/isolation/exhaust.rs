@@ -12,9 +12,10 @@ use nix::sys::memfd::{memfd_create, MFdFlags};
 use nix::sys::mman::{mmap, mmap_anonymous, munmap, MapFlags, ProtFlags};
 use nix::unistd::ftruncate;
 use weft_core::uapi::{WcStatus, MAX_MRS_PER_SESSION, MAX_VQPS_PER_SESSION};
-use weft_shim::{Access, Device, Error, MemoryRegion, Remote, SendWr, Vqp, Wc};
+use weft_shim::{Access, Device, MemoryRegion, Remote, SendWr, Vqp, Wc};
 
 use super::attacker::{unanimous, Outcome, Stage};
+use super::crowd::{Crowd, Ready};
 use super::victim::Part;
 use crate::raw::{Memory, Session};
 use crate::world::connect;
@@ -104,22 +105,26 @@ impl Drop for Folded {
 /// A request that takes seconds, and so many behind it that the stream has no
 /// room for anybody else's.
 pub fn stream(stage: &mut Stage) -> Result<Outcome> {
-    let to = 1 - stage.home();
+    let (node, to) = (stage.node, 1 - stage.home());
+    let (crowd, _) = Crowd::of(1, |ready| fill_stream(node, to, ready))?;
+    stage.hold(crowd);
+    Ok(Outcome::Said("posted"))
+}
+
+/// Posting what has no room does not return, but the process can be killed.
+fn fill_stream(node: u32, to: u8, ready: &Ready) -> Result<impl Sized> {
     let memory = Folded::map()?;
-    let near = memory.register(&stage.device)?;
+    let device = Device::open_on(node)?;
+    let near = memory.register(&device)?;
     let far = memory.register(&Device::open_on(u32::from(to))?)?;
-    let mut vqp = connect(&stage.device, to, 256)?;
+    let mut vqp = connect(&device, to, 256)?;
     let long = SendWr::write(near.slice(0..LONG)?, far.remote());
     let short = SendWr::write(near.slice(0..8)?, far.remote());
-    let mut wrs = vec![short; MANY];
-    wrs[0] = long;
-    match vqp.post_send(&wrs) {
-        Ok(_) | Err(Error::Interrupted | Error::QueueFull) => {}
-        Err(error) => return Err(error.into()),
-    }
+    vqp.post_send(&[long])?;
+    ready.with(1)?;
+    vqp.post_send(&[short; MANY])?;
     // In this order: the regions go before their memory.
-    stage.hold((vqp, near, far, memory));
-    Ok(Outcome::Said("posted"))
+    Ok((vqp, near, far, memory))
 }
 
 /// Small regions in many sessions, until no key is to be had. Keys are random,

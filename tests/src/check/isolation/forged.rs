@@ -12,15 +12,17 @@ use anyhow::{bail, ensure, Context, Result};
 use nix::sys::socket::sockopt::{ReuseAddr, ReusePort};
 use nix::sys::socket::{bind as bind_socket, setsockopt, socket};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn};
-use weft_core::dc::wire::{decode, Destination, Kind, Packet, Request, Response, Status};
+use weft_core::dc::wire::{decode, Destination, Kind, Message, Packet, Receiver, Request};
+use weft_core::dc::wire::{Response, Status};
 
 use super::attacker::{refusal, unanimous, Outcome, Stage};
 use super::victim::Part;
 use crate::world::gid;
 
 /// DC keys that are guessed.
-const KEYS: usize = 1000;
+const KEYS: usize = 200;
 const STREAMS: u32 = 64;
+const FLOWS: u32 = 200;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Whom the packets are for.
@@ -69,11 +71,13 @@ impl Aim {
         Ok(())
     }
 
-    /// What the target says to the request with this DC key.
+    /// What the target says to a packet with this request, twice, by this DC key.
     fn ask(&self, dct_key: u64, payload: &[u8]) -> Result<Outcome> {
         let mut request = self.request;
         request.destination.dct_key = dct_key;
-        self.send(&[&request.encode()[..], payload].concat())?;
+        let mut second = request;
+        second.psn += 1;
+        self.send(&[&request.encode()[..], payload, &second.encode(), payload].concat())?;
         let mut answer = [0; 256];
         let len = self.socket.recv(&mut answer).context("no answer")?;
         match decode(&answer[..len]).context("an answer of something else")? {
@@ -96,17 +100,45 @@ pub fn guessed_reads(stage: &mut Stage) -> Result<Outcome> {
     unanimous((0..KEYS).map(|_| aim.ask(rng.next(), &[])))
 }
 
+/// Messages to ports and flows as they are numbered, and to the node itself.
+pub fn messages(stage: &mut Stage) -> Result<Outcome> {
+    let mut aim = Aim::take(stage, Part::Writable, Kind::Send)?;
+    let ports = stage.told.ports.map(Receiver::Port);
+    let to = (0..FLOWS)
+        .map(Receiver::Flow)
+        .chain(ports)
+        .chain([Receiver::Node]);
+    let mut rng = stage.rng();
+    unanimous(to.map(|to| {
+        let message = Message {
+            total: 8,
+            imm: None,
+            to,
+            sender: aim.request.destination,
+        };
+        let payload = [&message.encode()[..], &[1; 8]].concat();
+        aim.request.remote_addr = 0;
+        aim.request.rkey = 0;
+        aim.ask(rng.next(), &payload)
+    }))
+}
+
 /// To streams as they are numbered, in every way that ends something.
 pub fn answers(stage: &mut Stage) -> Result<Outcome> {
     let aim = Aim::take(stage, Part::Readable, Kind::Read)?;
     let mut rng = stage.rng();
     let ways = [
         Status::Ok,
+        Status::Flushed,
+        Status::Invalid,
         Status::Access,
+        Status::Operation,
+        Status::NoReceiver,
         Status::Sequence,
         Status::NoContext,
         Status::Stale,
         Status::Busy,
+        Status::NotReady,
     ];
     for stream in 0..STREAMS {
         for status in ways {
@@ -116,7 +148,8 @@ pub fn answers(stage: &mut Stage) -> Result<Outcome> {
                 psn: rng.next() as u32 % 256,
                 ..aim.request
             };
-            aim.send(&Response::to(&request, status).encode())?;
+            let one = Response::to(&request, status).encode();
+            aim.send(&[one, one].concat())?;
         }
     }
     Ok(Outcome::Said("no effect"))

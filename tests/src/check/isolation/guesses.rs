@@ -13,7 +13,7 @@ use crate::rng::Rng;
 use crate::world::{connect, gid};
 
 /// Keys that one attempt guesses.
-const GUESSES: usize = 4000;
+const GUESSES: usize = 500;
 /// Regions on the victim's node, no fewer than there are.
 const REGIONS: f64 = 64.0;
 

@@ -14,7 +14,8 @@ use super::attacker::Stage;
 use super::users::ROOT;
 use super::victim::Part::{self, Counters, Elsewhere, Readable, Secret, Stale, Writable};
 use super::victim::LEN;
-use super::{exhaust, forged, guesses, handles, registration, unprivileged};
+use super::{exhaust, floods, forged, guesses, handles, messages};
+use super::{registration, rings, unprivileged};
 use Attempt::{Astray, Local, Other, Peer};
 use Verb::{Cas, Faa, Read, Write};
 
@@ -120,8 +121,8 @@ const TABLE: &[Row] = attempts! {
 
     // Keys that nobody told.
     "READs by the neighbours of its keys":             Other(guesses::neighbours)               => Status(RemAccessErr);
-    "READs by thousands of random keys":               Other(guesses::random_reads)             => Status(RemAccessErr);
-    "WRITEs by thousands of random keys":              Other(guesses::random_writes)            => Status(RemAccessErr);
+    "READs by hundreds of random keys":                Other(guesses::random_reads)             => Status(RemAccessErr);
+    "WRITEs by hundreds of random keys":               Other(guesses::random_writes)            => Status(RemAccessErr);
 
     // The victim's memory as the attacker's own.
     "WRITE out of what is the victim's alone":         Local(Write, Secret)                     => Status(LocProtErr);
@@ -145,6 +146,27 @@ const TABLE: &[Row] = attempts! {
     "deregistering the victim's regions":              Other(handles::deregister)               => Errno(ENOENT);
     "deregistering the regions of a second session":   Other(handles::deregister_second)        => Errno(ENOENT);
 
+    // Rings.
+    "mapping rings by any offset":                     Other(rings::anywhere)                   => Errno(EBADF);
+    "mapping from the midst of rings":                 Other(rings::between)                    => Errno(EINVAL);
+    "mapping from where the victim's rings are":       Other(rings::same_place)                 => Said("its own");
+    "what is in new rings":                            Other(rings::leftovers)                  => Said("zeroes");
+    "mapping more than the rings":                     Other(rings::longer)                     => Errno(EFAULT);
+    "registering rings that go":                       Other(rings::registered)                 => Said("nobody's");
+
+    // Messages.
+    "binding the victim's ports":                      Other(messages::bind)                    => Errno(EADDRINUSE);
+    "a message to its port":                           Other(messages::one)                     => Status(Success);
+    "messages longer than its buffers":                Other(messages::too_long)                => Status(RemInvReqErr);
+    "messages out of the victim's memory":             Other(messages::gather)                  => Status(LocProtErr);
+    "an immediate and a WRITE to what is for WRITEs":  Other(messages::allowed_imm)             => Status(Success);
+    "an immediate and a WRITE to what is not":         Other(messages::bad_imm)                 => Status(RemAccessErr);
+    "messages of its own into the victim's memory":    Other(messages::receive_into)            => Status(LocProtErr);
+    "accepting by the victim's handles":               Other(messages::accept_by_foreign)       => Errno(EBADF);
+    "accepting by handles that are not bound":         Other(messages::accept_by_unbound)       => Errno(EINVAL);
+    "accepting senders that only others know":         Other(messages::accept_unheard)          => Errno(ENOENT);
+    "accepting others than its own sender":            Other(messages::accept_others)           => Errno(ENOENT);
+
     // Registration of what is not the attacker's.
     "registering the victim's addresses":              Other(registration::victims)             => Errno(EFAULT);
     "registering its own memory at these addresses":   Other(registration::own_at_victims)      => Said("its own bytes");
@@ -167,6 +189,7 @@ const TABLE: &[Row] = attempts! {
     // Packets that no module has sent.
     "a WRITE in a packet of its own":                  Other(forged::write)                     => Said("Stale");
     "READs in packets with guessed DC keys":           Other(forged::guessed_reads)             => Said("Stale");
+    "messages to flows and ports in packets":          Other(forged::messages)                  => Said("Stale");
     "answers to the requests of others":               Other(forged::answers)                   => Said("no effect");
     "the end of others' streams":                      Other(forged::closes)                    => Said("no effect");
     "the node's UDP port":                             Other(forged::bind)                      => Errno(EADDRINUSE);
@@ -176,6 +199,12 @@ const TABLE: &[Row] = attempts! {
     "requests that fill the stream for long":          Other(exhaust::stream)                   => Said("posted");
     "as many regions as there are":                    Other(exhaust::regions)                  => Said("registered");
     "as many VQPs as a hundred sessions get":          Other(exhaust::vqps)                     => Said("made");
+    "messages to its port without a pause":            Other(floods::port)                      => Said("posted");
+    "messages of more senders than it tells apart":    Other(floods::senders)                   => Said("posted");
+    "messages to its port that has no buffers":        Other(floods::deaf)                      => Said("posted");
+    "messages to a port of its own without buffers":   Other(floods::own_deaf)                  => Said("posted");
+    "as many streams as there are":                    Other(floods::streams)                   => Said("made");
+    "as many receivers as there are":                  Other(floods::names)                     => Said("made");
 };
 
 /// What an attacker without privileges tries as well.
@@ -185,6 +214,8 @@ const UNPRIVILEGED: &[Row] = attempts! {
     "emptying the DCCache":                            Other(unprivileged::flush)               => Errno(EPERM);
     "adding a meta server as root of a namespace":     Other(unprivileged::meta_add_as_root)    => Errno(EPERM);
     "emptying the DCCache as root of a namespace":     Other(unprivileged::flush_as_root)       => Errno(EPERM);
+    "pinning a peer, and unpinning it":                Other(unprivileged::pin)                 => Errno(EPERM);
+    "the same as root of a namespace":                 Other(unprivileged::pin_as_root)         => Errno(EPERM);
     "a session in a namespace without a node":         Other(unprivileged::session_in_empty)    => Errno(ENODEV);
     "reading the module's counters":                   Other(unprivileged::debugfs)             => Errno(EACCES);
     "changing the module's parameters":                Other(unprivileged::parameters)          => Errno(EACCES);

@@ -54,6 +54,25 @@ pub fn flush(stage: &mut Stage) -> Result<Outcome> {
     Ok(refusal(empty(&stage.raw)))
 }
 
+/// Queue pairs that are kept to a node, and no longer kept.
+fn keep(session: &Session, request: u32) -> Result<(), Errno> {
+    let mut pin = uapi::PoolPin {
+        gid: gid(1),
+        ..Pod::zeroed()
+    };
+    session.call(request, &mut pin)
+}
+
+const PINS: [u32; 2] = [uapi::IOC_POOL_PIN, uapi::IOC_POOL_UNPIN];
+
+pub fn pin(stage: &mut Stage) -> Result<Outcome> {
+    unanimous(PINS.map(|request| Ok(refusal(keep(&stage.raw, request)))))
+}
+
+pub fn pin_as_root(stage: &mut Stage) -> Result<Outcome> {
+    unanimous(PINS.map(|request| as_root(|| keep(&stage.raw, request))))
+}
+
 /// Runs a call as root of a new user namespace, in a new network namespace.
 fn as_root(call: impl FnOnce() -> Result<(), Errno>) -> Result<Outcome> {
     const NO_NAMESPACE: i32 = 255;

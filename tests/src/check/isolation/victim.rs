@@ -4,6 +4,7 @@
 //! data of its own, and looks at all of it all the while.
 
 mod body;
+mod mailbox;
 
 use std::io::{stdin, stdout, BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, Stdio};
@@ -20,6 +21,8 @@ use weft_core::uapi::{
 use super::users::{become_user, stay_on_first_cpu, SOMEBODY};
 use crate::world::worker;
 use body::Body;
+
+pub use mailbox::BUFFER;
 
 /// Bytes of each part; as many lie before it and behind it, in no region.
 pub const LEN: usize = 16 << 10;
@@ -72,6 +75,12 @@ pub struct Told {
     pub pid: u32,
     /// Handles of its VQPs.
     pub vqps: Vec<u32>,
+    /// Where their rings are mapped from, and their bytes.
+    pub rings: Vec<(u64, u32)>,
+    /// That it receives at; for the second it has no buffers.
+    pub ports: [u32; 2],
+    /// Its number for one of its senders.
+    pub src: u32,
     /// In the order of [`PARTS`].
     pub places: Vec<Place>,
 }

@@ -6,8 +6,9 @@ use anyhow::{bail, ensure, Context, Result};
 use nix::errno::Errno;
 use weft_shim::{Device, MemoryRegion};
 
+use super::mailbox::{Mailbox, DEAF_PORT, PORT};
 use super::{Part, Place, Told, DOORMAT, LEN, PARTS};
-use crate::raw::{Memory, Session};
+use crate::raw::{Memory, Queue, Session};
 use crate::rng::Rng;
 use crate::traffic::{Traffic, SLICE};
 use crate::world::{full_access, gid};
@@ -19,6 +20,12 @@ const PAGE: usize = 4096;
 struct Guarded {
     part: Part,
     memory: Memory,
+    model: Vec<u8>,
+}
+
+/// A VQP that is not used, with what is in its rings.
+struct Idle {
+    queue: Queue,
     model: Vec<u8>,
 }
 
@@ -36,7 +43,9 @@ pub(super) struct Body {
     _far: Session,
     told: Told,
     guarded: Vec<Guarded>,
+    idle: Vec<Idle>,
     lanes: Vec<Lane>,
+    mailbox: Mailbox,
     /// To register and deregister.
     spare: Memory,
     seed: u64,
@@ -62,16 +71,19 @@ impl Body {
             });
             guarded.push(own);
         }
-        let vqps = (0..VQPS)
-            .map(|n| {
-                let vqp = near.create_vqp(16)?;
-                near.qconnect(vqp, gid(n % 2))?;
-                Ok(vqp)
-            })
-            .collect::<Result<_>>()?;
+        let idle = (0..VQPS)
+            .map(|n| Idle::new(&near, n % 2, &mut rng))
+            .collect::<Result<Vec<_>>>()?;
+        let mailbox = Mailbox::new(seed)?;
+        let rings = idle.iter().map(|idle| &idle.queue.said);
         let told = Told {
             pid: std::process::id(),
-            vqps,
+            vqps: rings.clone().map(|said| said.vqp).collect(),
+            rings: rings
+                .map(|said| (said.map_offset, said.ring_bytes))
+                .collect(),
+            ports: [PORT, DEAF_PORT],
+            src: mailbox.src,
             places,
         };
         let lanes = vec![Lane::new(0)?, Lane::new(1)?];
@@ -80,7 +92,9 @@ impl Body {
             _far: far,
             told,
             guarded,
+            idle,
             lanes,
+            mailbox,
             spare: Memory::map(PAGE)?,
             seed,
             noticed: Vec::new(),
@@ -110,6 +124,10 @@ impl Body {
                 .with_context(|| format!("traffic with node {}", lane.to));
             note(&mut self.noticed, exchanged);
         }
+        let talked = self.mailbox.round();
+        note(&mut self.noticed, talked);
+        let untouched = self.idle.iter().try_for_each(Idle::look);
+        note(&mut self.noticed, untouched);
         let kept = self.handles_are_kept();
         note(&mut self.noticed, kept);
         let managed = self.makes_more();
@@ -134,7 +152,7 @@ impl Body {
         let reg = self.near.register(&self.spare, 0, PAGE as u64, 1);
         let lkey = reg.context("registering a page")?.lkey;
         self.near.deregister(lkey).context("deregistering it")?;
-        let vqp = self.near.create_vqp(16).context("making a VQP")?;
+        let vqp = self.near.describe_vqp(16, 16).context("making a VQP")?.vqp;
         self.near.qconnect(vqp, gid(1)).context("connecting it")?;
         self.near.destroy_vqp(vqp).context("destroying it")
     }
@@ -176,6 +194,30 @@ impl Guarded {
                 self.part
             );
         }
+        Ok(())
+    }
+}
+
+impl Idle {
+    fn new(session: &Session, to: u8, rng: &mut Rng) -> Result<Self> {
+        let queue = session.queue(16, 0)?;
+        session.qconnect(queue.vqp, gid(to))?;
+        let (at, bytes) = (
+            queue.said.sq_offset as usize,
+            queue.said.ring_bytes as usize,
+        );
+        queue.rings.fill(at, &rng.bytes(bytes - at));
+        let model = queue.rings.bytes(0, bytes);
+        Ok(Self { queue, model })
+    }
+
+    fn look(&self) -> Result<()> {
+        let now = self.queue.rings.bytes(0, self.model.len());
+        ensure!(
+            now == self.model,
+            "the rings of VQP {} have changed",
+            self.queue.vqp
+        );
         Ok(())
     }
 }
