@@ -10,6 +10,7 @@ use kernel::sync::Arc;
 use weft_core::dc::wire::Receiver;
 
 use crate::errno;
+use crate::random::random_u64;
 use crate::sync::{new_lock, BhLock};
 
 const SETS: usize = 2048;
@@ -20,6 +21,8 @@ type Set<R> = [Option<(Receiver, Arc<R>)>; WAYS];
 
 /// A node's receivers.
 pub(crate) struct Receivers<R: Send + Sync> {
+    /// Which numbers share a set nobody can choose.
+    secret: u64,
     sets: Pin<KVBox<[BhLock<Set<R>>; SETS]>>,
 }
 
@@ -32,16 +35,19 @@ impl<R: Send + Sync> Receivers<R> {
             }),
             GFP_KERNEL,
         )?;
-        Ok(Self { sets })
+        Ok(Self {
+            secret: random_u64() | 1,
+            sets,
+        })
     }
 
     fn set(&self, name: Receiver) -> &BhLock<Set<R>> {
-        // Both kinds are numbered from the bottom: low bits spread them.
         let number = match name {
-            Receiver::Port(number) | Receiver::Flow(number) => number,
+            Receiver::Port(number) => u64::from(number),
+            Receiver::Flow(number) => u64::from(number) | 1 << 32,
             Receiver::Node => 0,
         };
-        &self.sets[number as usize % SETS]
+        &self.sets[(number.wrapping_mul(self.secret) >> 40) as usize % SETS]
     }
 
     /// Takes a receiver in under a name.

@@ -4,6 +4,7 @@
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
+use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::KVBox;
 use kernel::prelude::*;
 use kernel::sync::Arc;
@@ -102,7 +103,7 @@ type Drained<R> = [Option<Arc<R>>; DRAIN_BATCH];
 
 fn new_initiator() -> Result<KVBox<Initiator>> {
     static EMPTY: Initiator = Initiator::EMPTY;
-    let mut place = KVBox::<Initiator>::new_uninit(GFP_KERNEL)?;
+    let mut place = KVBox::<Initiator>::new_uninit(GFP_KERNEL_ACCOUNT)?;
     // Copied from memory to memory: it is too large for the stack.
     // SAFETY: both are valid for one `Initiator`, which is plain data.
     unsafe { core::ptr::copy_nonoverlapping(&raw const EMPTY, place.as_mut_ptr(), 1) };

@@ -11,6 +11,7 @@ mod data;
 mod death;
 mod fuzz;
 mod hotplug;
+mod isolation;
 mod meta_lost;
 mod peer_down;
 mod raw;
@@ -62,6 +63,8 @@ enum What {
     Churn,
     /// Devices that go while they are used, and come back.
     HotPlug,
+    /// A process that was told all of another's keys, handles and addresses.
+    Isolation(isolation::Args),
     /// Anything at all, from several processes at once.
     Fuzz(fuzz::Args),
     /// One of four processes is killed again and again.
@@ -91,6 +94,12 @@ enum Worker {
     Holder,
     /// What users without privileges may not.
     Unprivileged,
+    /// Minds its own business, and whether anybody disturbs it.
+    Victim(isolation::VictimArgs),
+    /// Tries what it is told on the victim.
+    Attacker(isolation::AttackerArgs),
+    /// One scenario of what a process leaves to another.
+    Heirs(isolation::HeirsArgs),
 }
 
 fn main() -> ExitCode {
@@ -119,6 +128,7 @@ fn main() -> ExitCode {
         What::Fuzz(args) => fuzz::run(&mut report, &args, seed),
         What::DeathSoak(args) => soak::run(&mut report, &args, seed),
         What::HotPlug => hotplug::run(&mut report),
+        What::Isolation(args) => isolation::run(&mut report, &args, seed),
     }
     report.exit_code()
 }
@@ -142,6 +152,9 @@ fn work(worker: &Worker, report: &mut Report) -> ExitCode {
         Worker::Sender(args) => two_sided::send_for_ever(args),
         Worker::Listener(args) => two_sided::listen_for_ever(args),
         Worker::Holder => world::hold(),
+        Worker::Victim(args) => isolation::victim(args),
+        Worker::Attacker(args) => isolation::attacker(args),
+        Worker::Heirs(args) => isolation::heirs(args),
         Worker::Unprivileged => {
             bad::unprivileged(report);
             return report.exit_code();

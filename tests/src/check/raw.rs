@@ -7,15 +7,15 @@ mod memory;
 mod queue;
 
 use std::fs::{File, OpenOptions};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno;
 use nix::libc::{c_ulong, c_void, ioctl};
 use weft_core::gid::Gid;
-use weft_core::uapi::{self, Pod, ABI_VERSION, DEVICE_PATH};
+use weft_core::uapi::{self, Pod, WcStatus, ABI_VERSION, DEVICE_PATH};
 
 pub use memory::Memory;
-pub use queue::{request, with_sge, Field, Queue};
+pub use queue::{buffer, message, request, with_sge, Field, Queue};
 
 /// An open file, with or without a session.
 pub struct Session {
@@ -31,6 +31,11 @@ impl Session {
                 .write(true)
                 .open(DEVICE_PATH)?,
         })
+    }
+
+    /// Takes a descriptor over, whatever its state is.
+    pub fn of(fd: OwnedFd) -> Self {
+        Self { file: fd.into() }
     }
 
     /// Opens a session on a node.
@@ -139,6 +144,17 @@ impl Session {
         )
     }
 
+    /// Makes a VQP that is connected to a sender.
+    pub fn accept(&self, bound: u32, src: u32, capacity: u32) -> Result<uapi::VqpCreate, Errno> {
+        let vqp = uapi::VqpCreate {
+            max_send_wr: capacity,
+            ..Pod::zeroed()
+        };
+        let mut arg = uapi::Accept { vqp, bound, src };
+        self.call(uapi::IOC_ACCEPT, &mut arg)?;
+        Ok(arg.vqp)
+    }
+
     /// Registers part of a mapping. Its length is not checked.
     pub fn register(
         &self,
@@ -186,5 +202,15 @@ impl Session {
             uapi::IOC_ENTER,
             std::ptr::from_mut(&mut arg).expose_provenance() as u64,
         )
+    }
+
+    /// How one request ends on a VQP of its own to a node.
+    pub fn outcome(&self, to: Gid, wr: uapi::SendWr) -> Result<WcStatus, Errno> {
+        let queue = self.queue(4, 0)?;
+        self.qconnect(queue.vqp, to)?;
+        let flags = wr.flags | uapi::SEND_SIGNALED;
+        let status = queue.outcome(self, uapi::SendWr { flags, ..wr });
+        self.destroy_vqp(queue.vqp)?;
+        status
     }
 }

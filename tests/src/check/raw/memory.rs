@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicU8, Ordering};
 
 use nix::errno::Errno;
 use nix::libc::c_void;
-use nix::sys::mman::{mmap, mmap_anonymous, mprotect, munmap, MapFlags, ProtFlags};
+use nix::sys::mman::{
+    mmap, mmap_anonymous, mprotect, mremap, munmap, MRemapFlags, MapFlags, ProtFlags,
+};
 use weft_core::uapi::Pod;
 
 /// A mapping of our own that Rust has no reference into, so that the module and
@@ -73,6 +75,16 @@ impl Memory {
         // SAFETY: it is ours, and nothing of Rust's lies in it.
         unsafe { munmap(tail, old - len) }?;
         self.len = kept;
+        Ok(())
+    }
+
+    /// Asks for more at its end.
+    pub fn grow(&mut self, len: usize) -> Result<(), Errno> {
+        let more = NonZeroUsize::new(len).ok_or(Errno::EINVAL)?;
+        let flags = MRemapFlags::MREMAP_MAYMOVE;
+        // SAFETY: it is ours, nothing of Rust's lies in it, and nobody borrows it.
+        self.base = unsafe { mremap(self.base, self.len.get(), len, flags, None) }?;
+        self.len = more;
         Ok(())
     }
 

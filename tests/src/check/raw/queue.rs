@@ -9,9 +9,12 @@ use std::sync::{Mutex, PoisonError};
 
 use nix::errno::Errno;
 use nix::sys::mman::{MapFlags, ProtFlags};
-use weft_core::uapi::{self, Pod, RecvWr, RingHeader, SendWr, Sge, VqpCreate, Wc};
+use weft_core::uapi::{self, Pod, RecvWr, RingHeader, SendWr, Sge, VqpCreate, Wc, WcStatus};
 
 use super::{Memory, Session};
+
+/// What takes longer is lost.
+const OUTCOME_NS: u64 = 30_000_000_000;
 
 /// An index in the header.
 #[derive(Clone, Copy, Debug)]
@@ -180,6 +183,51 @@ impl Queue {
         }
         Ok((submitted, completed))
     }
+
+    /// How one signalled request ends, if nothing else is on its way.
+    pub fn outcome(&self, session: &Session, wr: SendWr) -> Result<WcStatus, Errno> {
+        let mut wcs = [Wc::zeroed()];
+        let (_, done) = self.enter(session, &[wr], &mut wcs, 1, OUTCOME_NS)?;
+        let status = WcStatus::from_number(wcs[0].status.into()).filter(|_| done == 1);
+        status.ok_or(Errno::ETIME)
+    }
+
+    /// The next completion, which has to come soon.
+    pub fn next(&self, session: &Session) -> Result<Wc, Errno> {
+        let mut wcs = [Wc::zeroed()];
+        session.enter(self.vqp, 0, 1, OUTCOME_NS)?;
+        match self.take(&mut wcs) {
+            1 => Ok(wcs[0]),
+            _ => Err(Errno::ETIME),
+        }
+    }
+}
+
+/// A message that carries its bytes itself.
+pub fn message(bytes: &[u8]) -> SendWr {
+    let mut wr = SendWr {
+        opcode: uapi::OP_SEND,
+        flags: uapi::SEND_INLINE | uapi::SEND_SIGNALED,
+        inline_len: bytes.len() as u32,
+        ..Pod::zeroed()
+    };
+    for (word, bytes) in wr.data.iter_mut().zip(bytes.chunks(8)) {
+        let mut whole = [0; 8];
+        whole[..bytes.len()].copy_from_slice(bytes);
+        *word = u64::from_ne_bytes(whole);
+    }
+    wr
+}
+
+/// A receive buffer in one piece.
+pub fn buffer(wr_id: u64, local: Sge) -> RecvWr {
+    let mut wr = RecvWr {
+        wr_id,
+        num_sge: 1,
+        ..Pod::zeroed()
+    };
+    wr.sges[0] = local;
+    wr
 }
 
 /// A request with one element.

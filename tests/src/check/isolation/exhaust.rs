@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! As much as one process can get. It is no secret how much that is; what counts
+//! is that the victim, which looks while it is held, goes on.
+
+use std::num::NonZeroUsize;
+use std::ptr::NonNull;
+
+use anyhow::{Context, Result};
+use nix::libc::c_void;
+use nix::sys::memfd::{memfd_create, MFdFlags};
+use nix::sys::mman::{mmap, mmap_anonymous, munmap, MapFlags, ProtFlags};
+use nix::unistd::ftruncate;
+use weft_core::uapi::{WcStatus, MAX_MRS_PER_SESSION, MAX_VQPS_PER_SESSION};
+use weft_shim::{Access, Device, MemoryRegion, Remote, SendWr, Vqp, Wc};
+
+use super::attacker::{unanimous, Outcome, Stage};
+use super::crowd::{Crowd, Ready};
+use super::victim::Part;
+use crate::raw::{Memory, Session};
+use crate::world::connect;
+
+const PAGE: usize = 4096;
+/// More requests than one stream takes.
+const MANY: usize = 160;
+/// Bytes of a long request. On any machine it takes longer than others should
+/// have to wait for it; it ends when its regions go.
+const LONG: usize = 256 << 20;
+/// Memory behind them.
+const BEHIND: usize = 1 << 20;
+/// More regions than a node may have room for.
+const REGIONS: usize = 10_000;
+/// Refusals in a row that are taken for the last word.
+const REFUSALS: usize = 200;
+const SESSIONS: usize = 100;
+
+/// Many VQPs with one stream under them, each of which fails.
+pub fn failures(stage: &mut Stage) -> Result<Outcome> {
+    let place = stage.told.place(Part::Secret);
+    let remote = Remote {
+        addr: place.addr,
+        rkey: place.rkey,
+    };
+    let wrs = [SendWr::read(stage.own.slice(0..64)?, remote).signaled(); 8];
+    let mut vqps = (0..64)
+        .map(|_| connect(&stage.device, 0, 16))
+        .collect::<Result<Vec<Vqp>>>()?;
+    for vqp in &mut vqps {
+        vqp.post_send(&wrs)?;
+    }
+    unanimous(vqps.iter_mut().map(|vqp| {
+        let mut wcs = [Wc::default(); 8];
+        let patience = std::time::Duration::from_secs(30);
+        vqp.enter(&[], &mut wcs, 8, patience)?
+            .completed
+            .checked_sub(8)
+            .context("too few")?;
+        let flushed = wcs[1..]
+            .iter()
+            .all(|wc| wc.status() == Some(WcStatus::WrFlushErr));
+        let first = wcs[0].status().filter(|_| flushed).context("not flushed")?;
+        Ok(Outcome::Status(first))
+    }))
+}
+
+/// The same memory again and again, so that a long range costs little.
+struct Folded {
+    base: NonNull<c_void>,
+}
+
+impl Folded {
+    fn map() -> Result<Self> {
+        let prot = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        let (all, part) = (NonZeroUsize::new(LONG), NonZeroUsize::new(BEHIND));
+        let (all, part) = all.zip(part).context("no bytes")?;
+        let file = memfd_create(c"folded", MFdFlags::MFD_CLOEXEC)?;
+        ftruncate(&file, BEHIND as i64)?;
+        let (none, flags) = (ProtFlags::PROT_NONE, MapFlags::MAP_PRIVATE);
+        // SAFETY: a new mapping where there is none.
+        let base = unsafe { mmap_anonymous(None, all, none, flags) }?;
+        let this = Self { base };
+        let start = base.as_ptr().expose_provenance();
+        for at in (0..LONG).step_by(BEHIND) {
+            let flags = MapFlags::MAP_SHARED | MapFlags::MAP_FIXED;
+            // SAFETY: within the mapping, which is ours.
+            unsafe { mmap(NonZeroUsize::new(start + at), part, prot, flags, &file, 0) }?;
+        }
+        Ok(this)
+    }
+
+    fn register(&self, device: &Device) -> Result<MemoryRegion> {
+        // SAFETY: mapped longer than the region is there; nobody else uses it.
+        let region = unsafe { device.register(self.base.cast(), LONG, Access::all()) };
+        Ok(region?)
+    }
+}
+
+impl Drop for Folded {
+    fn drop(&mut self) {
+        // SAFETY: our mapping, which nobody refers to any more.
+        let _ = unsafe { munmap(self.base, LONG) };
+    }
+}
+
+/// A request that takes seconds, and so many behind it that the stream has no
+/// room for anybody else's.
+pub fn stream(stage: &mut Stage) -> Result<Outcome> {
+    let (node, to) = (stage.node, 1 - stage.home());
+    let (crowd, _) = Crowd::of(1, |ready| fill_stream(node, to, ready))?;
+    stage.hold(crowd);
+    Ok(Outcome::Said("posted"))
+}
+
+/// Posting what has no room does not return, but the process can be killed.
+fn fill_stream(node: u32, to: u8, ready: &Ready) -> Result<impl Sized> {
+    let memory = Folded::map()?;
+    let device = Device::open_on(node)?;
+    let near = memory.register(&device)?;
+    let far = memory.register(&Device::open_on(u32::from(to))?)?;
+    let mut vqp = connect(&device, to, 256)?;
+    let long = SendWr::write(near.slice(0..LONG)?, far.remote());
+    let short = SendWr::write(near.slice(0..8)?, far.remote());
+    vqp.post_send(&[long])?;
+    ready.with(1)?;
+    vqp.post_send(&[short; MANY])?;
+    // In this order: the regions go before their memory.
+    Ok((vqp, near, far, memory))
+}
+
+/// Small regions in many sessions, until no key is to be had. Keys are random,
+/// so that one refusal is not yet the end.
+pub fn regions(stage: &mut Stage) -> Result<Outcome> {
+    let memory = Memory::map(PAGE)?;
+    let (mut sessions, mut count) = (Vec::new(), 0);
+    while count < REGIONS {
+        // The victim's node: whoever may be on it may fill it.
+        let session = Session::open(0)?;
+        let register = |_: &usize| {
+            let mut tries = (0..REFUSALS).map(|_| session.register(&memory, 0, 1, 1));
+            tries.any(|region| region.is_ok())
+        };
+        let made = (0..MAX_MRS_PER_SESSION).take_while(register).count();
+        sessions.push(session);
+        count += made;
+        if made < MAX_MRS_PER_SESSION {
+            break;
+        }
+    }
+    eprintln!("# {count} regions in {} sessions", sessions.len());
+    stage.hold((sessions, memory));
+    Ok(Outcome::Said("registered"))
+}
+
+/// All VQPs of many sessions.
+pub fn vqps(stage: &mut Stage) -> Result<Outcome> {
+    let mut sessions = Vec::new();
+    'all: for _ in 0..SESSIONS {
+        let session = Session::open(0)?;
+        for _ in 0..MAX_VQPS_PER_SESSION {
+            if session.create_vqp(1).is_err() {
+                sessions.push(session);
+                break 'all;
+            }
+        }
+        sessions.push(session);
+    }
+    stage.hold(sessions);
+    Ok(Outcome::Said("made"))
+}
