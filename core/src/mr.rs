@@ -19,18 +19,18 @@
 //!
 //! The clocks are two, but only lengths of time are compared: the READ was posted
 //! before the owner removed the region, or it would not have seen it. KRCore's
-//! period is a second; so is this one.
+//! period is "e.g., 1 second".
 
 use crate::kv;
+use crate::rc::PATIENCE_NS;
 use crate::uapi::{ACCESS_ALL, ACCESS_REMOTE_ATOMIC, ACCESS_REMOTE_READ, ACCESS_REMOTE_WRITE};
 
-/// How long after its removal a region stays registered (krcore §4.2: "e.g., 1
-/// second").
-pub const LEASE_NS: u64 = 1_000_000_000;
-/// How long a request may be on its way, see [`crate::rc::RETRIES`].
-pub const PATIENCE_NS: u64 = 500_000_000;
 /// How long a reader trusts what it has read, counted from before the READ.
-pub const TRUST_NS: u64 = LEASE_NS - PATIENCE_NS;
+pub const TRUST_NS: u64 = 500_000_000;
+/// How long after its removal a region stays registered: until no reader trusts an
+/// image of it, and requests that one let pass have ended or broken their queue
+/// pair. 1.3 s.
+pub const LEASE_NS: u64 = TRUST_NS + PATIENCE_NS;
 
 /// Any of the flags that let peers touch a region.
 pub const ACCESS_REMOTE: u32 = ACCESS_REMOTE_READ | ACCESS_REMOTE_WRITE | ACCESS_REMOTE_ATOMIC;
@@ -63,7 +63,7 @@ impl Record {
     /// The record as a table value.
     #[must_use]
     pub fn to_value(self) -> kv::Value {
-        let packed = self.len & ((1 << LEN_BITS) - 1) | (u64::from(self.access) << LEN_BITS);
+        let packed = (self.len & ((1 << LEN_BITS) - 1)) | (u64::from(self.access) << LEN_BITS);
         let mut value = [0; kv::VALUE_BYTES];
         value[..8].copy_from_slice(&self.addr.to_le_bytes());
         value[8..12].copy_from_slice(&self.rkey.to_le_bytes());
