@@ -302,11 +302,17 @@ fn hello(file: &File, arg: u64) -> Result {
         uapi::NODE_ANY => node::of_caller()?,
         index => (index, node::get(index)?),
     };
+    // Otherwise a container could use the host's network.
+    if !node.is_in_callers_netns() {
+        privileged().map_err(|_| ENODEV)?;
+    }
     request.node = index;
     request.node_count = node::count() as u32;
     // Written first: a session that the caller does not hear of must not be.
     write(arg, &request)?;
-    if file.session.set(Session::new(node)?) {
+    // SAFETY: called from a system call, so that there is a current task.
+    let user = unsafe { bindings::weft_current_user() };
+    if file.session.set(Session::new(node, user)?) {
         Ok(())
     } else {
         Err(errno::already())

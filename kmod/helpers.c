@@ -73,6 +73,11 @@ void weft_spin_once(void)
 		cpu_relax();
 }
 
+u32 weft_current_user(void)
+{
+	return from_kuid(&init_user_ns, current_uid());
+}
+
 bool weft_net_admin(void)
 {
 	return capable(CAP_NET_ADMIN);

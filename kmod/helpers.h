@@ -26,6 +26,7 @@ bool weft_signal_pending(void);
 bool weft_fatal_signal_pending(void);
 void weft_spin_once(void);
 bool weft_net_admin(void);
+u32 weft_current_user(void);
 
 /* waiting */
 void weft_wait_init(struct wait_queue_head *wq);

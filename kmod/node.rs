@@ -25,6 +25,7 @@ use crate::mem::MrTable;
 use crate::meta::{Directory, Uplink};
 use crate::net::{Endpoint, UdpBearer};
 use crate::peer::{DcCache, Peer};
+use crate::quota::{Kind, Quota};
 use crate::random::{random_u32, random_u64};
 use crate::rc::{HelloBytes, Rc};
 use crate::rdma::{Client, Connector, Device, Pd, Port};
@@ -55,6 +56,7 @@ pub(crate) struct Node {
     dc: Arc<Dc>,
     rc: Arc<Rc<Vqp>>,
     dccache: DcCache,
+    quota: Arc<Quota>,
     #[pin]
     directory: Directory,
     /// Held while a peer is looked up: those who want the same one wait for the
@@ -140,6 +142,7 @@ impl Node {
         // SAFETY: `net` is valid as above.
         let netns = unsafe { bindings::weft_net_inum(net.as_ptr()) };
         let dccache = DcCache::new()?;
+        let quota = Quota::new()?;
         let directory = Directory::new(gid, record, Uplink { connector, netdev });
         let node = Arc::pin_init(
             try_pin_init!(Self {
@@ -151,6 +154,7 @@ impl Node {
                 dc,
                 rc,
                 dccache,
+                quota,
                 directory <- directory,
                 flights <- pin_init::pin_init_array_from_fn(|_| kernel::new_mutex!((), "weft_flight")),
                 answers <- Answers::new(),
@@ -191,6 +195,17 @@ impl Node {
     fn maintain(&self) -> bool {
         self.dc.reap_idle();
         self.directory.maintain()
+    }
+
+    /// Whether the caller is in the node's network namespace.
+    pub(crate) fn is_in_callers_netns(&self) -> bool {
+        // SAFETY: called from a system call, so that there is a current task.
+        self.netns == unsafe { bindings::weft_current_net_inum() }
+    }
+
+    /// What users hold of it.
+    pub(crate) fn quota(&self) -> &Arc<Quota> {
+        &self.quota
     }
 
     /// Whether the device is still there.
@@ -236,9 +251,10 @@ impl Node {
     /// # Errors
     ///
     /// `ENODEV`, and those of [`MrTable::register`].
-    pub(crate) fn register(&self, owner: u32, request: &MrReg) -> Result<u32> {
+    pub(crate) fn register(&self, owner: u32, user: u32, request: &MrReg) -> Result<u32> {
         let _using = DeviceUse::new(self)?;
-        self.dc.mrs().register(owner, request)
+        let held = self.quota.take(user, Kind::Regions)?;
+        self.dc.mrs().register(owner, held, request)
     }
 
     /// How many VQPs its sessions have, for them to keep.

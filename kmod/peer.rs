@@ -29,6 +29,17 @@ pub(crate) type VqpStream = Stream<UdpBearer, Vqp>;
 /// An RC queue pair as VQPs use it.
 pub(crate) type VqpQueue = RcQueue<Vqp>;
 
+/// The user that a node's own letters go by: none that a process could be of.
+pub(crate) const NODE_USER: u32 = u32::MAX;
+
+/// A stream that the VQPs of a user share, on one DC initiator. Users do not share
+/// streams with each other: one that fills its own holds up nobody else.
+struct Shared {
+    user: u32,
+    initiator: usize,
+    stream: Arc<VqpStream>,
+}
+
 /// A peer whose record was looked up, with the streams to it.
 #[pin_data(PinnedDrop)]
 pub(crate) struct Peer {
@@ -36,8 +47,9 @@ pub(crate) struct Peer {
     dc: Arc<Dc>,
     rc: Arc<Rc<Vqp>>,
     target: Target,
+    /// Those that VQPs share, with the user that each is for.
     #[pin]
-    streams: BhLock<[Option<Arc<VqpStream>>; INITIATORS]>,
+    streams: BhLock<KVec<Shared>>,
     _count: Counted,
 }
 
@@ -69,7 +81,7 @@ impl Peer {
                 dc,
                 rc,
                 target,
-                streams <- new_lock!([const { None }; INITIATORS], "weft_peer"),
+                streams <- new_lock!(KVec::new(), "weft_peer"),
                 _count: Counted::one(&COUNTERS.peers),
             }),
             GFP_KERNEL,
@@ -86,23 +98,36 @@ impl Peer {
         self.rc.choose(&self.gid)
     }
 
-    /// The stream of a DC initiator to this peer, made if need be.
+    /// A user's stream of a DC initiator to this peer, made if need be.
     ///
     /// # Errors
     ///
     /// `ENOMEM`; `ENOSPC` (the node has no more streams).
-    pub(crate) fn stream(&self, initiator: usize) -> Result<Arc<VqpStream>> {
-        let slot = initiator % INITIATORS;
-        if let Some(stream) = &self.streams.lock()[slot] {
-            return Ok(stream.clone());
+    pub(crate) fn stream(&self, user: u32, cpu: usize) -> Result<Arc<VqpStream>> {
+        let initiator = cpu % INITIATORS;
+        if let Some(stream) = shared(&self.streams.lock(), user, initiator) {
+            return Ok(stream);
         }
         let stream = self.dc.connect(&self.target)?;
-        let winner = self.streams.lock()[slot]
-            .get_or_insert_with(|| stream.clone())
-            .clone();
-        if !Arc::ptr_eq(&winner, &stream) {
+        let (winner, added) = {
+            let mut streams = self.streams.lock();
+            match shared(&streams, user, initiator) {
+                Some(winner) => (winner, Ok(())),
+                None => {
+                    let entry = Shared {
+                        user,
+                        initiator,
+                        stream: stream.clone(),
+                    };
+                    let added = streams.push(entry, GFP_ATOMIC);
+                    (stream.clone(), added)
+                }
+            }
+        };
+        if added.is_err() || !Arc::ptr_eq(&winner, &stream) {
             self.dc.close(&stream);
         }
+        added?;
         Ok(winner)
     }
 
@@ -126,12 +151,18 @@ impl Peer {
     }
 }
 
+fn shared(streams: &[Shared], user: u32, initiator: usize) -> Option<Arc<VqpStream>> {
+    let is_it = |shared: &&Shared| shared.user == user && shared.initiator == initiator;
+    let shared = streams.iter().find(is_it)?;
+    Some(shared.stream.clone())
+}
+
 #[pinned_drop]
 impl PinnedDrop for Peer {
     fn drop(self: Pin<&mut Self>) {
-        let streams = core::mem::replace(&mut *self.streams.lock(), [const { None }; INITIATORS]);
-        for stream in streams.iter().flatten() {
-            self.dc.close(stream);
+        let streams = core::mem::take(&mut *self.streams.lock());
+        for shared in &streams {
+            self.dc.close(&shared.stream);
         }
     }
 }

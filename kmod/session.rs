@@ -17,9 +17,10 @@ use weft_core::uapi::{
 
 use crate::counters::{Counted, COUNTERS};
 use crate::node::Node;
+use crate::quota::Kind;
 use crate::rings;
 use crate::sync::{new_lock, FastLock};
-use crate::vqp::{Senders, Vqp};
+use crate::vqp::{Owner, Senders, Vqp};
 
 /// Numbers that are given once: sessions and flows. 0 is nobody.
 static NEXT_NUMBER: AtomicU32 = AtomicU32::new(1);
@@ -39,6 +40,7 @@ type Vqps = KVec<Option<Arc<Vqp>>>;
 #[pin_data(PinnedDrop)]
 pub(crate) struct Session {
     id: u32,
+    user: u32,
     node: Arc<Node>,
     /// By handle. Room for all is made at the start.
     #[pin]
@@ -50,12 +52,13 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// A session on a node.
-    pub(crate) fn new(node: Arc<Node>) -> Result<Arc<Self>> {
+    /// A session of a user on a node.
+    pub(crate) fn new(node: Arc<Node>, user: u32) -> Result<Arc<Self>> {
         let vqps = Vqps::with_capacity(MAX_VQPS_PER_SESSION, GFP_KERNEL)?;
         Arc::pin_init(
             pin_init!(Self {
                 id: next_number(),
+                user,
                 node,
                 vqps <- new_lock!(vqps, "weft_session_vqps"),
                 mrs <- kernel::new_mutex!(KVec::new(), "weft_session_mrs"),
@@ -108,7 +111,12 @@ impl Session {
             return Err(EINVAL);
         }
         self.check_alive()?;
-        Vqp::new(next_number(), self.id, request)
+        let held = self.node.quota().take(self.user, Kind::Vqps)?;
+        let owner = Owner {
+            session: self.id,
+            user: self.user,
+        };
+        Vqp::new(next_number(), owner, held, request)
     }
 
     /// Gives a VQP a handle. From now on messages reach it.
@@ -257,13 +265,10 @@ impl Session {
         }
         // Room first: nothing can fail once the region is in the table.
         mrs.reserve(1, GFP_KERNEL)?;
-        let key = self.node.register(self.id, request).map_err(|error| {
-            if error == ENOSPC {
-                ENOMEM
-            } else {
-                error
-            }
-        })?;
+        let key = self
+            .node
+            .register(self.id, self.user, request)
+            .map_err(|error| if error == ENOSPC { ENOMEM } else { error })?;
         mrs.push(key, GFP_KERNEL)?;
         self.node.mrs().fetch_add(1, Ordering::Relaxed);
         Ok(key)

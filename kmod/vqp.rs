@@ -29,6 +29,7 @@ use crate::counters::{Counted, COUNTERS};
 use crate::dc::Requester;
 use crate::errno;
 use crate::peer::{Peer, VqpQueue, VqpStream};
+use crate::quota::Held;
 use crate::rings::Rings;
 use crate::sync::{cpu, new_lock, BhLock, EventCount, FastLock, Once};
 
@@ -54,13 +55,22 @@ impl Drop for Connection {
     }
 }
 
+/// Whose a VQP is.
+#[derive(Clone, Copy)]
+pub(crate) struct Owner {
+    /// The session, whose memory its requests may use.
+    pub(crate) session: u32,
+    /// The user, with whose other VQPs it shares streams.
+    pub(crate) user: u32,
+}
+
 /// A virtual queue pair.
 #[pin_data]
 pub(crate) struct Vqp {
     /// Set when the session takes it in.
     handle: AtomicU32,
     flow: u32,
-    owner: u32,
+    owner: Owner,
     /// A request has failed. Set under the stream's lock, so that what is posted
     /// after the failure sees it.
     failed: AtomicBool,
@@ -80,12 +90,18 @@ pub(crate) struct Vqp {
     /// Counts completions.
     #[pin]
     done: EventCount,
+    _held: Held,
     _count: Counted,
 }
 
 impl Vqp {
-    /// A VQP of session `owner`. `flow` names it to targets.
-    pub(crate) fn new(flow: u32, owner: u32, request: &VqpCreate) -> Result<Arc<Self>> {
+    /// A VQP. `flow` names it to targets.
+    pub(crate) fn new(
+        flow: u32,
+        owner: Owner,
+        held: Held,
+        request: &VqpCreate,
+    ) -> Result<Arc<Self>> {
         let (sends, recvs) = (request.max_send_wr, request.max_recv_wr);
         let rings = Rings::new(sends, recvs)?;
         Arc::pin_init(
@@ -102,6 +118,7 @@ impl Vqp {
                 queues <- new_lock!(Queues::new(sends, recvs), "weft_vqp"),
                 submitter <- kernel::new_mutex!(0, "weft_vqp_submitter"),
                 done <- EventCount::new(),
+                _held: held,
                 _count: Counted::one(&COUNTERS.vqps),
             }),
             GFP_KERNEL,
@@ -193,10 +210,10 @@ fn opcode(completion: &Completion) -> u16 {
 
 impl Connection {
     /// The stream that requests go to by DC. The submitter's lock is held.
-    fn stream(&self) -> Result<&VqpStream> {
+    fn stream(&self, user: u32) -> Result<&VqpStream> {
         if self.stream.get().is_none() {
             self.stream.set(match self.to {
-                None => self.peer.stream(cpu())?,
+                None => self.peer.stream(user, cpu())?,
                 Some(_) => self.peer.own_stream()?,
             });
         }

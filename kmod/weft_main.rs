@@ -22,6 +22,7 @@ mod meta;
 mod net;
 mod node;
 mod peer;
+mod quota;
 mod random;
 mod rc;
 mod rdma;

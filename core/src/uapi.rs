@@ -43,6 +43,10 @@ pub const ABI_VERSION: u32 = 2;
 pub const MAX_VQPS_PER_SESSION: usize = 256;
 /// Memory regions that one session may hold.
 pub const MAX_MRS_PER_SESSION: usize = 256;
+/// VQPs that the sessions of one user may hold on a node together.
+pub const MAX_VQPS_PER_USER: u32 = 4096;
+/// Memory regions that the sessions of one user may hold on a node together.
+pub const MAX_MRS_PER_USER: u32 = 2048;
 /// Bytes of one memory region.
 pub const MAX_MR_BYTES: u64 = 1 << 30;
 /// Work requests outstanding on one VQP.
@@ -191,7 +195,8 @@ pod! {
     /// `IOC_HELLO`.
     ///
     /// Errors: `EPROTONOSUPPORT` (other ABI version), `ENODEV` (no such node, or
-    /// none in this network namespace), `EALREADY` (said before).
+    /// none in this network namespace; with `CAP_NET_ADMIN` any can be named),
+    /// `EALREADY` (said before).
     pub struct Hello [16] {
         /// In: the caller's [`ABI_VERSION`].
         pub abi_version: u32,
@@ -242,8 +247,8 @@ pod! {
     /// `IOC_VQP_CREATE`.
     ///
     /// Errors: `EINVAL` (capacity of zero or over [`MAX_SEND_WR`], more receive
-    /// buffers than [`MAX_RECV_WR`]), `EMFILE` ([`MAX_VQPS_PER_SESSION`] reached),
-    /// `ENODEV` (the node is gone), `ENOMEM` (also: the rings exceed
+    /// buffers than [`MAX_RECV_WR`]), `EMFILE` ([`MAX_VQPS_PER_SESSION`] or
+    /// [`MAX_VQPS_PER_USER`] reached), `ENODEV` (the node is gone), `ENOMEM` (also: the rings exceed
     /// `RLIMIT_MEMLOCK`).
     pub struct VqpCreate [64] {
         /// In: work requests that may be outstanding.
@@ -336,7 +341,7 @@ pod! {
     /// Errors: `EINVAL` (no length, longer than [`MAX_MR_BYTES`], unknown access
     /// flags, remote write without local write), `EFAULT` (not all of it is
     /// mapped, or not writable), `ENOMEM` (over `RLIMIT_MEMLOCK`), `EMFILE`
-    /// ([`MAX_MRS_PER_SESSION`] reached), `ENODEV` (the node is gone).
+    /// ([`MAX_MRS_PER_SESSION`] or [`MAX_MRS_PER_USER`] reached), `ENODEV` (the node is gone).
     pub struct MrReg [32] {
         /// In: first byte.
         pub addr: u64,

@@ -12,7 +12,7 @@ use weft_core::dc::wire::Receiver;
 use crate::errno;
 use crate::sync::{new_lock, BhLock};
 
-const SETS: usize = 1024;
+const SETS: usize = 2048;
 /// Receivers whose numbers fall into one set.
 const WAYS: usize = 8;
 

@@ -11,7 +11,7 @@ use crate::net::Bearer;
 use crate::sync::{new_lock, BhLock};
 
 /// Streams that a node may have.
-const MAX_STREAMS: usize = 4096;
+const MAX_STREAMS: usize = 16_384;
 
 type Slot<B, R> = Option<Arc<Stream<B, R>>>;
 type Slots<B, R> = [BhLock<Slot<B, R>>; MAX_STREAMS];

@@ -11,6 +11,7 @@ use weft_core::uapi;
 use crate::counters::Counted;
 use crate::mem::UserPages;
 use crate::net::Skb;
+use crate::quota::Held;
 use crate::rdma::UserMr;
 use crate::sync::BhDisabled;
 
@@ -58,6 +59,7 @@ pub(super) struct Mr {
     pub(super) pages: UserPages,
     /// [`Piece`]s and [`RegionUse`]s.
     pub(super) users: AtomicU32,
+    pub(super) _held: Held,
     pub(super) _count: Counted,
 }
 

@@ -23,6 +23,7 @@ use crate::mem::graves::{Graves, Waits};
 use crate::mem::region::{Access, Mr, Piece, RegionUse};
 use crate::mem::valid::{TableInfo, ValidMr};
 use crate::mem::UserPages;
+use crate::quota::Held;
 use crate::random::random_u32;
 use crate::rdma::{Device, Pd, TableMr, UserMr};
 use crate::sync::{new_lock, BhDisabled, BhLock, EventCount, Periodic, Routine};
@@ -127,7 +128,7 @@ impl MrTable {
     ///
     /// Those of [`UserPages::pin`] and [`UserMr::register`]; `ENOSPC`: no key was
     /// free.
-    pub(crate) fn register(&self, owner: u32, request: &uapi::MrReg) -> Result<u32> {
+    pub(crate) fn register(&self, owner: u32, held: Held, request: &uapi::MrReg) -> Result<u32> {
         let (addr, len) = (request.addr, request.len);
         let writable = request.access & uapi::ACCESS_LOCAL_WRITE != 0;
         // Ours first: what is not mapped is refused here, quietly.
@@ -150,6 +151,7 @@ impl MrTable {
             ib,
             pages,
             users: AtomicU32::new(0),
+            _held: held,
             _count: Counted::one(&COUNTERS.mrs),
         };
         self.insert(KBox::new(mr, GFP_KERNEL)?)

@@ -12,6 +12,7 @@ use weft_core::rc::{Hello, Role};
 use super::Node;
 use crate::clock::now_ns;
 use crate::dc::{Letter, Reader};
+use crate::peer::NODE_USER;
 use crate::rc::{Exchange, HelloBytes};
 use crate::sync::EventCount;
 use crate::text::Shown;
@@ -57,7 +58,9 @@ impl Exchange for Node {
     fn exchange(&self, to: &Gid, offer: &HelloBytes) -> Result<HelloBytes> {
         let token = Hello::decode(offer).ok_or(EINVAL)?.token;
         *self.answers.last.lock() = None;
-        self.find_peer(to)?.stream(INITIATOR)?.post_letter(offer)?;
+        self.find_peer(to)?
+            .stream(NODE_USER, INITIATOR)?
+            .post_letter(offer)?;
         let start_ns = now_ns();
         loop {
             let seen = self.answers.count.seen();
@@ -85,7 +88,7 @@ impl Node {
         };
         let peer = self.peer_of(&sender)?;
         let answer = self.accept_rc(letter.text())?;
-        peer.stream(INITIATOR)?.post_letter(&answer)
+        peer.stream(NODE_USER, INITIATOR)?.post_letter(&answer)
     }
 }
 

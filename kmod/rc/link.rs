@@ -15,7 +15,7 @@ use crate::mem::{MrTable, TableInfo};
 use crate::random::{random_u32, random_u64};
 use crate::rc::chain::SGES;
 use crate::rc::queue::{RcQueue, RemoteTable};
-use crate::rdma::{Capacity, Cq, DmaBuffer, Init, Pd, Port, Qp, Remote};
+use crate::rdma::{Capacity, Cq, Init, Pd, Port, Qp, Remote};
 
 /// PSNs have 24 bits.
 const PSN_MASK: u32 = 0x00ff_ffff;
@@ -55,7 +55,7 @@ impl<R: Requester> Opening<R> {
             rkey,
             geometry,
         } = mrs.table_info().ok_or_else(crate::errno::not_supported)?;
-        let queue = RcQueue::<R>::new(to, mrs.clone(), DmaBuffer::new(port.device)?)?;
+        let queue = RcQueue::<R>::new(to, mrs.clone(), port.device)?;
         // SAFETY: the queue is pinned and counted. It outlives the completion
         // queue: here by the order of fields, later by `shut_down`, which whoever
         // takes it out of the node's list calls first.

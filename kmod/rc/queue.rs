@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU8, Ordering};
 use kernel::alloc::KBox;
 use kernel::prelude::*;
 use kernel::sync::{Arc, Mutex};
-use weft_core::dc::Completion;
+use weft_core::dc::{Completion, OpKind};
 use weft_core::gid::Gid;
 use weft_core::kv::Geometry;
 use weft_core::mr::Store;
@@ -28,7 +28,7 @@ use crate::dc::Requester;
 use crate::mem::MrTable;
 use crate::rc::chain::Chain;
 use crate::rc::slots::{Slot, Slots, Who};
-use crate::rdma::{Cq, DmaBuffer, Notified, Qp, Ready, WorkCompletion};
+use crate::rdma::{Cq, Device, DmaBuffer, Notified, Qp, Ready, WorkCompletion};
 use crate::sync::{new_lock, EventCount, FastLock, Once, Periodic, Routine, Woken};
 
 /// Completions taken from the device at a time.
@@ -77,6 +77,8 @@ pub(super) struct RemoteTable {
 #[pin_data]
 pub(crate) struct RcQueue<R: Requester> {
     pub(super) gid: Gid,
+    /// Its atomic operations are atomic with SoftDc's too.
+    global_atomics: bool,
     pub(super) mrs: Arc<MrTable>,
     pub(super) window: Window,
     pub(super) attendance: Attendance,
@@ -147,7 +149,8 @@ impl<R: Requester> Drop for Attending<'_, R> {
 impl<R: Requester> RcQueue<R> {
     /// A queue to a peer, not connected. Its `work` has to be stopped before it is
     /// dropped.
-    pub(super) fn new(gid: Gid, mrs: Arc<MrTable>, buffer: DmaBuffer) -> Result<Arc<Self>> {
+    pub(super) fn new(gid: Gid, mrs: Arc<MrTable>, device: Device) -> Result<Arc<Self>> {
+        let buffer = DmaBuffer::new(device)?;
         let (window, poster) = Window::new(DEPTH, SIGNAL_INTERVAL, BUDGET_BYTES).ok_or(EINVAL)?;
         let posting = Posting {
             poster,
@@ -167,6 +170,7 @@ impl<R: Requester> RcQueue<R> {
         Arc::pin_init(
             pin_init!(Self {
                 gid,
+                global_atomics: device.has_global_atomics(),
                 mrs,
                 window,
                 attendance: Attendance::new(),
@@ -188,6 +192,16 @@ impl<R: Requester> RcQueue<R> {
             }),
             GFP_KERNEL,
         )
+    }
+
+    /// Whether operations of this kind may go by it: atomic ones have to be atomic
+    /// with those that go by DC.
+    pub(crate) fn takes(&self, kind: OpKind) -> bool {
+        match kind {
+            OpKind::Read | OpKind::Write => true,
+            OpKind::CompareSwap | OpKind::FetchAdd => self.global_atomics,
+            OpKind::Send => false,
+        }
     }
 
     /// The peer.

@@ -74,7 +74,7 @@ impl Vqp {
 
 impl Receives for Vqp {
     fn owner(&self) -> u32 {
-        self.owner
+        self.owner.session
     }
 
     fn admits(&self, arrival: &Arrival) -> bool {

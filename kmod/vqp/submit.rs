@@ -66,8 +66,9 @@ impl Batch {
 /// Requests that were copied, in order, of which all go the same way.
 struct Copied {
     batch: Batch,
-    /// They need DC: a receiver hears of them.
-    are_messages: bool,
+    /// They need DC: a receiver hears of them, or they are atomic operations that
+    /// the RDMA device does not make atomic enough.
+    need_dc: bool,
 }
 
 impl Vqp {
@@ -139,15 +140,17 @@ impl Vqp {
     fn copy(&self, connection: &Connection, head: u32, places: u32) -> Copied {
         let mut copied = Copied {
             batch: Batch::new(),
-            are_messages: false,
+            need_dc: false,
         };
+        let queue = connection.queue();
         for index in 0..places {
             let wr = self.rings.send_wr(head.wrapping_add(index));
             let entry = self.entry(connection, &wr);
-            let is_message = entry.op.kind == OpKind::Send || entry.op.imm.is_some();
+            let takes = |queue: &Arc<VqpQueue>| queue.takes(entry.op.kind);
+            let needs_dc = entry.op.imm.is_some() || !queue.as_ref().is_none_or(takes);
             if index == 0 {
-                copied.are_messages = is_message;
-            } else if copied.are_messages != is_message {
+                copied.need_dc = needs_dc;
+            } else if copied.need_dc != needs_dc {
                 // It is copied again, and that copy judged, in the next batch.
                 break;
             }
@@ -166,7 +169,7 @@ impl Vqp {
     ) -> Result<u32> {
         let entries = copied.batch.entries();
         let mut queue = connection.queue();
-        if queue.is_some() && copied.are_messages {
+        if queue.is_some() && copied.need_dc {
             self.quiesce(queue.as_deref(), places)?;
             connection.use_dc();
             queue = None;
@@ -181,7 +184,7 @@ impl Vqp {
                     }
                 }
                 None => {
-                    let stream = connection.stream()?;
+                    let stream = connection.stream(self.owner.user)?;
                     let seen = stream.room().seen();
                     match stream.post(self, entries) {
                         0 => stream.room().wait(seen, ROOM_WAIT_NS, true),
@@ -232,7 +235,7 @@ impl Vqp {
             op: Op {
                 cookie: wr.wr_id,
                 flow: self.flow,
-                owner: self.owner,
+                owner: self.owner.session,
                 kind,
                 imm: with_imm.then_some(wr.imm),
                 to: connection.to.unwrap_or(Receiver::Port(0)),

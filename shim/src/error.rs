@@ -218,7 +218,9 @@ impl CompletionError {
             Some(WcStatus::RemAccessErr) => {
                 "the peer has no memory there under this rkey, or does not allow this access to it"
             }
-            Some(WcStatus::RemOpErr) => "the peer could not carry it out",
+            Some(WcStatus::RemOpErr) => {
+                "the peer could not carry it out; of a receive buffer: the WRITE whose immediate it was to take was refused"
+            }
             Some(WcStatus::RetryExcErr) => {
                 "the peer did not answer: it is down or out of reach, or nobody is bound to the port"
             }

@@ -22,6 +22,32 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! A VQP that is bound to a port gets messages from anybody, and reaches whoever has
+//! sent them ([`Listener`]):
+//!
+//! ```no_run
+//! # use weft_shim::{Access, Device, MemoryRegion, Message, RecvWr, SendWr, Vqp, VqpConfig};
+//! # use std::time::Duration;
+//! # fn main() -> Result<(), weft_shim::Error> {
+//! # let device = Device::open()?;
+//! # let region = MemoryRegion::allocate(&device, 4096, Access::LOCAL_WRITE)?;
+//! let config = VqpConfig { max_recv_wr: 64, ..VqpConfig::default() };
+//! let mut listener = Vqp::create(&device, &config)?.bind(7)?;
+//! listener.post_recv(&[RecvWr::new(region.slice(0..4096)?)]);
+//!
+//! let mut messages = [Message::default(); 16];
+//! let count = listener.pop_msgs(&mut messages, 1, Duration::MAX)?;
+//! for message in &messages[..count] {
+//!     let len = message.result()? as usize;
+//!     if let Some(sender) = message.sender() {
+//!         let echo = SendWr::send(region.slice(0..len)?);
+//!         listener.vqp(sender)?.run(echo)?;
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
 
 pub mod capi;
 mod device;

@@ -24,6 +24,8 @@ is "the library exports what the header declares" "$(exported)" "$(declared)"
 check "the example compiles" compile "$shim/examples/c/hello.c" "$prefix/hello"
 is "it needs libweft and libc" "$(needed "$prefix/hello")" "libc.so.6 libweft.so.0 "
 is "the example says hello" "$("$prefix/hello" 2>&1 | tail -n 1)" "read back: hello from node 0"
+check "the echo compiles" compile "$shim/examples/c/echo.c" "$prefix/echo"
+is "the echo comes back" "$("$prefix/echo" 2>&1 | tail -n 1)" "node 0 got 12 bytes: hello, echo"
 
 check "the tests compile" compile "$shim/tests/c/calls.c" "$prefix/calls"
 "$prefix/calls" || not_ok "every call does what weft.h says"

@@ -74,7 +74,13 @@ impl<'mr> From<LocalSlice<'mr>> for Sges<'mr> {
 }
 
 /// What a WRITE or SEND moves: pieces of registered memory, or bytes that travel in
-/// the request itself and need no region.
+/// the request itself and need no region. Nothing can be read into a payload:
+///
+/// ```compile_fail,E0277
+/// # use weft_shim::{Payload, Remote, SendWr};
+/// # let remote = Remote { addr: 0, rkey: 0 };
+/// let _ = SendWr::read(Payload::inline(b"bytes").unwrap(), remote);
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Payload<'mr>(pub(super) Source<'mr>);
 

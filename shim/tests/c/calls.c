@@ -5,6 +5,7 @@
  * server: prints `ok NAME` or `not ok NAME` for each promise.
  */
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -14,6 +15,7 @@
 
 #define WORDS 512
 #define CHAIN 200
+#define PORT 4712
 
 static int failures;
 static uint64_t local[WORDS], remote[WORDS];
@@ -23,6 +25,7 @@ static struct weft_device_attr attr, peer_attr;
 static struct ibv_sge sges[CHAIN];
 static struct ibv_send_wr wrs[CHAIN], *bad;
 static struct ibv_wc wcs[CHAIN];
+static struct weft_msg msgs[8];
 
 static void check(const char *name, bool passed)
 {
@@ -66,15 +69,21 @@ static void chain(enum ibv_wr_opcode opcode, int count)
 	bad = NULL;
 }
 
-static struct weft_vqp *vqp_with(uint32_t max_send_wr, int signal_all)
+static struct weft_vqp *vqp_on(struct weft_device *node, uint32_t max_send_wr, uint32_t max_recv_wr,
+			       int signal_all)
 {
 	struct weft_vqp_init_attr init = {
 		.vqp_context = &failures,
-		.cap = { .max_send_wr = max_send_wr },
+		.cap = { .max_send_wr = max_send_wr, .max_recv_wr = max_recv_wr },
 		.sq_sig_all = signal_all,
 	};
 
-	return weft_create_vqp(device, &init);
+	return weft_create_vqp(node, &init);
+}
+
+static struct weft_vqp *vqp_with(uint32_t max_send_wr, int signal_all)
+{
+	return vqp_on(device, max_send_wr, 0, signal_all);
 }
 
 static struct weft_vqp *connected(uint32_t max_send_wr, int signal_all)
@@ -115,6 +124,9 @@ static void devices(void)
 
 static void null_pointers(struct weft_vqp *vqp)
 {
+	struct weft_vqp_init_attr init = { .cap = { .max_send_wr = 1 } };
+	struct ibv_recv_wr *bad_recv;
+
 	chain(IBV_WR_RDMA_WRITE, 1);
 	is("close NULL", weft_close_device(NULL), EINVAL);
 	is("query NULL", weft_query_device(NULL, &attr), EINVAL);
@@ -136,6 +148,15 @@ static void null_pointers(struct weft_vqp *vqp)
 	is("wait for NULL", weft_wait_cq(NULL, 1, wcs, 0), -EINVAL);
 	is("enter NULL", weft_enter(NULL, wrs, &bad, 0, 0, NULL, 0), -EINVAL);
 	is("enter without bad_wr", weft_enter(vqp, wrs, NULL, 0, 0, NULL, 0), -EINVAL);
+	is("receive on NULL", weft_post_recv(NULL, &(struct ibv_recv_wr) { 0 }, &bad_recv), EINVAL);
+	is("receive NULL", weft_post_recv(vqp, NULL, &bad_recv), EINVAL);
+	is("receive without bad_wr", weft_post_recv(vqp, &(struct ibv_recv_wr) { 0 }, NULL), EINVAL);
+	is("bind NULL", weft_bind(NULL, PORT), EINVAL);
+	refused("accept on NULL", weft_accept(NULL, 0, &init), EINVAL);
+	refused("accept like NULL", weft_accept(vqp, 0, NULL), EINVAL);
+	is("pop from NULL", weft_pop_msgs(NULL, 1, msgs, 0), -EINVAL);
+	is("pop into NULL", weft_pop_msgs(vqp, 1, NULL, 0), -EINVAL);
+	is("forget on NULL", weft_forget(NULL, 0), EINVAL);
 	check("the number and context of NULL", weft_vqp_num(NULL) == UINT32_MAX && !weft_vqp_context(NULL));
 }
 
@@ -159,11 +180,22 @@ static void memory(void)
 
 static void vqps(void)
 {
-	struct weft_vqp_init_attr init = { .cap = { .max_send_wr = 8, .max_inline_data = 1 } };
+	struct weft_vqp_init_attr init = {
+		.cap = { .max_send_wr = 8, .max_inline_data = attr.max_inline_data + 1 },
+	};
 	union ibv_gid nobody = { .raw = { 0 } };
 	struct weft_vqp *vqp;
 
-	refused("a VQP with inline data", weft_create_vqp(device, &init), EINVAL);
+	refused("a VQP with too much inline data", weft_create_vqp(device, &init), EINVAL);
+	init.cap = (struct ibv_qp_cap) { .max_send_wr = 8, .max_send_sge = attr.max_sge + 1 };
+	refused("a VQP with too many elements", weft_create_vqp(device, &init), EINVAL);
+	init.cap = (struct ibv_qp_cap) { .max_send_wr = 8, .max_recv_wr = attr.max_recv_wr + 1 };
+	refused("a VQP with too many receive buffers", weft_create_vqp(device, &init), EINVAL);
+	init.cap = (struct ibv_qp_cap) { .max_send_wr = 8, .max_inline_data = 1, .max_send_sge = 2 };
+	vqp = weft_create_vqp(device, &init);
+	check("a VQP has what was asked for, or more", vqp && init.cap.max_inline_data == attr.max_inline_data &&
+	      init.cap.max_send_sge == attr.max_sge);
+	weft_destroy_vqp(vqp);
 	refused("a VQP without room", vqp_with(0, 0), EINVAL);
 	refused("a VQP with too much room", vqp_with(attr.max_vqp_wr + 1, 0), EINVAL);
 	vqp = vqp_with(8, 0);
@@ -203,14 +235,19 @@ static void malformed(void)
 	wrs[2].opcode = IBV_WR_TSO;
 	refuses("an opcode that is not supported", vqp, EOPNOTSUPP);
 	chain(IBV_WR_RDMA_WRITE, 3);
-	wrs[2].num_sge = 2;
-	refuses("several elements", vqp, EINVAL);
+	wrs[2].num_sge = attr.max_sge + 1;
+	refuses("too many elements", vqp, EINVAL);
 	chain(IBV_WR_RDMA_WRITE, 3);
 	wrs[2].sg_list = NULL;
 	refuses("no list of elements", vqp, EINVAL);
 	chain(IBV_WR_RDMA_WRITE, 3);
+	sges[2].length = attr.max_inline_data + 1;
 	wrs[2].send_flags |= IBV_SEND_INLINE;
-	refuses("inline data", vqp, EINVAL);
+	refuses("too much inline data", vqp, EINVAL);
+	chain(IBV_WR_RDMA_WRITE, 3);
+	wrs[2].opcode = IBV_WR_RDMA_READ;
+	wrs[2].send_flags |= IBV_SEND_INLINE;
+	refuses("an inline READ", vqp, EINVAL);
 	wrs[1].next = NULL;
 	wrs[0].opcode = IBV_WR_TSO;
 	is("weft_enter refuses as well", weft_enter(vqp, wrs, &bad, 1, 1, wcs, 5000), -EOPNOTSUPP);
@@ -319,6 +356,123 @@ static void failing(void)
 	weft_destroy_vqp(vqp);
 }
 
+/* One WRITE gathers from several places, one READ scatters over them. */
+static void pieces(void)
+{
+	struct weft_vqp *vqp = connected(8, 1);
+	uint64_t unregistered[2] = { 71, 72 };
+	int i;
+
+	for (i = 0; i < WORDS; i++)
+		local[i] = 2000 + i;
+	chain(IBV_WR_RDMA_WRITE, 5);
+	wrs[0].next = NULL;
+	wrs[0].num_sge = 5;
+	sges[0].addr = (uintptr_t)&local[9];
+	is("five elements in one WRITE", weft_enter(vqp, wrs, &bad, 1, 1, wcs, 5000), 1);
+	check("all of them", wcs[0].byte_len == 40 && remote[0] == 2009 && !memcmp(&remote[1], &local[1], 32));
+	memset(local, 0, sizeof(local));
+	wrs[0].opcode = IBV_WR_RDMA_READ;
+	is("five elements in one READ", weft_enter(vqp, wrs, &bad, 1, 1, wcs, 5000), 1);
+	check("all of them came back", local[9] == 2009 && !memcmp(&remote[1], &local[1], 32) && !local[0]);
+	chain(IBV_WR_RDMA_WRITE, 1);
+	sges[0] = (struct ibv_sge) { .addr = (uintptr_t)unregistered, .length = 16, .lkey = 1 };
+	wrs[0].send_flags |= IBV_SEND_INLINE;
+	is("posting inline data", weft_post_send(vqp, wrs, &bad), 0);
+	unregistered[0] = 0;
+	is("its completion", weft_wait_cq(vqp, 1, wcs, 5000), 1);
+	check("it was copied and needs no region", wcs[0].status == IBV_WC_SUCCESS && remote[0] == 71 &&
+	      remote[1] == 72);
+	weft_destroy_vqp(vqp);
+}
+
+/* Posts receive buffers of two words each. */
+static int receives(struct weft_vqp *vqp, uint64_t *memory, struct weft_mr *region, int count)
+{
+	struct ibv_sge two[8][2];
+	struct ibv_recv_wr recvs[8], *bad_recv = NULL;
+	int i, error;
+
+	for (i = 0; i < count; i++) {
+		two[i][0] = (struct ibv_sge) { (uintptr_t)&memory[2 * i], 8, region->lkey };
+		two[i][1] = (struct ibv_sge) { (uintptr_t)&memory[2 * i + 1], 8, region->lkey };
+		recvs[i] = (struct ibv_recv_wr) {
+			.wr_id = 500 + i,
+			.next = i + 1 < count ? &recvs[i + 1] : NULL,
+			.sg_list = two[i],
+			.num_sge = 2,
+		};
+	}
+	error = weft_post_recv(vqp, recvs, &bad_recv);
+	check("bad_wr is there if it failed", !error == !bad_recv);
+	return error;
+}
+
+/* A message each way, by way of a port, and back to who has sent. */
+static void messages(void)
+{
+	struct weft_vqp *bound = vqp_on(peer, 8, 4, 1), *sender = vqp_on(device, 8, 4, 1), *deaf = vqp_with(8, 1);
+	struct weft_vqp_init_attr init = { .cap = { .max_send_wr = 4 } };
+	struct weft_vqp *again;
+
+	is("binding", weft_bind(bound, PORT), 0);
+	is("binding twice", weft_bind(bound, PORT + 1), EINVAL);
+	again = vqp_on(peer, 8, 4, 1);
+	is("binding to a port in use", weft_bind(again, PORT), EADDRINUSE);
+	weft_destroy_vqp(again);
+	is("binding what cannot receive", weft_bind(deaf, PORT + 1), EINVAL);
+	is("receiving on it", receives(deaf, local, mr, 1), EINVAL);
+	is("four receive buffers", receives(bound, remote, target, 4), 0);
+	is("more than there is room for", receives(bound, remote, target, 1), ENOMEM);
+	is("connecting to the port", weft_qconnect(sender, &peer_attr.gid, PORT), 0);
+	is("no message yet", weft_pop_msgs(bound, 8, msgs, 0), 0);
+	is("nor soon", weft_pop_msgs(bound, 8, msgs, 20), 0);
+
+	local[0] = 91;
+	local[1] = 92;
+	chain(IBV_WR_SEND_WITH_IMM, 2);
+	wrs[0].imm_data = htonl(0x01020304);
+	sges[0].length = 16;
+	wrs[1].opcode = IBV_WR_SEND;
+	is("two messages", weft_enter(sender, wrs, &bad, 2, 2, wcs, 5000), 2);
+	check("they are sent", wcs[0].status == IBV_WC_SUCCESS && wcs[0].opcode == IBV_WC_SEND &&
+	      wcs[0].byte_len == 16 && wcs[1].status == IBV_WC_SUCCESS);
+	is("both arrive", weft_pop_msgs(bound, 8, msgs, 5000), 2);
+	check("as the first one was", msgs[0].wc.opcode == IBV_WC_RECV && msgs[0].wc.wr_id == 500 &&
+	      msgs[0].wc.byte_len == 16 && msgs[0].wc.qp_num == weft_vqp_num(bound) && remote[0] == 91 && remote[1] == 92);
+	check("with its immediate", msgs[0].wc.wc_flags == IBV_WC_WITH_IMM && ntohl(msgs[0].wc.imm_data) == 0x01020304);
+	check("and the second", msgs[1].wc.wc_flags == 0 && msgs[1].wc.byte_len == 8 && remote[2] == 92);
+	check("from one sender", msgs[0].from && msgs[0].from == msgs[1].from && msgs[0].wc.src_qp == msgs[1].wc.src_qp &&
+	      msgs[0].error == 0);
+
+	is("a buffer for the reply", receives(sender, &local[20], mr, 1), 0);
+	chain(IBV_WR_SEND, 1);
+	remote[9] = 93;
+	sges[0] = (struct ibv_sge) { .addr = (uintptr_t)&remote[9], .length = 8, .lkey = target->lkey };
+	is("the reply", weft_enter(msgs[0].from, wrs, &bad, 1, 1, wcs, 5000), 1);
+	is("is sent", wcs[0].status, IBV_WC_SUCCESS);
+	is("and arrives", weft_wait_cq(sender, 1, wcs, 5000), 1);
+	check("where it should", wcs[0].opcode == IBV_WC_RECV && local[20] == 93 && wcs[0].src_qp == WEFT_SRC_NONE);
+
+	chain(IBV_WR_RDMA_WRITE_WITH_IMM, 1);
+	wrs[0].wr.rdma.remote_addr = (uintptr_t)&remote[50];
+	wrs[0].imm_data = htonl(7);
+	local[0] = 94;
+	is("a WRITE with an immediate", weft_enter(sender, wrs, &bad, 1, 1, wcs, 5000), 1);
+	check("it is a WRITE", wcs[0].status == IBV_WC_SUCCESS && wcs[0].opcode == IBV_WC_RDMA_WRITE);
+	is("it arrives", weft_wait_cq(bound, 1, wcs, 5000), 1);
+	check("it takes a buffer", wcs[0].opcode == IBV_WC_RECV_RDMA_WITH_IMM && wcs[0].wr_id == 502 &&
+	      ntohl(wcs[0].imm_data) == 7 && remote[50] == 94);
+
+	again = weft_accept(bound, wcs[0].src_qp, &init);
+	check("accepting makes a VQP of one's own", again && again != msgs[0].from);
+	refused("a sender that is none", weft_accept(bound, wcs[0].src_qp ^ 1, &init), ENOENT);
+	is("forgetting a sender", weft_forget(bound, msgs[0].wc.src_qp), 0);
+	is("forgetting it twice", weft_forget(bound, msgs[0].wc.src_qp), ENOENT);
+	is("destroying all of them", weft_destroy_vqp(again) || weft_destroy_vqp(bound) || weft_destroy_vqp(sender) ||
+	   weft_destroy_vqp(deaf), 0);
+}
+
 static void in_any_order(void)
 {
 	struct weft_vqp *vqp = connected(8, 0);
@@ -345,6 +499,8 @@ int main(void)
 	many_completions();
 	full_queue();
 	failing();
+	pieces();
+	messages();
 	in_any_order();
 	return failures != 0;
 }

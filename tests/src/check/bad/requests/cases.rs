@@ -68,7 +68,7 @@ impl Fixture {
                     inline_len: MAX_INLINE + 1,
                     ..inline
                 },
-                WcStatus::LocLenErr,
+                bad,
             ),
             (
                 "one byte too many",
