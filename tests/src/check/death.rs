@@ -60,7 +60,7 @@ fn with_bystander(
             Ok(rounds)
         });
         sequence::run(report, &baseline, remote.offset(SLICE as u64));
-        if transport == Transport::Dc {
+        if transport == Transport::Usual {
             report.check("a dead process's memory: RemAccessErr", dead_memory);
             report.check("which leaves nothing behind", || baseline.is_back());
         }
