@@ -59,7 +59,9 @@ fn with_bystander(
             }
             Ok(rounds)
         });
-        sequence::run(report, &baseline, remote.offset(SLICE as u64));
+        // A lease runs out after each death.
+        let step = if transport == Transport::Rc { 3 } else { 1 };
+        sequence::run(report, &baseline, remote.offset(SLICE as u64), step);
         if transport == Transport::Usual {
             report.check("a dead process's memory: RemAccessErr", dead_memory);
             report.check("which leaves nothing behind", || baseline.is_back());
