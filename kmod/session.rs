@@ -166,6 +166,7 @@ impl Session {
         for name in vqp.receivers().into_iter().flatten() {
             self.node.dc().receivers().remove(name);
         }
+        vqp.stop_receiving();
         self.node.vqps().fetch_sub(1, Ordering::Relaxed);
     }
 

@@ -75,6 +75,10 @@ pub(crate) struct Vqp {
     /// after the failure sees it.
     failed: AtomicBool,
     connection: Once<Connection>,
+    /// It was destroyed: nothing lands in its receive buffers any more.
+    deaf: AtomicBool,
+    /// Softirqs that copy into them.
+    landing: AtomicU32,
     /// Of a VQP that is bound to a port.
     bound: Once<Pin<KBox<Senders>>>,
     rings: Rings,
@@ -107,6 +111,8 @@ impl Vqp {
                 owner,
                 failed: AtomicBool::new(false),
                 connection: Once::new(),
+                deaf: AtomicBool::new(false),
+                landing: AtomicU32::new(0),
                 bound: Once::new(),
                 rings,
                 queues <- new_lock!(Queues::new(sends, recvs), "weft_vqp"),

@@ -42,6 +42,13 @@ pub(crate) trait Receives: Send + Sync + 'static {
     /// Its next receive buffer, if there is one; [`Receives::received`] follows.
     fn claim(&self) -> Option<RecvWr>;
 
+    /// Whether bytes may land in a buffer that was claimed; then, once they have,
+    /// [`Receives::landed`] follows.
+    fn lands(&self) -> bool;
+
+    /// Bytes have landed, or could not.
+    fn landed(&self);
+
     /// What became of a buffer that was claimed.
     fn received(&self, buffer: &RecvWr, arrival: &Arrival, status: WcStatus);
 
@@ -157,7 +164,12 @@ pub(super) fn take_chunk<B: Bearer, R: Receives>(
     if !continues {
         return Err(Status::Invalid);
     }
-    if !incoming.land(bh, here.mrs, frame) {
+    if !incoming.receiver.lands() {
+        return Err(Status::NoReceiver);
+    }
+    let landed = incoming.land(bh, here.mrs, frame);
+    incoming.receiver.landed();
+    if !landed {
         return Err(Status::Operation);
     }
     if incoming.got == message.total {

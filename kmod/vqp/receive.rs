@@ -36,6 +36,19 @@ impl Vqp {
         [flow, port]
     }
 
+    /// It was destroyed. When this returns nothing lands in its receive buffers any
+    /// more, also of messages that are not all there: the process may use the memory
+    /// for something else.
+    pub(crate) fn stop_receiving(&self) {
+        // Each side stores before it looks: one of them sees the other.
+        self.deaf.store(true, Ordering::SeqCst);
+        while self.landing.load(Ordering::SeqCst) != 0 {
+            // A softirq on another CPU copies a chunk.
+            // SAFETY: no requirement.
+            unsafe { crate::bindings::weft_cpu_relax() };
+        }
+    }
+
     /// The sender of a message to this bound VQP.
     ///
     /// # Errors
@@ -82,6 +95,19 @@ impl Receives for Vqp {
         let index = queues.claim(self.rings.rq_tail())?;
         self.rings.set_rq_head(queues.rq_head());
         Some(self.rings.recv_wr(index))
+    }
+
+    fn lands(&self) -> bool {
+        self.landing.fetch_add(1, Ordering::SeqCst);
+        let lands = !self.deaf.load(Ordering::SeqCst);
+        if !lands {
+            self.landed();
+        }
+        lands
+    }
+
+    fn landed(&self) {
+        self.landing.fetch_sub(1, Ordering::SeqCst);
     }
 
     fn received(&self, buffer: &RecvWr, arrival: &Arrival, status: WcStatus) {

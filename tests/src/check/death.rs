@@ -18,7 +18,7 @@ use weft_shim::{Device, MemoryRegion, SendWr, Wc, WcStatus};
 use crate::report::Report;
 use crate::rng::Rng;
 use crate::traffic::{Traffic, SLICE};
-use crate::world::{connect, full_access, worker, Baseline, Holder};
+use crate::world::{connect, full_access, worker, Baseline, Holder, Transport};
 
 pub use churn::run as run_churn;
 pub use sequence::{sequence, SequenceArgs};
@@ -27,14 +27,20 @@ pub use sequence::{sequence, SequenceArgs};
 const TOGETHER: usize = 3;
 
 /// All checks of death, with a bystander that goes on all the while; workers are
-/// killed at any moment in so many rounds.
-pub fn run(report: &mut Report, seed: u64, rounds: usize) {
-    if let Err(error) = with_bystander(report, seed, rounds) {
+/// killed at any moment in so many rounds. `rc` has its own check of what the dead
+/// leave to those who know it.
+pub fn run(report: &mut Report, seed: u64, rounds: usize, transport: Transport) {
+    if let Err(error) = with_bystander(report, seed, rounds, transport) {
         report.check("all of it could be tried", || Err(error));
     }
 }
 
-fn with_bystander(report: &mut Report, seed: u64, rounds: usize) -> Result<()> {
+fn with_bystander(
+    report: &mut Report,
+    seed: u64,
+    rounds: usize,
+    transport: Transport,
+) -> Result<()> {
     let (near, far) = (Device::open_on(0)?, Device::open_on(1)?);
     let region = MemoryRegion::allocate(&far, (TOGETHER + 1) * SLICE, full_access())?;
     let remote = region.remote();
@@ -53,9 +59,13 @@ fn with_bystander(report: &mut Report, seed: u64, rounds: usize) -> Result<()> {
             }
             Ok(rounds)
         });
-        sequence::run(report, &baseline, remote.offset(SLICE as u64));
-        report.check("a dead process's memory: RemAccessErr", dead_memory);
-        report.check("which leaves nothing behind", || baseline.is_back());
+        // A lease runs out after each death.
+        let step = if transport == Transport::Rc { 3 } else { 1 };
+        sequence::run(report, &baseline, remote.offset(SLICE as u64), step);
+        if transport == Transport::Usual {
+            report.check("a dead process's memory: RemAccessErr", dead_memory);
+            report.check("which leaves nothing behind", || baseline.is_back());
+        }
         let name = format!(
             "{} workers killed at any moment leave nothing behind",
             rounds * TOGETHER

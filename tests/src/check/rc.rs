@@ -49,7 +49,7 @@ pub fn run(report: &mut Report, args: &Args, seed: u64) {
         report.check("a region that peers remember goes", leases::forgotten);
         report.check("it stays pinned for a lease", leases::of_dead_process);
         report.check("its owner is charged once", leases::charge);
-        death::run(report, seed, 6);
+        death::run(report, seed, 6, Transport::Rc);
     }
     report.check("no queue pair broke until now", || {
         let now = counter("rc_lost")?;
@@ -108,7 +108,7 @@ fn mistakes(report: &mut Report) {
                 }
                 Ok(())
             });
-            bad::run_requests(report);
+            bad::run_requests(report, Transport::Rc);
             stop.store(true, Ordering::Relaxed);
             report.check("a bystander on the queue pair noticed nothing", || {
                 bystander.join().map_err(|_| anyhow!("it panicked"))?

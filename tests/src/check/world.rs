@@ -80,22 +80,22 @@ pub fn counter(name: &str) -> Result<i64> {
 /// What one-sided requests are to go by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
-    /// Streams of DC initiators; nobody has asked for RC.
-    Dc,
+    /// What the module takes by itself: DC, unless it was loaded otherwise.
+    Usual,
     /// RC queue pairs, which are up.
     Rc,
 }
 
 impl Transport {
-    /// Runs a check whose requests go that way, and sees that they did.
+    /// Runs a check whose requests go that way, and sees that some did.
     pub fn check(self, report: &mut Report, name: &str, body: impl FnOnce() -> Result<()>) {
         report.check(name, || {
             let before = counter("rc_chains")?;
             body()?;
             let chains = counter("rc_chains")? - before;
             ensure!(
-                (chains != 0) == (self == Self::Rc),
-                "{chains} chains of requests went by RC, not by {self:?}"
+                chains != 0 || self == Self::Usual,
+                "none of its requests went by RC"
             );
             Ok(())
         });

@@ -109,9 +109,9 @@ pub fn sequence(args: &SequenceArgs) -> Result<()> {
     steps.step(|| Ok::<(), nix::errno::Errno>(()))
 }
 
-/// Kills a worker before each of its calls.
-pub fn run(report: &mut Report, baseline: &Baseline, remote: Remote) {
-    for stop in 0..32 {
+/// Kills a worker before each `step`th of its calls.
+pub fn run(report: &mut Report, baseline: &Baseline, remote: Remote, step: usize) {
+    for stop in (0..32).step_by(step) {
         let mut stopped = true;
         report.check(
             &format!("killed before call {stop}, it leaves nothing behind"),
