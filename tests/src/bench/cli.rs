@@ -7,11 +7,10 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::connect::ColdArgs;
+use crate::datapath::DatapathArgs;
 
 /// Most client threads, and most workers of a mesh.
 pub const MAX_CLIENTS: u16 = 64;
-/// Most bytes that a request of `datapath` moves.
-pub const MAX_REQUEST_BYTES: u32 = 4 << 20;
 
 /// Measures how fast workers get RDMA connections, and what they carry.
 ///
@@ -31,7 +30,7 @@ pub enum Command {
     Connect(ConnectArgs),
     /// Workers that connect to one another, until all are connected.
     Mesh(MeshArgs),
-    /// READs and WRITEs over connections that are there.
+    /// Requests of each kind over connections that are there.
     Datapath(DatapathArgs),
     /// Look-ups at the meta server: READs, time, and the server's CPU.
     Meta(MetaArgs),
@@ -97,6 +96,25 @@ pub struct ConnectArgs {
     pub exchange: Option<ExchangeKind>,
 }
 
+/// What requests travel over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Transport {
+    /// Dynamically connected: Weft's own, in software.
+    Dc,
+    /// A reliable connected queue pair of the RDMA device.
+    Rc,
+}
+
+impl Transport {
+    /// Its name in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Dc => "dc",
+            Self::Rc => "rc",
+        }
+    }
+}
+
 /// How two programs that use verbs tell each other their queue pairs' addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ExchangeKind {
@@ -135,76 +153,6 @@ pub struct MeshArgs {
     #[arg(long, value_name = "N", default_value_t = 2,
           value_parser = clap::value_parser!(u16).range(1..=64))]
     pub nodes: u16,
-}
-
-#[derive(Args)]
-pub struct DatapathArgs {
-    #[command(flatten)]
-    pub common: Common,
-    /// What to measure.
-    #[arg(long, value_name = "LIST", value_delimiter = ',',
-          default_values_t = [System::Verbs, System::Weft], value_enum)]
-    pub systems: Vec<System>,
-    /// Operations.
-    #[arg(long, value_name = "LIST", value_delimiter = ',',
-          default_values_t = [Operation::Read, Operation::Write], value_enum)]
-    pub ops: Vec<Operation>,
-    /// How requests follow one another.
-    #[arg(long, value_name = "LIST", value_delimiter = ',',
-          default_values_t = [Mode::Sync, Mode::Async], value_enum)]
-    pub modes: Vec<Mode>,
-    /// Bytes of a request, each 1 to 4194304.
-    /// [default: 8,64,512,4096,65536,1048576,4194304; quick: 8,4096,65536,1048576]
-    #[arg(long, value_name = "LIST", value_delimiter = ',',
-          value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_REQUEST_BYTES)))]
-    pub sizes: Vec<u32>,
-    /// Numbers of client threads, each 1 to 64. [default: 1]
-    #[arg(long, value_name = "LIST", value_delimiter = ',',
-          value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_CLIENTS)))]
-    pub clients: Vec<u16>,
-    /// Samples of each client and case: requests in `sync`, batches in `async`.
-    /// [default: what fits into two seconds; quick: into one at most]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
-    pub samples: Option<u32>,
-}
-
-/// A one-sided operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Operation {
-    /// Copies the peer's bytes here.
-    Read,
-    /// Copies bytes to the peer.
-    Write,
-}
-
-impl Operation {
-    /// Its name in results.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::Write => "write",
-        }
-    }
-}
-
-/// How requests follow one another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Mode {
-    /// One at a time: post it, wait for it.
-    Sync,
-    /// Batches of 32, posted together; the last of a batch is signalled and
-    /// waited for.
-    Async,
-}
-
-impl Mode {
-    /// Its name in results.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Sync => "sync",
-            Self::Async => "async",
-        }
-    }
 }
 
 #[derive(Args)]
@@ -256,13 +204,5 @@ mod tests {
         assert!(parse("1,64").is_ok());
         assert!(parse("0").is_err());
         assert!(parse("65").is_err());
-    }
-
-    #[test]
-    fn sizes_have_a_limit() {
-        let parse = |list| Cli::try_parse_from(["weft-bench", "datapath", "--sizes", list]);
-        assert!(parse("1,4194304").is_ok());
-        assert!(parse("0").is_err());
-        assert!(parse("4194305").is_err());
     }
 }

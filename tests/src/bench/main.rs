@@ -8,8 +8,10 @@
 //! anything. Numbers go to a table for people, with perftest's columns, and as
 //! JSON lines to `--json`.
 
+mod child;
 mod cli;
 mod connect;
+mod counters;
 mod datapath;
 mod mesh;
 mod meta;
@@ -19,6 +21,7 @@ mod report;
 mod round_robin;
 mod stats;
 mod verbs;
+mod weft;
 
 use std::process::ExitCode;
 

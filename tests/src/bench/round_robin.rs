@@ -47,6 +47,17 @@ pub struct Amount {
     pub rest: Duration,
 }
 
+impl Amount {
+    /// One block of so many samples.
+    pub fn of(block: u32) -> Self {
+        Self {
+            block,
+            rounds: 1,
+            rest: Duration::ZERO,
+        }
+    }
+}
+
 /// What all clients measured of one case.
 #[derive(Clone)]
 pub struct Outcome {

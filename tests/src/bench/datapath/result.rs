@@ -5,8 +5,10 @@
 
 use serde::Serialize;
 
-use super::Work;
-use crate::cli::{Mode, System};
+use super::args::Mode;
+use super::clients::Lane;
+use super::plan::Work;
+use crate::cli::System;
 use crate::report::{number, rounded, Sheet};
 use crate::round_robin::Outcome;
 
@@ -28,23 +30,29 @@ pub struct Row {
     lat_us_p99: Option<f64>,
     ops_per_sec: f64,
     gb_per_s: f64,
+    /// Its p50 over that of verbs at the same work.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lat_to_verbs: Option<f64>,
+    /// Its rate over that of verbs, which is that of bandwidths too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rate_to_verbs: Option<f64>,
 }
 
 impl Row {
     /// What was measured.
-    pub fn new(system: System, work: Work, clients: u16, outcome: &Outcome) -> Self {
+    pub fn new(lane: Lane, work: Work, outcome: &Outcome) -> Self {
         let requests = work.requests();
         let ops_per_sec = outcome.per_sec() * f64::from(requests);
         let times = (work.mode == Mode::Sync).then_some(&outcome.call);
         let percentile = |percent| rounded(times.and_then(|times| times.percentile_us(percent)));
         Self {
             bench: "datapath",
-            system: system.name(),
-            transport: transport(system),
+            system: lane.system.name(),
+            transport: lane.transport.name(),
             op: work.op.name(),
             mode: work.mode.name(),
             bytes: work.bytes,
-            clients,
+            clients: work.clients,
             requests: outcome.call.count() * u64::from(requests),
             lat_us_min: rounded(times.and_then(|times| times.min_us())),
             lat_us_p50: percentile(50.0),
@@ -52,6 +60,21 @@ impl Row {
             lat_us_p99: percentile(99.0),
             ops_per_sec: (ops_per_sec * 10.0).round() / 10.0,
             gb_per_s: (ops_per_sec * f64::from(work.bytes) / 1e3).round() / 1e6,
+            lat_to_verbs: None,
+            rate_to_verbs: None,
+        }
+    }
+
+    /// Compares rows of the same work with that of verbs, if it is among them.
+    pub fn compare(rows: &mut [Self]) {
+        let is_verbs = |row: &Self| row.system == System::Verbs.name();
+        let Some(verbs) = rows.iter().find(|row| is_verbs(row)).cloned() else {
+            return;
+        };
+        for row in rows.iter_mut().filter(|row| !is_verbs(row)) {
+            let latencies = row.lat_us_p50.zip(verbs.lat_us_p50);
+            row.lat_to_verbs = rounded(latencies.map(|(own, verbs)| own / verbs.max(1e-3)));
+            row.rate_to_verbs = rounded(Some(row.ops_per_sec / verbs.ops_per_sec.max(1e-3)));
         }
     }
 
@@ -70,21 +93,9 @@ impl Row {
             number(self.lat_us_p99),
             format!("{:.4}", self.gb_per_s),
             format!("{:.6}", self.ops_per_sec / 1e6),
+            number(self.lat_to_verbs),
+            number(self.rate_to_verbs),
         ]
-    }
-
-    /// Whether `other` is the same work.
-    fn compares_with(&self, other: &Self) -> bool {
-        let work = |row: &Self| (row.op, row.mode, row.bytes, row.clients);
-        work(self) == work(other)
-    }
-}
-
-/// What a system's requests run over.
-fn transport(system: System) -> &'static str {
-    match system {
-        System::Weft => "dc",
-        System::Verbs | System::Ref => "rc",
     }
 }
 
@@ -98,7 +109,7 @@ impl Results {
         self.0.push(row);
     }
 
-    /// Prints the table and the ratios.
+    /// Prints the table.
     pub fn print(&self) {
         let mut sheet = Sheet::new(
             &[
@@ -115,6 +126,8 @@ impl Results {
                 "99% percentile[usec]",
                 "BW average[GB/sec]",
                 "MsgRate[Mpps]",
+                "t/verbs",
+                "rate/verbs",
             ],
             4,
         );
@@ -122,61 +135,31 @@ impl Results {
             sheet.row(row.cells());
         }
         sheet.print();
-        let ratios = self.ratios();
-        if !ratios.is_empty() {
-            println!();
-        }
-        for ratio in ratios {
-            println!("{ratio}");
-        }
     }
-
-    /// A line for each work that both systems did.
-    fn ratios(&self) -> Vec<String> {
-        let of = |system: System| self.0.iter().filter(move |row| row.system == system.name());
-        of(System::Weft)
-            .filter_map(|weft| {
-                let verbs = of(System::Verbs).find(|verbs| verbs.compares_with(weft))?;
-                Some(ratio(weft, verbs))
-            })
-            .collect()
-    }
-}
-
-/// How the two compare: in latency where it was measured, and in rate, which is
-/// bandwidth too.
-fn ratio(weft: &Row, verbs: &Row) -> String {
-    let mut line = format!(
-        "weft/verbs {} {} {} B, {} clients: ",
-        weft.op, weft.mode, weft.bytes, weft.clients
-    );
-    if let Some((weft, verbs)) = weft.lat_us_p50.zip(verbs.lat_us_p50) {
-        line += &format!("t_typical {:.2}, ", weft / verbs.max(1e-3));
-    }
-    let rate = weft.ops_per_sec / verbs.ops_per_sec.max(1e-3);
-    line + &format!("rate {rate:.2}")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::Operation;
+    use crate::cli::Transport;
+    use crate::datapath::args::Operation;
     use std::time::Duration;
 
-    fn row(system: System, mode: Mode, us: u64) -> Row {
+    fn row(lane: Lane, mode: Mode, us: u64) -> Row {
         let work = Work {
             op: Operation::Read,
             mode,
             bytes: 4096,
+            clients: 1,
         };
         let mut outcome = Outcome::empty();
         outcome.call.record(Duration::from_micros(us));
-        Row::new(system, work, 1, &outcome)
+        Row::new(lane, work, &outcome)
     }
 
     #[test]
     fn a_row_has_the_contracts_fields() {
-        let json = serde_json::to_value(row(System::Weft, Mode::Sync, 2)).unwrap();
+        let json = serde_json::to_value(row(Lane::weft(Transport::Dc), Mode::Sync, 2)).unwrap();
         for field in [
             "bench",
             "system",
@@ -200,21 +183,22 @@ mod tests {
 
     #[test]
     fn a_batch_counts_its_requests_and_has_no_latency() {
-        let json = serde_json::to_value(row(System::Verbs, Mode::Async, 100)).unwrap();
+        let json = serde_json::to_value(row(Lane::VERBS, Mode::Async, 100)).unwrap();
         assert_eq!(json["requests"], 32);
         assert!(json["lat_us_p50"].is_null());
         assert_eq!(json["transport"], "rc");
     }
 
     #[test]
-    fn only_the_same_work_is_compared() {
-        let mut results = Results::default();
-        results.add(row(System::Verbs, Mode::Sync, 100));
-        results.add(row(System::Weft, Mode::Async, 50));
-        assert!(results.ratios().is_empty());
-        results.add(row(System::Weft, Mode::Sync, 50));
-        let ratios = results.ratios();
-        assert_eq!(ratios.len(), 1);
-        assert!(ratios[0].starts_with("weft/verbs read sync 4096 B, 1 clients: t_typical 0.50,"));
+    fn each_of_weft_is_compared_with_verbs() {
+        let mut rows = [
+            row(Lane::VERBS, Mode::Sync, 100),
+            row(Lane::weft(Transport::Dc), Mode::Sync, 50),
+            row(Lane::weft(Transport::Rc), Mode::Sync, 110),
+        ];
+        Row::compare(&mut rows);
+        assert_eq!(rows[0].lat_to_verbs, None);
+        assert!((rows[1].lat_to_verbs.unwrap() - 0.5).abs() < 0.01);
+        assert!((rows[2].lat_to_verbs.unwrap() - 1.1).abs() < 0.01);
     }
 }

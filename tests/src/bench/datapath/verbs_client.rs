@@ -4,12 +4,14 @@
 
 use std::time::Instant;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use weft_verbs::{Batch, Op, WorkRequest};
 
+use super::args::{Mode, Operation};
+use super::plan::{Work, PEER_BYTES};
 use super::pool::{Lent, Pool};
-use super::{Work, BATCH, PEER_BYTES};
-use crate::cli::{ExchangeKind, Mode, Operation};
+use super::BATCH;
+use crate::cli::ExchangeKind;
 use crate::nodes::CLIENT;
 use crate::peer::Ready;
 use crate::round_robin::{Case, Sample};
@@ -26,11 +28,10 @@ struct Client {
 
 impl VerbsClients {
     /// Connects `count` clients with memory for requests of `bytes`.
-    pub fn connect(peer: &Ready, count: u16, bytes: u32) -> Result<Self> {
+    pub fn connect(peer: &Ready, count: u16, memory: usize) -> Result<Self> {
         let context = CLIENT.open()?;
         let local = CLIENT.local_gid(&context)?;
         let exchange = Exchange::with(ExchangeKind::Tcp, peer);
-        let memory = usize::try_from(bytes)?;
         let connect = |index| {
             let stack = Stack::with(&context, memory, BATCH)?;
             let link = Link::warm(stack, local, exchange)?;
@@ -39,13 +40,15 @@ impl VerbsClients {
         Ok(Self(Pool::fill(count, connect)?))
     }
 
+    /// Whether it is an operation that they have.
+    pub fn can(operation: Operation) -> bool {
+        op(operation).is_some()
+    }
+
     /// A case for one thread.
     pub fn case(&self, work: Work) -> Result<Box<dyn Case + '_>> {
         let client = self.0.take()?;
-        let op = match work.op {
-            Operation::Read => Op::Read,
-            Operation::Write => Op::Write,
-        };
+        let op = op(work.op).context("the verbs layer has no such operation")?;
         let offset = work.offset(client.index, PEER_BYTES);
         let request = client.link.request(op, work.bytes, offset);
         Ok(match work.mode {
@@ -55,6 +58,15 @@ impl VerbsClients {
                 Box::new(Many { client, batch })
             }
         })
+    }
+}
+
+/// A one-sided operation as verbs names it, as far as the verbs layer has it.
+fn op(operation: Operation) -> Option<Op> {
+    match operation {
+        Operation::Read => Some(Op::Read),
+        Operation::Write => Some(Op::Write),
+        Operation::Send | Operation::Cas | Operation::Faa => None,
     }
 }
 

@@ -5,14 +5,17 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{ensure, Context as _, Result};
-use weft_shim::{Access, Device, MemoryRegion, Remote, SendWr, Vqp, VqpConfig, Wc};
+use weft_shim::{LocalSlice, Remote, SendWr, Wc};
 
+use super::args::{Mode, Operation};
+use super::plan::{Work, PEER_BYTES};
 use super::pool::{Lent, Pool};
-use super::{Work, BATCH, PEER_BYTES};
-use crate::cli::{Mode, Operation};
-use crate::nodes::{CLIENT, SERVER};
+use super::BATCH;
+use crate::cli::Transport;
+use crate::nodes::Node;
 use crate::peer::Ready;
 use crate::round_robin::{Case, Sample};
+use crate::weft::WeftLink;
 
 /// How long a batch may take.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -22,25 +25,36 @@ pub struct WeftClients(Pool<Client>);
 
 /// One client.
 struct Client {
-    vqp: Vqp,
-    memory: MemoryRegion,
-    remote: Remote,
+    link: WeftLink,
     index: u16,
 }
 
 impl WeftClients {
-    /// Connects `count` clients with memory for requests of `bytes`.
-    pub fn connect(peer: &Ready, count: u16, bytes: u32) -> Result<Self> {
+    /// Connects `count` clients with this much memory to a node's, over a
+    /// transport.
+    pub fn connect(
+        peer: &Ready,
+        node: Node,
+        transport: Transport,
+        count: u16,
+        memory: usize,
+    ) -> Result<Self> {
         let remote: Remote = peer.weft.context("the peer does not serve Weft")?.into();
-        let memory = usize::try_from(bytes)?;
-        let connect = |index| Client::connect(remote, memory, index);
+        let connect = |index| {
+            let mut link = WeftLink::connect(node, remote, memory.max(8), BATCH)?;
+            link.expect(transport)?;
+            Ok(Client { link, index })
+        };
         Ok(Self(Pool::fill(count, connect)?))
     }
 
     /// A case for one thread.
     pub fn case(&self, work: Work) -> Result<Box<dyn Case + '_>> {
         let client = self.0.take()?;
-        let remote = client.remote.offset(work.offset(client.index, PEER_BYTES));
+        let remote = client
+            .link
+            .remote
+            .offset(work.offset(client.index, PEER_BYTES));
         let requests = Requests {
             client,
             remote,
@@ -53,26 +67,15 @@ impl WeftClients {
     }
 }
 
-impl Client {
-    fn connect(remote: Remote, bytes: usize, index: u16) -> Result<Self> {
-        let device =
-            Device::open_on(u32::from(CLIENT.0)).context("cannot use Weft on the clients' node")?;
-        let memory = MemoryRegion::allocate(&device, bytes, Access::LOCAL_WRITE)?;
-        let mut vqp = Vqp::create(
-            &device,
-            &VqpConfig {
-                max_send_wr: BATCH,
-                ..VqpConfig::default()
-            },
-        )?;
-        vqp.qconnect(SERVER.gid(), 0)
-            .with_context(|| format!("cannot connect to node {}", SERVER.0))?;
-        Ok(Self {
-            vqp,
-            memory,
-            remote,
-            index,
-        })
+/// A request. Comparing with zero may succeed or not: that makes no difference to
+/// what it takes.
+fn request(op: Operation, local: LocalSlice<'_>, remote: Remote) -> SendWr<'_> {
+    match op {
+        Operation::Read => SendWr::read(local, remote),
+        Operation::Write => SendWr::write(local, remote),
+        Operation::Cas => SendWr::compare_swap(local, remote, 0, 0),
+        Operation::Faa => SendWr::fetch_add(local, remote, 1),
+        Operation::Send => SendWr::send(local),
     }
 }
 
@@ -93,13 +96,10 @@ impl Case for One<'_> {
             remote,
             work,
         } = &mut self.0;
-        let Client { vqp, memory, .. } = &mut **client;
+        let WeftLink { vqp, memory, .. } = &mut client.link;
         let start = Instant::now();
         let local = memory.slice(0..work.bytes as usize)?;
-        match work.op {
-            Operation::Read => vqp.read(local, *remote)?,
-            Operation::Write => vqp.write(local, *remote)?,
-        };
+        vqp.run(request(work.op, local, *remote))?;
         Ok(Sample {
             call: start.elapsed(),
             ..Sample::default()
@@ -117,14 +117,10 @@ impl Case for Many<'_> {
             remote,
             work,
         } = &mut self.0;
-        let Client { vqp, memory, .. } = &mut **client;
+        let WeftLink { vqp, memory, .. } = &mut client.link;
         let start = Instant::now();
         let local = memory.slice(0..work.bytes as usize)?;
-        let request = match work.op {
-            Operation::Read => SendWr::read(local, *remote),
-            Operation::Write => SendWr::write(local, *remote),
-        };
-        let mut batch = [request; BATCH as usize];
+        let mut batch = [request(work.op, local, *remote); BATCH as usize];
         if let Some(last) = batch.last_mut() {
             *last = last.signaled();
         }

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! What there is to do, and how much of it.
+
+use std::time::Duration;
+
+use super::args::{DatapathArgs, Mode, Operation, MAX_REQUEST_BYTES};
+use super::BATCH;
+use crate::cli::System;
+use crate::round_robin::{Amount, Outcome};
+
+/// The peer's memory. Clients use it side by side as far as it goes.
+pub const PEER_BYTES: u32 = 4 * MAX_REQUEST_BYTES;
+/// Sizes, in bytes, unless told.
+const SIZES: [u32; 7] = [8, 64, 512, 4096, 65536, 1 << 20, 4 << 20];
+const QUICK_SIZES: [u32; 4] = [8, 4096, 65536, 1 << 20];
+/// Numbers of clients, unless told.
+const CLIENTS: [u16; 3] = [1, 8, 64];
+const QUICK_CLIENTS: [u16; 2] = [1, 8];
+/// Bytes of an atomic operation.
+const WORD: u32 = 8;
+/// Bytes that all clients together may have on the way: more take soft-RoCE
+/// seconds, and their memory is the machine's.
+const MAX_ON_THE_WAY: u64 = 128 << 20;
+const QUICK_ON_THE_WAY: u64 = 32 << 20;
+/// How long each system is at a case.
+const CASE_TIME: Duration = Duration::from_secs(1);
+/// In a quick run at most so long, and all cases together at most so long. The
+/// rest of the minute is for connecting, for trials and for long samples.
+const QUICK_CASE_TIME: Duration = Duration::from_millis(500);
+const QUICK_TIME: Duration = Duration::from_secs(12);
+/// Blocks that a case is cut into.
+const ROUNDS: u32 = 20;
+/// The fewest samples of a client, however long they take.
+const MIN_SAMPLES: u32 = 15;
+const QUICK_MIN_SAMPLES: u32 = 2;
+
+/// What a case does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Work {
+    pub op: Operation,
+    pub mode: Mode,
+    pub bytes: u32,
+    pub clients: u16,
+}
+
+impl Work {
+    /// Requests of a sample.
+    pub fn requests(self) -> u32 {
+        match self.mode {
+            Mode::Sync => 1,
+            Mode::Async => BATCH,
+        }
+    }
+
+    /// Requests that all clients have on the way at a time.
+    pub fn outstanding(self) -> u32 {
+        u32::from(self.clients) * self.requests()
+    }
+
+    /// Where in the peer's `memory` bytes the client with this index works:
+    /// beside the others, or on top of one if there are too many.
+    pub fn offset(self, client: u16, memory: u32) -> u64 {
+        // An atomic operation's word is aligned, as all sizes' starts then are.
+        let place = self.bytes.next_multiple_of(WORD);
+        let places = (memory / place).max(1);
+        u64::from(u32::from(client) % places) * u64::from(place)
+    }
+
+    fn bytes_on_the_way(self) -> u64 {
+        u64::from(self.outstanding()) * u64::from(self.bytes)
+    }
+}
+
+/// The numbers of clients.
+pub fn clients(args: &DatapathArgs) -> Vec<u16> {
+    match (&args.clients[..], args.common.quick) {
+        ([], true) => QUICK_CLIENTS.to_vec(),
+        ([], false) => CLIENTS.to_vec(),
+        (list, _) => list.to_vec(),
+    }
+}
+
+/// All that so many clients have to do, in the table's order.
+pub fn works(args: &DatapathArgs, clients: u16) -> Vec<Work> {
+    let (sizes, limit) = match (&args.sizes[..], args.common.quick) {
+        ([], true) => (&QUICK_SIZES[..], QUICK_ON_THE_WAY),
+        ([], false) => (&SIZES[..], MAX_ON_THE_WAY),
+        (list, _) => (list, MAX_ON_THE_WAY),
+    };
+    let mut works = Vec::new();
+    for &op in &args.ops {
+        let sizes = if op.is_atomic() { &[WORD] } else { sizes };
+        for &mode in &args.modes {
+            let work = |&bytes| Work {
+                op,
+                mode,
+                bytes,
+                clients,
+            };
+            let fits = |work: &Work| work.bytes_on_the_way() <= limit;
+            works.extend(sizes.iter().map(work).filter(fits));
+        }
+    }
+    works
+}
+
+/// How much of each case to do.
+#[derive(Clone, Copy, Debug)]
+pub struct Budget {
+    samples: Option<u32>,
+    at_least: u32,
+    time: Duration,
+}
+
+impl Budget {
+    /// For a run of so many rows.
+    pub fn new(args: &DatapathArgs, rows: usize) -> Self {
+        let quick = args.common.quick;
+        let share = QUICK_TIME / u32::try_from(rows.max(1)).unwrap_or(u32::MAX);
+        Self {
+            samples: args.samples,
+            at_least: if quick {
+                QUICK_MIN_SAMPLES
+            } else {
+                MIN_SAMPLES
+            },
+            time: match quick {
+                true => share.min(QUICK_CASE_TIME),
+                false => CASE_TIME,
+            },
+        }
+    }
+
+    /// Whether trials are needed to know how much.
+    pub fn is_open(&self) -> bool {
+        self.samples.is_none()
+    }
+
+    /// What each system is to do at a case, by what a trial gave. All have as
+    /// many rounds, so that they stay interleaved.
+    pub fn amounts(&self, trial: &[Outcome], clients: u16) -> Vec<Amount> {
+        let wanted: Vec<_> = trial
+            .iter()
+            .map(|outcome| self.samples_of(sample_us(outcome, clients)))
+            .collect();
+        let rounds = wanted.iter().copied().min().unwrap_or(1).min(ROUNDS);
+        let amount = |wanted: u32| Amount {
+            block: wanted.div_ceil(rounds),
+            rounds,
+            rest: Duration::ZERO,
+        };
+        wanted.into_iter().map(amount).collect()
+    }
+
+    /// Samples of `sample_us` each.
+    fn samples_of(&self, sample_us: f64) -> u32 {
+        // Saturates, if a sample takes no time at all.
+        let fit = (self.time.as_secs_f64() * 1e6 / sample_us) as u32;
+        self.samples
+            .unwrap_or_else(|| fit.clamp(self.at_least, 10_000_000))
+    }
+}
+
+/// How long a client is at a sample, in microseconds. The mean, not the median:
+/// where clients outnumber processors, few samples take most of the time.
+fn sample_us(outcome: &Outcome, clients: u16) -> f64 {
+    f64::from(clients) * 1e6 / outcome.per_sec().max(1e-6)
+}
+
+/// The longest sample of any system.
+pub fn slowest_us(outcomes: &[Outcome], clients: u16) -> f64 {
+    let each = outcomes.iter().map(|outcome| sample_us(outcome, clients));
+    each.fold(0.0, f64::max)
+}
+
+/// Systems that are measured at each work: verbs, and Weft over its transports.
+pub fn systems(args: &DatapathArgs) -> usize {
+    let of = |system: &System| match system {
+        System::Weft => args.transports.len(),
+        _ => 1,
+    };
+    args.systems.iter().map(of).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Cli, Command};
+    use clap::Parser;
+
+    fn args(list: &[&str]) -> DatapathArgs {
+        let all = ["weft-bench", "datapath"].iter().chain(list);
+        match Cli::try_parse_from(all).unwrap().command {
+            Command::Datapath(args) => args,
+            _ => unreachable!(),
+        }
+    }
+
+    #[test]
+    fn clients_stay_within_the_peers_memory() {
+        let work = |bytes| Work {
+            op: Operation::Write,
+            mode: Mode::Sync,
+            bytes,
+            clients: 64,
+        };
+        assert_eq!(work(8).offset(63, PEER_BYTES), 63 * 8);
+        for bytes in SIZES {
+            let end = work(bytes).offset(63, PEER_BYTES) + u64::from(bytes);
+            assert!(end <= u64::from(PEER_BYTES));
+        }
+        assert_eq!(work(MAX_REQUEST_BYTES).offset(4, PEER_BYTES), 0);
+    }
+
+    #[test]
+    fn what_is_too_much_at_a_time_is_left_out() {
+        let args = args(&["--sizes", "8,4194304"]);
+        let longest = |clients, mode| {
+            let all = works(&args, clients);
+            let of_mode = all.iter().filter(|work| work.mode == mode);
+            of_mode.map(|work| work.bytes).max()
+        };
+        assert_eq!(longest(1, Mode::Async), Some(4 << 20));
+        assert_eq!(longest(8, Mode::Async), Some(8));
+        assert_eq!(longest(8, Mode::Sync), Some(4 << 20));
+    }
+
+    #[test]
+    fn atomic_operations_have_one_size() {
+        let args = args(&["--ops", "cas,faa", "--modes", "sync"]);
+        let sizes: Vec<_> = works(&args, 1).iter().map(|work| work.bytes).collect();
+        assert_eq!(sizes, [8, 8]);
+    }
+
+    #[test]
+    fn a_quick_run_shares_its_time() {
+        let budget = |list: &[&str], rows| Budget::new(&args(list), rows);
+        assert!(budget(&["--quick"], 200).time * 200 <= QUICK_TIME);
+        assert_eq!(budget(&["--quick"], 1).time, QUICK_CASE_TIME);
+        assert_eq!(budget(&[], 200).time, CASE_TIME);
+        assert_eq!(budget(&["--samples", "3"], 1).samples_of(1.0), 3);
+        assert_eq!(budget(&[], 1).samples_of(1e9), MIN_SAMPLES);
+        assert_eq!(budget(&[], 1).samples_of(10.0), 100_000);
+    }
+}
