@@ -8,7 +8,6 @@
 //! announced before its places are used again, so a reader that looks at it
 //! once more after copying knows which of its words are still good.
 
-use super::Cell;
 use crate::sync::atomic::{fence, AtomicU64, Ordering};
 
 /// The list has no place for another word.
@@ -35,7 +34,7 @@ pub struct List<const N: usize> {
 
 #[cfg(not(loom))]
 // SAFETY: atomic words only, all zeros is the empty list.
-unsafe impl<const N: usize> Cell for List<N> {}
+unsafe impl<const N: usize> super::Cell for List<N> {}
 
 impl<const N: usize> Default for List<N> {
     fn default() -> Self {
