@@ -148,7 +148,7 @@ fn node_goes(report: &mut Report) -> Result<()> {
 fn ends_or_ended(vqp: &mut Vqp) -> Result<()> {
     let mut wcs = [Wc::default(); REQUESTS];
     let mut done = 0;
-    let outcome = timely(BOUND, || -> Result<()> {
+    timely(BOUND, || -> Result<()> {
         while done < REQUESTS {
             match vqp.enter(&[], &mut wcs[done..], 1, BOUND) {
                 Ok(progress) => {
@@ -160,6 +160,5 @@ fn ends_or_ended(vqp: &mut Vqp) -> Result<()> {
             }
         }
         Ok(())
-    })?;
-    outcome
+    })?
 }
