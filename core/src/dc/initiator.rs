@@ -60,6 +60,9 @@ struct OpSlot {
     /// Chunks that exist and are not done.
     open: u32,
     status: WcStatus,
+    /// Its status is the target's word that something before has failed. An answer
+    /// that was lost may tell more, if what has failed is a part of itself.
+    flushed: bool,
     stage: Stage,
 }
 
@@ -107,6 +110,7 @@ const NO_OP: OpSlot = OpSlot {
     cut_all: true,
     open: 0,
     status: WcStatus::Success,
+    flushed: false,
     stage: Stage::Reaped,
 };
 const FRESH_CHUNK: Chunk = Chunk {
@@ -299,6 +303,7 @@ impl Initiator {
             cut_all: false,
             open: 0,
             status: WcStatus::Success,
+            flushed: false,
             stage: Stage::Running,
         })
     }
@@ -316,6 +321,7 @@ impl Initiator {
             cut_all: true,
             open: 0,
             status,
+            flushed: false,
             stage: Stage::Running,
         })?;
         self.failed_ops += 1;
@@ -439,7 +445,7 @@ impl Initiator {
             }
         }
         match response.status {
-            Status::Flushed => self.fail_op(chunk.op, WcStatus::WrFlushErr),
+            Status::Flushed => self.flush_op(chunk.op),
             Status::Invalid => self.fail_op(chunk.op, WcStatus::RemInvReqErr),
             Status::Access => self.fail_op(chunk.op, WcStatus::RemAccessErr),
             Status::Operation => self.fail_op(chunk.op, WcStatus::RemOpErr),
@@ -773,6 +779,14 @@ impl Initiator {
         self.not_ready_until_ns = 0;
     }
 
+    /// The target says that the operation, or one before it, has failed.
+    fn flush_op(&mut self, flushed: u32) {
+        if self.op_mut(flushed).status == WcStatus::Success {
+            self.fail_op(flushed, WcStatus::WrFlushErr);
+            self.op_mut(flushed).flushed = true;
+        }
+    }
+
     /// Fails an operation, and with it the later ones of its flow: what was not
     /// yet cut of them is not sent, what is on its way the target refuses. The
     /// first failure of an operation is its status.
@@ -786,6 +800,9 @@ impl Initiator {
                 if slot.status == WcStatus::Success {
                     slot.status = status;
                     self.failed_ops += 1;
+                } else if number == failed && slot.flushed {
+                    slot.status = status;
+                    slot.flushed = false;
                 }
                 self.settle(number);
                 status = WcStatus::WrFlushErr;

@@ -142,6 +142,18 @@ fn nobody_there_and_too_small_a_buffer_are_told_apart() {
     assert!(pair.messages.is_empty());
 }
 
+#[test]
+fn a_message_tells_why_it_failed_though_that_answer_was_lost() {
+    let mut pair = Pair::new(vec![Fate::Deliver]);
+    pair.back.fates = vec![Fate::Deliver; 1000];
+    pair.back.fates[0] = Fate::Lose;
+    pair.initiator.push(send(1, 0, BUFFER + 1)).unwrap();
+    pair.initiator.push(send(2, 0, 8)).unwrap();
+    pair.run();
+    let expected = [(1, WcStatus::RemInvReqErr), (2, WcStatus::WrFlushErr)];
+    assert_eq!(ends(&pair), expected);
+}
+
 proptest! {
     /// Whatever the network does, and however slowly buffers come.
     #[test]
