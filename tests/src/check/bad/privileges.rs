@@ -82,7 +82,14 @@ fn as_nobody(report: &mut Report) -> Result<()> {
     setrlimit(Resource::RLIMIT_MEMLOCK, LOCKED, LOCKED)?;
     // SAFETY: no memory is involved.
     Errno::result(unsafe { setresuid(NOBODY, NOBODY, NOBODY) })?;
-    let (one, two) = (Session::open(0)?, Session::open(1)?);
+    let (one, two) = (Session::open(0)?, Session::open(0)?);
+    let bare = Session::bare()?;
+    refused(
+        report,
+        "nobody opens a node of another network namespace",
+        Errno::ENODEV,
+        || bare.hello(1),
+    );
     let server = uapi::MetaServer {
         addr: gid(5),
         port: 7,

@@ -30,6 +30,8 @@ use super::stats::{Shared, Stats};
 const NOBODY: u32 = 65534;
 const LOCKED: u64 = 64 << 20;
 const THREADS: u64 = 2;
+/// Sessions on node 1 that a process has before it is nobody.
+const FOREIGN: usize = 60;
 /// Sessions that a thread holds at most.
 const SESSIONS: usize = 4;
 /// No call waits longer: so often a signal comes.
@@ -87,6 +89,8 @@ struct Fuzzer<'a> {
     arena: Arena,
     known: Vec<Known>,
     pool: &'a Pool,
+    /// Sessions on node 1, which nobody may open.
+    foreign: &'a Mutex<Vec<Session>>,
     live: &'a Live,
     /// It has its parent's sessions, but not the rings.
     is_child: bool,
@@ -96,6 +100,8 @@ struct Fuzzer<'a> {
 /// Is the process.
 pub fn work(args: &WorkerArgs) -> Result<()> {
     setrlimit(Resource::RLIMIT_MEMLOCK, LOCKED, LOCKED)?;
+    let foreign = (0..FOREIGN).map(|_| Session::open(1));
+    let foreign = Mutex::new(foreign.collect::<Result<Vec<_>, _>>()?);
     // SAFETY: no memory is involved.
     Errno::result(unsafe { libc::setresuid(NOBODY, NOBODY, NOBODY) })?;
     let arenas = (0..THREADS).map(Arena::map).collect::<Result<Vec<_>>>()?;
@@ -113,6 +119,7 @@ pub fn work(args: &WorkerArgs) -> Result<()> {
                     arena: arenas[n as usize],
                     known: Vec::new(),
                     pool: &pool,
+                    foreign: &foreign,
                     live: &live,
                     is_child: false,
                     stats: Stats::default(),

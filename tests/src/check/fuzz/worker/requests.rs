@@ -60,10 +60,18 @@ impl Fuzzer<'_> {
             node: u32::from(node),
             ..Pod::zeroed()
         };
-        self.call(&session, uapi::IOC_HELLO, &mut hello)?;
+        let outcome = self.call(&session, uapi::IOC_HELLO, &mut hello);
+        let foreign = match outcome {
+            Err(Errno::ENODEV) => self.foreign.lock().ok().and_then(|mut some| some.pop()),
+            _ => None,
+        };
+        let node = u8::from(foreign.is_some());
+        if foreign.is_none() {
+            outcome?;
+        }
         self.known.push(Known {
-            session: Arc::new(session),
-            node: if hello.node == 1 { 1 } else { 0 },
+            session: Arc::new(foreign.unwrap_or(session)),
+            node,
             queues: Vec::new(),
             regions: Vec::new(),
         });
