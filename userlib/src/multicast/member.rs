@@ -25,7 +25,7 @@ use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
 /// Bytes after which a batch is posted: longer ones would keep receivers
-/// waiting while they are copied (measured; a NIC does not mind either).
+/// waiting while they are copied.
 const BATCH_BYTES: usize = 96 * 1024;
 
 pub(super) type Upcall = Box<dyn FnMut(&mut Batch<'_>) + Send>;

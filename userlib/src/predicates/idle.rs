@@ -25,7 +25,8 @@ pub struct IdlePolicy {
 }
 
 impl Default for IdlePolicy {
-    /// As measured on two cores, and the paper's millisecond.
+    /// Little spinning, for machines with fewer cores than members, and the paper's
+    /// millisecond.
     fn default() -> Self {
         Self {
             spins: 50,
