@@ -8,6 +8,11 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::connect::ColdArgs;
 use crate::datapath::DatapathArgs;
+use crate::factors::FactorsArgs;
+use crate::messages::StationArgs;
+use crate::mr::MrArgs;
+use crate::tail::TailArgs;
+use crate::two_sided::TwoSidedArgs;
 
 /// Most client threads, and most workers of a mesh.
 pub const MAX_CLIENTS: u16 = 64;
@@ -32,11 +37,22 @@ pub enum Command {
     Mesh(MeshArgs),
     /// Requests of each kind over connections that are there.
     Datapath(DatapathArgs),
+    /// Messages and their answers, by length, with and without copying.
+    TwoSided(TwoSidedArgs),
+    /// Latencies of many clients that READ from few servers.
+    Tail(TailArgs),
+    /// Registration of memory, and READs by keys that are not known yet.
+    Mr(MrArgs),
+    /// Where the time of an 8-byte READ goes.
+    Factors(FactorsArgs),
     /// Look-ups at the meta server: READs, time, and the server's CPU.
     Meta(MetaArgs),
     /// The other side of the benchmarks, which they start by themselves.
     #[command(hide = true)]
     Peer(PeerArgs),
+    /// The other side of messages.
+    #[command(hide = true)]
+    Station(StationArgs),
     /// One cold connection, in a process of its own.
     #[command(hide = true)]
     Cold(ColdArgs),
@@ -186,6 +202,9 @@ pub struct PeerArgs {
     /// Bytes of memory for each of verbs and Weft.
     #[arg(long)]
     pub bytes: usize,
+    /// More regions for Weft.
+    #[arg(long, default_value_t = 0)]
+    pub keys: u32,
 }
 
 #[cfg(test)]

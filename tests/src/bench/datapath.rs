@@ -16,10 +16,12 @@
 pub mod args;
 mod clients;
 mod plan;
-mod pool;
 mod result;
+mod senders;
 mod verbs_client;
 mod weft_client;
+
+use std::time::Instant;
 
 use anyhow::{ensure, Context as _, Result};
 
@@ -29,11 +31,13 @@ use crate::cli::{System, Transport};
 use crate::nodes::{DC_SERVER, SERVER};
 use crate::peer::Peer;
 use crate::report::JsonLines;
-use crate::round_robin::{self, Amount};
+use crate::round_robin::{self, Amount, MakeCase};
 use crate::weft::Pin;
+use args::Operation;
 use clients::{Fleet, Lane};
 use plan::{slowest_us, Budget, Work, PEER_BYTES};
 use result::{Results, Row};
+use senders::Senders;
 
 /// Requests of a batch.
 const BATCH: u32 = 32;
@@ -80,23 +84,66 @@ pub fn run(args: &DatapathArgs) -> Result<()> {
         .collect();
     let works: usize = plan.iter().map(|(_, works)| works.len()).sum();
     let budget = Budget::new(args, works * plan::systems(args));
-    let sides = Sides::start(args)?;
-
     let mut results = Results::default();
-    for (count, works) in plan {
-        let fleet = Fleet::connect(args, &sides, count, &works)?;
-        for work in works {
-            let (op, mode) = (work.op.name(), work.mode.name());
-            let rows = measure(&fleet, work, &budget)
-                .with_context(|| format!("{mode} {op} of {} bytes, {count} clients", work.bytes))?;
-            for row in rows {
-                json.write(&row)?;
-                results.add(row);
+    let mut run = Run {
+        args,
+        budget,
+        start: Instant::now(),
+        left_out: 0,
+    };
+    let outcome = run.all(plan, &mut |row: Row| {
+        json.write(&row)?;
+        results.add(row);
+        Ok(())
+    });
+    // What there is, even if a case has failed.
+    results.print();
+    if run.left_out > 0 {
+        println!("{} cases were left out: the time is over", run.left_out);
+    }
+    outcome
+}
+
+/// A run of the benchmark.
+struct Run<'a> {
+    args: &'a DatapathArgs,
+    budget: Budget,
+    start: Instant,
+    /// Cases for which there was no time.
+    left_out: usize,
+}
+
+impl Run<'_> {
+    fn all(
+        &mut self,
+        plan: Vec<(u16, Vec<Work>)>,
+        report: &mut dyn FnMut(Row) -> Result<()>,
+    ) -> Result<()> {
+        let sides = Sides::start(self.args)?;
+        for (count, works) in plan {
+            let fleet = Fleet::connect(self.args, &sides, count, &works)?;
+            for work in works {
+                if self.budget.is_over(self.start) {
+                    self.left_out += 1;
+                    continue;
+                }
+                let (op, mode) = (work.op.name(), work.mode.name());
+                let rows = self.one(&fleet, work).with_context(|| {
+                    format!("{mode} {op} of {} bytes, {count} clients", work.bytes)
+                })?;
+                rows.into_iter().try_for_each(&mut *report)?;
             }
         }
+        Ok(())
     }
-    results.print();
-    Ok(())
+
+    fn one(&self, fleet: &Fleet, work: Work) -> Result<Vec<Row>> {
+        if work.op != Operation::Send {
+            return measure(fleet.cases(work), work, &self.budget);
+        }
+        let senders = Senders::connect(self.args, work)?;
+        measure(senders.cases(work), work, &self.budget)
+    }
 }
 
 /// Whether the lists name something that can be measured.
@@ -116,8 +163,8 @@ fn check(args: &DatapathArgs) -> Result<()> {
 }
 
 /// Measures one operation on all systems, interleaved.
-fn measure(fleet: &Fleet, work: Work, budget: &Budget) -> Result<Vec<Row>> {
-    let (lanes, makers): (Vec<Lane>, Vec<_>) = fleet.cases(work).into_iter().unzip();
+fn measure(cases: Vec<(Lane, MakeCase<'_>)>, work: Work, budget: &Budget) -> Result<Vec<Row>> {
+    let (lanes, makers): (Vec<Lane>, Vec<_>) = cases.into_iter().unzip();
     let once = Amount::of(1);
     let mut cases: Vec<_> = makers.into_iter().map(|make| (make, once)).collect();
     // Warms up, too.

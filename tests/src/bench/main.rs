@@ -13,13 +13,20 @@ mod cli;
 mod connect;
 mod counters;
 mod datapath;
+mod factors;
 mod mesh;
+mod messages;
 mod meta;
+mod mr;
 mod nodes;
 mod peer;
+mod pool;
 mod report;
 mod round_robin;
 mod stats;
+mod tail;
+mod trace;
+mod two_sided;
 mod verbs;
 mod weft;
 
@@ -34,8 +41,13 @@ fn main() -> ExitCode {
         Command::Connect(args) => connect::run(&args),
         Command::Datapath(args) => datapath::run(&args),
         Command::Mesh(args) => mesh::run(&args),
+        Command::TwoSided(args) => two_sided::run(&args),
+        Command::Tail(args) => tail::run(&args),
+        Command::Mr(args) => mr::run(&args),
+        Command::Factors(args) => factors::run(&args),
         Command::Meta(args) => meta::run(&args),
         Command::Peer(args) => peer::serve(&args),
+        Command::Station(args) => messages::serve(&args),
         Command::Cold(args) => connect::connect_once(&args),
     };
     match outcome {

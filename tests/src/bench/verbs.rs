@@ -22,7 +22,7 @@ pub const REGION_BYTES: usize = 4096;
 /// Requests that a client has outstanding.
 const MAX_SEND_WR: u32 = 16;
 /// How long rdma_cm may take for each step.
-const CM_PATIENCE: Duration = Duration::from_secs(2);
+pub const CM_PATIENCE: Duration = Duration::from_secs(2);
 
 /// What connections are made from.
 pub struct Stack {
@@ -143,7 +143,8 @@ impl Link {
         })
     }
 
-    fn over_route(route: Route, stack: Arc<Stack>) -> Result<Self> {
+    /// Connects by a route, with a stack on its device.
+    pub fn over_route(route: Route, stack: Arc<Stack>) -> Result<Self> {
         let (qp, reply) = route.connect(&stack.pd, &stack.cq, stack.max_send_wr)?;
         let remote = Region::decode(&reply)?;
         Ok(Self {

@@ -36,14 +36,31 @@ pub struct WeftLink {
 impl WeftLink {
     /// Connects to memory of a node, for one-sided requests.
     pub fn connect(to: Node, remote: Remote, bytes: usize, max_send_wr: u32) -> Result<Self> {
-        let device = device()?;
-        let memory = MemoryRegion::allocate(&device, bytes, Access::LOCAL_WRITE)?;
+        Self::with(&device()?, to, (0, remote), bytes, max_send_wr)
+    }
+
+    /// Connects to a port of a node, to send messages.
+    pub fn to_port(to: Node, port: u32, bytes: usize, max_send_wr: u32) -> Result<Self> {
+        let nowhere = Remote { addr: 0, rkey: 0 };
+        Self::with(&device()?, to, (port, nowhere), bytes, max_send_wr)
+    }
+
+    /// The same in a session that is there; `at` is a port and memory.
+    pub fn with(
+        device: &Device,
+        to: Node,
+        at: (u32, Remote),
+        bytes: usize,
+        max_send_wr: u32,
+    ) -> Result<Self> {
+        let (port, remote) = at;
+        let memory = MemoryRegion::allocate(device, bytes, Access::LOCAL_WRITE)?;
         let config = VqpConfig {
             max_send_wr,
             ..VqpConfig::default()
         };
-        let mut vqp = Vqp::create(&device, &config)?;
-        vqp.qconnect(to.gid(), 0)
+        let mut vqp = Vqp::create(device, &config)?;
+        vqp.qconnect(to.gid(), port)
             .with_context(|| format!("cannot connect to node {}", to.0))?;
         Ok(Self {
             vqp,

@@ -2,9 +2,10 @@
 
 //! What there is to do, and how much of it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::args::{DatapathArgs, Mode, Operation, MAX_REQUEST_BYTES};
+use super::senders::Senders;
 use super::BATCH;
 use crate::cli::System;
 use crate::round_robin::{Amount, Outcome};
@@ -29,6 +30,8 @@ const CASE_TIME: Duration = Duration::from_secs(1);
 /// rest of the minute is for connecting, for trials and for long samples.
 const QUICK_CASE_TIME: Duration = Duration::from_millis(500);
 const QUICK_TIME: Duration = Duration::from_secs(12);
+/// When a quick run begins no further case, however slow the machine is.
+const QUICK_LIMIT: Duration = Duration::from_secs(45);
 /// Blocks that a case is cut into.
 const ROUNDS: u32 = 20;
 /// The fewest samples of a client, however long they take.
@@ -98,7 +101,7 @@ pub fn works(args: &DatapathArgs, clients: u16) -> Vec<Work> {
                 bytes,
                 clients,
             };
-            let fits = |work: &Work| work.bytes_on_the_way() <= limit;
+            let fits = |work: &Work| work.bytes_on_the_way() <= limit && Senders::can(*work);
             works.extend(sizes.iter().map(work).filter(fits));
         }
     }
@@ -111,6 +114,7 @@ pub struct Budget {
     samples: Option<u32>,
     at_least: u32,
     time: Duration,
+    limit: Option<Duration>,
 }
 
 impl Budget {
@@ -129,7 +133,13 @@ impl Budget {
                 true => share.min(QUICK_CASE_TIME),
                 false => CASE_TIME,
             },
+            limit: (quick && args.samples.is_none()).then_some(QUICK_LIMIT),
         }
+    }
+
+    /// Whether a run that began then has no time for another case.
+    pub fn is_over(&self, start: Instant) -> bool {
+        self.limit.is_some_and(|limit| start.elapsed() > limit)
     }
 
     /// Whether trials are needed to know how much.

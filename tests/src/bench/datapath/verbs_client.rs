@@ -2,20 +2,21 @@
 
 //! Clients that use verbs: a connected RC queue pair each.
 
+use std::net::SocketAddr;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result};
-use weft_verbs::{Batch, Op, WorkRequest};
+use weft_verbs::{Batch, Op, Route, WorkRequest};
 
 use super::args::{Mode, Operation};
 use super::plan::{Work, PEER_BYTES};
-use super::pool::{Lent, Pool};
 use super::BATCH;
 use crate::cli::ExchangeKind;
 use crate::nodes::CLIENT;
 use crate::peer::Ready;
+use crate::pool::{Lent, Pool};
 use crate::round_robin::{Case, Sample};
-use crate::verbs::{Exchange, Link, Stack};
+use crate::verbs::{Exchange, Link, Stack, CM_PATIENCE};
 
 /// Connected clients.
 pub struct VerbsClients(Pool<Client>);
@@ -35,6 +36,17 @@ impl VerbsClients {
         let connect = |index| {
             let stack = Stack::with(&context, memory, BATCH)?;
             let link = Link::warm(stack, local, exchange)?;
+            Ok(Client { link, index })
+        };
+        Ok(Self(Pool::fill(count, connect)?))
+    }
+
+    /// Connects `count` clients that send messages to a station.
+    pub fn connect_to_station(station: SocketAddr, count: u16, memory: usize) -> Result<Self> {
+        let connect = |index| {
+            let route = Route::resolve(station, CM_PATIENCE)?;
+            let stack = Stack::with(&route.context()?, memory, BATCH)?;
+            let link = Link::over_route(route, stack)?;
             Ok(Client { link, index })
         };
         Ok(Self(Pool::fill(count, connect)?))
@@ -61,12 +73,13 @@ impl VerbsClients {
     }
 }
 
-/// A one-sided operation as verbs names it, as far as the verbs layer has it.
+/// An operation as verbs names it, as far as the verbs layer has it.
 fn op(operation: Operation) -> Option<Op> {
     match operation {
         Operation::Read => Some(Op::Read),
         Operation::Write => Some(Op::Write),
-        Operation::Send | Operation::Cas | Operation::Faa => None,
+        Operation::Send => Some(Op::Send),
+        Operation::Cas | Operation::Faa => None,
     }
 }
 

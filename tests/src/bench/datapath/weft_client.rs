@@ -9,11 +9,12 @@ use weft_shim::{LocalSlice, Remote, SendWr, Wc};
 
 use super::args::{Mode, Operation};
 use super::plan::{Work, PEER_BYTES};
-use super::pool::{Lent, Pool};
 use super::BATCH;
 use crate::cli::Transport;
+use crate::messages::Station;
 use crate::nodes::Node;
 use crate::peer::Ready;
+use crate::pool::{Lent, Pool};
 use crate::round_robin::{Case, Sample};
 use crate::weft::WeftLink;
 
@@ -43,6 +44,15 @@ impl WeftClients {
         let connect = |index| {
             let mut link = WeftLink::connect(node, remote, memory.max(8), BATCH)?;
             link.expect(transport)?;
+            Ok(Client { link, index })
+        };
+        Ok(Self(Pool::fill(count, connect)?))
+    }
+
+    /// Connects `count` clients that send messages to a station.
+    pub fn connect_to_station(station: &Station, count: u16, memory: usize) -> Result<Self> {
+        let connect = |index| {
+            let link = WeftLink::to_port(station.node, station.port, memory, BATCH)?;
             Ok(Client { link, index })
         };
         Ok(Self(Pool::fill(count, connect)?))

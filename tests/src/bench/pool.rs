@@ -8,6 +8,8 @@ use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context as _, Result};
 
+use crate::round_robin::{Case, Sample};
+
 /// Clients that nobody uses at the moment.
 pub struct Pool<T>(Mutex<Vec<T>>);
 
@@ -50,6 +52,12 @@ impl<T> Deref for Lent<'_, T> {
 impl<T> DerefMut for Lent<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         self.client.as_mut().expect("there until drop")
+    }
+}
+
+impl<T: Case> Case for Lent<'_, T> {
+    fn sample(&mut self) -> Result<Sample> {
+        (**self).sample()
     }
 }
 

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Clients that send a message and wait for its answer.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, ensure, Context as _, Result};
+use weft_shim::{Access, MemoryRegion, RecvWr, SendWr, Vqp, VqpConfig, Wc};
+use weft_verbs::{
+    Access as VerbsAccess, Cq, EventChannel, Listener, Mr, Op, Pages, Pd, RcQp, Route,
+    ServerConnection, Srq, WorkRequest,
+};
+
+use super::verbs::{next_request, reap};
+use super::{answer_addr, Station};
+use crate::round_robin::{Case, Sample};
+use crate::weft::device;
+
+/// Buffers that a client has for answers.
+const BUFFERS: u32 = 4;
+/// Messages that it may have on the way.
+const MAX_SEND_WR: u32 = 16;
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A client of Weft: a VQP that sends to the station's port, and to which the
+/// answers come. A system call submits a message and waits for the answer.
+pub struct WeftEcho {
+    vqp: Vqp,
+    buffers: MemoryRegion,
+    message: MemoryRegion,
+    bytes: usize,
+    /// Where answers are copied to, if they are.
+    copy: Option<Vec<u8>>,
+}
+
+impl WeftEcho {
+    /// Connects. `copies`: answers are copied out of the receive buffer.
+    pub fn connect(station: &Station, bytes: u32, copies: bool) -> Result<Self> {
+        let device = device()?;
+        let bytes = usize::try_from(bytes)?;
+        let buffers =
+            MemoryRegion::allocate(&device, bytes * BUFFERS as usize, Access::LOCAL_WRITE)?;
+        let message = MemoryRegion::allocate(&device, bytes, Access::empty())?;
+        let config = VqpConfig {
+            max_send_wr: MAX_SEND_WR,
+            max_recv_wr: BUFFERS,
+        };
+        let mut vqp = Vqp::create(&device, &config)?;
+        vqp.qconnect(station.node.gid(), station.port)?;
+        for index in 0..BUFFERS as usize {
+            let slice = buffers.slice(index * bytes..(index + 1) * bytes)?;
+            vqp.post_recv(&[RecvWr::new(slice).wr_id(index as u64)]);
+        }
+        Ok(Self {
+            vqp,
+            buffers,
+            message,
+            bytes,
+            copy: copies.then(|| vec![0; bytes]),
+        })
+    }
+}
+
+impl Case for WeftEcho {
+    fn sample(&mut self) -> Result<Sample> {
+        let start = Instant::now();
+        let message = [SendWr::send(self.message.slice(0..self.bytes)?)];
+        let mut room = [Wc::default()];
+        let progress = self.vqp.enter(&message, &mut room, 1, PATIENCE)?;
+        ensure!(progress.submitted == 1, "a message was not taken");
+        ensure!(progress.completed == 1, "no answer within {PATIENCE:?}");
+        let bytes = room[0].result()? as usize;
+        ensure!(room[0].is_recv() && bytes == self.bytes, "no answer came");
+        let index = room[0].wr_id();
+        let start_of = index as usize * self.bytes;
+        if let Some(copy) = &mut self.copy {
+            self.buffers.copy_out(start_of, copy)?;
+        }
+        let slice = self.buffers.slice(start_of..start_of + self.bytes)?;
+        self.vqp.post_recv(&[RecvWr::new(slice).wr_id(index)]);
+        Ok(Sample {
+            call: start.elapsed(),
+            ..Sample::default()
+        })
+    }
+}
+
+/// A client of verbs. It polls without a pause.
+pub struct VerbsEcho {
+    qp: RcQp,
+    sends: Cq,
+    message: Mr,
+    answers: Cq,
+    srq: Srq,
+    bytes: u32,
+    _back: ServerConnection,
+}
+
+impl VerbsEcho {
+    /// Connects the client with this index: the station serves them in order.
+    pub fn connect(station: &Station, index: u16, bytes: u32) -> Result<Self> {
+        let channel = EventChannel::new()?;
+        let _listener = Listener::bind(&channel, answer_addr(station.index, index), 1)?;
+        let route = Route::resolve(station.rdma_cm, PATIENCE)?;
+        let context = route.context()?;
+        let pd = Pd::new(&context)?;
+        let sends = Cq::new(&context, MAX_SEND_WR)?;
+        let answers = Cq::new(&context, BUFFERS)?;
+        let srq = Srq::new(&pd, BUFFERS, bytes)?;
+        let pages = Pages::zeroed(bytes as usize)?;
+        let message = Mr::register(&pd, &pages, VerbsAccess::LocalWrite)?;
+        let (qp, _) = route
+            .connect(&pd, &sends, MAX_SEND_WR)
+            .context("cannot connect to the station")?;
+        let back = next_request(&channel)?.accept(&pd, &answers, &srq, &[])?;
+        Ok(Self {
+            qp,
+            sends,
+            message,
+            answers,
+            srq,
+            bytes,
+            _back: back,
+        })
+    }
+}
+
+impl Case for VerbsEcho {
+    fn sample(&mut self) -> Result<Sample> {
+        let start = Instant::now();
+        reap(&self.sends)?;
+        let request = WorkRequest::new(Op::Send, &self.message, self.bytes, (0, 0));
+        self.qp.post(&request)?;
+        let mut room = [weft_verbs::Wc::default()];
+        let wc = loop {
+            if let [wc] = self.answers.poll(&mut room)? {
+                break *wc;
+            }
+        };
+        if let Some(failure) = wc.failure() {
+            bail!("an answer failed: {failure}");
+        }
+        ensure!(wc.byte_len() == self.bytes, "another answer came");
+        self.srq.post(wc.wr_id())?;
+        Ok(Sample {
+            call: start.elapsed(),
+            ..Sample::default()
+        })
+    }
+}

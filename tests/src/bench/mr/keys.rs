@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! READs by keys that are known, and by keys that are not.
+
+use std::time::Instant;
+
+use anyhow::{Context as _, Result};
+use weft_shim::Remote;
+use weft_verbs::Op;
+
+use super::{measure as measure_cases, register, Named, Row};
+use crate::cli::{ExchangeKind, System, Transport};
+use crate::counters::counter;
+use crate::nodes::{Node, CLIENT, DC_SERVER, SERVER};
+use crate::peer::{Peer, Ready, KEY_BYTES};
+use crate::round_robin::{Case, MakeCase, Sample};
+use crate::verbs::{Exchange, Link, Stack};
+use crate::weft::{Pin, WeftLink};
+
+/// Regions of the peer whose keys take turns as new ones. The module remembers 256
+/// keys of a peer, each for half a second: by its next turn a key is forgotten.
+pub const NEW_KEYS: u32 = 960;
+/// Samples of the end of a region that waits out a lease, at a second each.
+const LEASED: u32 = 3;
+/// Bytes of a READ.
+const BYTES: u32 = 8;
+/// READs whose READs of the table are counted.
+const COUNTED: u32 = 64;
+
+/// Measures them all.
+pub fn measure(samples: u32) -> Result<Vec<Row>> {
+    let rc = Peer::with_keys(SERVER, NEW_KEYS)?;
+    let dc = Peer::with_keys(DC_SERVER, NEW_KEYS)?;
+    let known: Remote = rc
+        .ready
+        .weft
+        .context("the peer does not serve Weft")?
+        .into();
+    let _pin = Pin::up(SERVER, known)?;
+    let (rc, dc) = (&rc.ready, &dc.ready);
+    let over_rc = |new| reader(SERVER, rc, Transport::Rc, new);
+    let over_dc = |new| reader(DC_SERVER, dc, Transport::Dc, new);
+    let mut rows = measure_cases(
+        vec![
+            Named {
+                system: System::Verbs,
+                transport: Some("rc"),
+                case: "read_known_key",
+                bytes: KEY_BYTES,
+                make: Box::new(|| Ok(Box::new(VerbsReader::connect(rc)?))),
+            },
+            named(Transport::Rc, "read_known_key", over_rc(false)),
+            named(Transport::Rc, "read_new_key", over_rc(true)),
+            named(Transport::Dc, "read_known_key", over_dc(false)),
+            named(Transport::Dc, "read_new_key", over_dc(true)),
+        ],
+        samples,
+    )?;
+    for row in rows.iter_mut().filter(|row| row.system == "weft") {
+        let (node, peer, transport) = match row.transport {
+            Some("rc") => (SERVER, rc, Transport::Rc),
+            _ => (DC_SERVER, dc, Transport::Dc),
+        };
+        let new = row.case == "read_new_key";
+        let mut reader = WeftReader::connect(node, peer, transport, new)?;
+        row.table_reads_per_op = Some(table_reads(&mut reader)?);
+    }
+    let leased = register::leased(KEY_BYTES);
+    rows.extend(measure_cases(vec![leased], samples.min(LEASED))?);
+    Ok(rows)
+}
+
+fn named<'a>(transport: Transport, case: &'static str, make: MakeCase<'a>) -> Named<'a> {
+    Named {
+        system: System::Weft,
+        transport: Some(transport.name()),
+        case,
+        bytes: KEY_BYTES,
+        make,
+    }
+}
+
+fn reader(node: Node, peer: &Ready, transport: Transport, new: bool) -> MakeCase<'_> {
+    Box::new(move || Ok(Box::new(WeftReader::connect(node, peer, transport, new)?)))
+}
+
+/// READs of the table that a request takes.
+fn table_reads(reader: &mut WeftReader) -> Result<f64> {
+    reader.sample()?;
+    let before = counter("rc_mr_reads")?;
+    for _ in 0..COUNTED {
+        reader.sample()?;
+    }
+    let reads = counter("rc_mr_reads")? - before;
+    // Small numbers.
+    Ok(reads as f64 / f64::from(COUNTED))
+}
+
+/// READs one region, or each of many in turn.
+pub struct WeftReader {
+    link: WeftLink,
+    remotes: Vec<Remote>,
+    next: usize,
+}
+
+impl WeftReader {
+    /// Connects to a peer; `new`: to its many regions.
+    pub fn connect(node: Node, peer: &Ready, transport: Transport, new: bool) -> Result<Self> {
+        let known: Remote = peer.weft.context("the peer does not serve Weft")?.into();
+        let mut link = WeftLink::connect(node, known, BYTES as usize, 16)?;
+        link.expect(transport)?;
+        let remotes = match new {
+            true => peer.keys.iter().map(|&region| region.into()).collect(),
+            false => vec![known],
+        };
+        Ok(Self {
+            link,
+            remotes,
+            next: 0,
+        })
+    }
+}
+
+impl Case for WeftReader {
+    fn sample(&mut self) -> Result<Sample> {
+        let remote = *self
+            .remotes
+            .get(self.next % self.remotes.len().max(1))
+            .context("the peer has no regions")?;
+        self.next += 1;
+        let WeftLink { vqp, memory, .. } = &mut self.link;
+        let start = Instant::now();
+        vqp.read(memory.slice(0..BYTES as usize)?, remote)?;
+        Ok(Sample {
+            call: start.elapsed(),
+            ..Sample::default()
+        })
+    }
+}
+
+/// READs by verbs.
+pub struct VerbsReader(Link);
+
+impl VerbsReader {
+    /// Connects to a peer.
+    pub fn connect(peer: &Ready) -> Result<Self> {
+        let context = CLIENT.open()?;
+        let local = CLIENT.local_gid(&context)?;
+        let exchange = Exchange::with(ExchangeKind::Tcp, peer);
+        Ok(Self(Link::warm(Stack::on(&context)?, local, exchange)?))
+    }
+}
+
+impl Case for VerbsReader {
+    fn sample(&mut self) -> Result<Sample> {
+        let request = self.0.request(Op::Read, BYTES, 0);
+        let start = Instant::now();
+        self.0.run(&request)?;
+        Ok(Sample {
+            call: start.elapsed(),
+            ..Sample::default()
+        })
+    }
+}

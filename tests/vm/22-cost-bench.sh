@@ -1,0 +1,36 @@
+#!/bin/bash
+# The benchmarks of messages, tails, registration and single costs run, and their
+# results have the fields that others read. What they find is nobody's business
+# here.
+# vm: --meta --nodes 3 --mem 2048
+. "$(dirname "$0")/lib.sh"
+
+# bench NAME ARG...
+bench() { timeout 90 weft-bench "$@" --json "$VM_RUN/$1.json"; }
+
+# rows NAME PATTERN: how many results match.
+rows() { grep -cE -- "$2" "$VM_RUN/$1.json"; }
+
+worker_gauges >/tmp/before
+back_to_base() { [ "$(worker_gauges)" = "$(cat /tmp/before)" ]; }
+
+# Before anything makes an RC queue pair.
+check "a tail" bench tail --clients 3 --servers 2 --samples 4
+is "of each system" "$(rows tail '"servers":2.*"lat_us_p50":[0-9].*"lat_us_p99":[0-9].*"lat_us_p999":[0-9]')" 2
+
+check "echoes" bench two-sided --clients 2 --samples 20 --sizes 8,65536
+is "by verbs with two kinds of server, by Weft with and without copying" \
+  "$(rows two-sided '"bytes":(8|65536).*"echo_us_p50":[0-9].*"echo_us_p99":[0-9].*"ops_per_sec":[1-9]')" 8
+is "half of Weft's take each message out of its buffer" "$(rows two-sided '"system":"weft".*"zero_copy":false')" 2
+
+check "registration" bench mr --samples 4 --sizes 4096
+is "of both systems" "$(rows mr '"case":"(de)?register".*"us_p50":[0-9]')" 4
+is "a READ by a known key is not preceded by a look-up, one by a new key is, on RC alone" \
+  "$(grep -cE '"transport":"rc","case":"read_new_key".*"table_reads_per_op":(0\.[5-9]|[1-9])' "$VM_RUN/mr.json") $(grep -cE '"transport":"dc".*"table_reads_per_op":0\.0' "$VM_RUN/mr.json")" "1 2"
+
+check "factors" bench factors --samples 10
+is "there are seven" "$(rows factors '"name":".*"us_p50":[0-9].*"packets_per_op":[0-9]')" 7
+is "a READ over RC is one chain, one over DC one request" \
+  "$(rows factors '"name":"weft_rc_read".*"rc_chains_per_op":1\.0') $(rows factors '"name":"weft_dc_read".*"dc_requests_per_op":1\.')" "1 1"
+check "nothing is left behind" within 20 back_to_base
+done_testing
