@@ -129,7 +129,7 @@ impl Chain {
             wr.num_sge = count;
             wr.opcode = opcode;
             wr.send_flags = if is_inline {
-                ib_send_flags_IB_SEND_INLINE as i32
+                ib_send_flags_IB_SEND_INLINE
             } else {
                 0
             };
