@@ -1,0 +1,20 @@
+#!/bin/bash
+# Messages on a network that loses, delays and reorders: sizes, order, many
+# senders, receivers without buffers and those that go.
+# vm: --meta --nodes 2 --timeout 600
+. "$(dirname "$0")/../lib.sh"
+
+readonly NETEM="netem limit 100000 loss 2% delay 1ms reorder 10%"
+
+published() { [ "$(counter nodes_published)" = "$VM_NODES" ]; }
+
+check "netem is there" modprobe sch_netem
+# shellcheck disable=SC2086
+check "node 0's packets get lost" tc qdisc add dev v0 root $NETEM
+# shellcheck disable=SC2086
+check "so do node 1's" tc -n n1 qdisc add dev v1 root $NETEM
+weft-check two-sided --lossy || FAILURES=$((FAILURES + 1))
+tc qdisc del dev v0 root
+tc -n n1 qdisc del dev v1 root
+check "both nodes are published afterwards" within 60 published
+done_testing
