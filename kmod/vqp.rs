@@ -10,7 +10,7 @@
 //! way. So requests stay in order.
 //!
 //! Lock order, outermost first: `submitter`; the stream's or a set of contexts;
-//! `queues`; `Senders::table`. `Connection::queue` is held alone.
+//! `queues`; `Senders::table`. `Vqp::queue` is held alone.
 
 mod receive;
 mod senders;
@@ -42,8 +42,6 @@ struct Connection {
     to: Option<Receiver>,
     /// What carries requests by DC; made when the first one is posted.
     stream: Once<Arc<VqpStream>>,
-    /// What carries them by RC, if that is what they go by now.
-    queue: Pin<KBox<FastLock<Option<Arc<VqpQueue>>>>>,
 }
 
 impl Drop for Connection {
@@ -75,6 +73,10 @@ pub(crate) struct Vqp {
     /// after the failure sees it.
     failed: AtomicBool,
     connection: Once<Connection>,
+    /// What carries requests by RC, if that is what they go by now. Here, because
+    /// `qconnect` has no time to allocate.
+    #[pin]
+    queue: FastLock<Option<Arc<VqpQueue>>>,
     /// It was destroyed: nothing lands in its receive buffers any more.
     deaf: AtomicBool,
     /// Softirqs that copy into them.
@@ -111,6 +113,7 @@ impl Vqp {
                 owner,
                 failed: AtomicBool::new(false),
                 connection: Once::new(),
+                queue <- new_lock!(None, "weft_vqp_queue"),
                 deaf: AtomicBool::new(false),
                 landing: AtomicU32::new(0),
                 bound: Once::new(),
@@ -158,7 +161,6 @@ impl Vqp {
             peer,
             to,
             stream: Once::new(),
-            queue: KBox::pin_init(new_lock!(None, "weft_vqp_queue"), GFP_ATOMIC)?,
         };
         if self.connection.set(connection) {
             Ok(())
@@ -219,7 +221,9 @@ impl Connection {
         }
         self.stream.get().map(|stream| &**stream).ok_or(EAGAIN)
     }
+}
 
+impl Vqp {
     /// What requests go to by RC now; `None`: they go by DC.
     fn queue(&self) -> Option<Arc<VqpQueue>> {
         self.queue.lock().clone()
@@ -227,15 +231,15 @@ impl Connection {
 
     /// Looks for what to use from now on. No request is on its way, and the
     /// submitter's lock is held.
-    fn choose(&self) -> Option<Arc<VqpQueue>> {
+    fn choose(&self, peer: &Peer) -> Option<Arc<VqpQueue>> {
         let current = self.queue().filter(|queue| queue.is_usable());
-        let chosen = current.or_else(|| self.peer.rc_queue());
+        let chosen = current.or_else(|| peer.rc_queue());
         let before = core::mem::replace(&mut *self.queue.lock(), chosen.clone());
         drop(before);
         chosen
     }
 
-    /// Uses DC from now on. As [`Connection::choose`].
+    /// Uses DC from now on. As [`Vqp::choose`].
     fn use_dc(&self) {
         let before = self.queue.lock().take();
         drop(before);

@@ -84,9 +84,9 @@ impl Vqp {
         let head = (request.wr_count != 0).then(|| self.submitter.lock());
         let queue = self.connection.get().and_then(|connection| {
             if head.is_some() && self.in_flight() == 0 {
-                connection.choose()
+                self.choose(&connection.peer)
             } else {
-                connection.queue()
+                self.queue()
             }
         });
         // Before posting: then completions need no event.
@@ -142,7 +142,7 @@ impl Vqp {
             batch: Batch::new(),
             need_dc: false,
         };
-        let queue = connection.queue();
+        let queue = self.queue();
         for index in 0..places {
             let wr = self.rings.send_wr(head.wrapping_add(index));
             let entry = self.entry(connection, &wr);
@@ -168,10 +168,10 @@ impl Vqp {
         places: u32,
     ) -> Result<u32> {
         let entries = copied.batch.entries();
-        let mut queue = connection.queue();
+        let mut queue = self.queue();
         if queue.is_some() && copied.need_dc {
             self.quiesce(queue.as_deref(), places)?;
-            connection.use_dc();
+            self.use_dc();
             queue = None;
         }
         loop {
