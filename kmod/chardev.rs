@@ -12,6 +12,7 @@ use kernel::bindings as c;
 use kernel::error::{from_result, to_result};
 use kernel::prelude::*;
 use kernel::sync::Arc;
+use kernel::types::Opaque;
 use weft_core::uapi;
 
 use crate::session::Session;
@@ -28,6 +29,13 @@ struct File {
     session: Once<Arc<Session>>,
 }
 
+#[allow(improper_ctypes, reason = "the kernel's own; only its address is taken")]
+extern "C" {
+    /// What C calls `THIS_MODULE`. The kernel crate's name for it is not the same in
+    /// all kernels.
+    static __this_module: Opaque<c::module>;
+}
+
 /// A table that C reads and nobody writes.
 struct Fops(c::file_operations);
 
@@ -38,7 +46,8 @@ static FOPS: Fops = {
     // SAFETY: all its fields may be NULL or zero.
     let zero: c::file_operations = unsafe { core::mem::MaybeUninit::zeroed().assume_init() };
     Fops(c::file_operations {
-        owner: crate::THIS_MODULE.as_ptr(),
+        // SAFETY: the kernel makes it before it loads us; only its address is taken.
+        owner: unsafe { __this_module.get() },
         open: Some(open),
         release: Some(release),
         unlocked_ioctl: Some(ioctl),

@@ -9,6 +9,8 @@
 //!
 //! What thinks is in `weft_core`; what is here talks to the kernel.
 
+use core::borrow::Borrow;
+
 use kernel::prelude::*;
 
 mod bindings;
@@ -49,7 +51,8 @@ module! {
 
 /// The UDP port of the software DC transport.
 fn udp_port() -> u16 {
-    *module_parameters::udp_port.value()
+    // Kernels from 7.3 on answer with the value, earlier ones with a reference.
+    *Borrow::<u16>::borrow(&module_parameters::udp_port.value())
 }
 
 /// The loaded module. Fields are dropped in order: first nobody new comes in,

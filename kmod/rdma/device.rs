@@ -59,7 +59,10 @@ impl Device {
     /// time.
     pub(crate) fn read_depths(self) -> (u8, u8) {
         let attrs = self.attrs();
-        let depth = |n: i32| u8::try_from(n.max(1)).unwrap_or(u8::MAX);
+        // Signed up to kernel 7.2, unsigned from 7.3 on.
+        fn depth(n: impl Into<i64>) -> u8 {
+            u8::try_from(n.into().max(1)).unwrap_or(u8::MAX)
+        }
         (
             depth(attrs.max_qp_rd_atom),
             depth(attrs.max_qp_init_rd_atom),
