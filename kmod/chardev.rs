@@ -18,7 +18,7 @@ use weft_core::uapi;
 use crate::session::Session;
 use crate::sync::Once;
 use crate::user::{read, write};
-use crate::{bindings, errno, meta, node, rings};
+use crate::{bindings, errno, meta, node};
 
 const MISC_DYNAMIC_MINOR: i32 = 255;
 /// Anybody may open it: sessions protect themselves from one another.
@@ -156,13 +156,16 @@ unsafe extern "C" fn mmap(file: *mut c::file, vma: *mut c::vm_area_struct) -> i3
         // SAFETY: C's mapping is valid during the call.
         let page = unsafe { (*vma).vm_pgoff };
         let offset = page.checked_mul(kernel::page::PAGE_SIZE).ok_or(EINVAL)?;
-        let vqp = session.vqp(rings::handle_at(offset as u64).ok_or(EINVAL)?)?;
+        let vqp = session.vqp_at(offset as u64)?;
         // SAFETY: C called us with it.
         unsafe { vqp.rings().map(vma.cast()) }.map(|()| 0)
     })
 }
 
 /// What the system call answers: a number for [`uapi::IOC_ENTER`], else 0.
+///
+/// What it calls is not inlined: together they would take kilobytes of stack, which
+/// `qconnect` would have to step over to pages that nobody else touches.
 fn dispatch(file: &File, request: u32, arg: u64) -> Result<u32> {
     // Before the rest: what the two fast paths cost is what counts here.
     let Some(session) = file.session.get() else {
@@ -176,6 +179,7 @@ fn dispatch(file: &File, request: u32, arg: u64) -> Result<u32> {
 }
 
 /// Requests for what a session owns.
+#[inline(never)]
 fn manage(session: &Session, request: u32, arg: u64) -> Result {
     match request {
         uapi::IOC_HELLO => Err(errno::already()),
@@ -212,6 +216,7 @@ fn manage(session: &Session, request: u32, arg: u64) -> Result {
 }
 
 /// Requests off the paths that count.
+#[inline(never)]
 fn administer(session: &Session, request: u32, arg: u64) -> Result {
     match request {
         uapi::IOC_NODE => {
@@ -253,6 +258,7 @@ fn administer(session: &Session, request: u32, arg: u64) -> Result {
 }
 
 /// A request before the session has begun.
+#[inline(never)]
 fn first(file: &File, request: u32, arg: u64) -> Result {
     match request {
         uapi::IOC_HELLO => hello(file, arg),
@@ -302,6 +308,7 @@ fn privileged() -> Result {
     }
 }
 
+#[inline(never)]
 fn hello(file: &File, arg: u64) -> Result {
     let mut request: uapi::Hello = read(arg)?;
     if request.abi_version != uapi::ABI_VERSION {
@@ -331,6 +338,7 @@ fn hello(file: &File, arg: u64) -> Result {
     }
 }
 
+#[inline(never)]
 fn enter(session: &Session, arg: u64) -> Result<u32> {
     let request: uapi::Enter = read(arg)?;
     if request.reserved != 0 || request.flags != 0 {

@@ -214,6 +214,11 @@ struct mm_struct *weft_mm_charge(unsigned long pages)
 	return mm;
 }
 
+bool weft_mm_is_current(const struct mm_struct *mm)
+{
+	return current->mm == mm;
+}
+
 /* Whatever the limit: the pages were charged until a moment ago. */
 void weft_mm_charge_more(struct mm_struct *mm, unsigned long pages)
 {

@@ -47,6 +47,7 @@ int weft_rings_map(struct vm_area_struct *vma, void *base, size_t bytes);
 struct mm_struct *weft_mm_charge(unsigned long pages);
 void weft_mm_charge_more(struct mm_struct *mm, unsigned long pages);
 void weft_mm_charge_less(struct mm_struct *mm, unsigned long pages);
+bool weft_mm_is_current(const struct mm_struct *mm);
 void weft_mm_uncharge(struct mm_struct *mm, unsigned long pages);
 void weft_page_read(struct page *page, size_t offset, void *to, size_t len);
 u64 weft_page_compare_swap(struct page *page, size_t offset, u64 compare, u64 swap);

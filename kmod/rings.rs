@@ -6,54 +6,37 @@
 //! read twice, nothing that is read here is trusted, and what the module has to
 //! rely on it keeps elsewhere (`weft_core::vqp::Queues`).
 
+mod arena;
+
 use core::mem::offset_of;
-use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use kernel::error::to_result;
 use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
+use kernel::sync::Arc;
 use weft_core::uapi::{Pod, RecvWr, RingHeader, SendWr, VqpCreate, Wc};
 
 use crate::bindings;
-use crate::mem::Charge;
+use arena::Lent;
 
-/// Handles are this far apart in the device's address space, in bytes; no VQP's
-/// rings are as long.
-const STRIDE: u64 = 1 << 24;
-
-/// Where the rings of this VQP are mapped from.
-pub(crate) fn map_offset(handle: u32) -> u64 {
-    u64::from(handle) * STRIDE
-}
-
-/// The VQP whose rings are mapped from there.
-pub(crate) fn handle_at(offset: u64) -> Option<u32> {
-    let handle = u32::try_from(offset / STRIDE).ok()?;
-    (offset % STRIDE == 0).then_some(handle)
-}
+pub(crate) use arena::Arena;
 
 /// The rings.
 ///
 /// # Invariants
 ///
-/// - `base` is `bytes` of memory from `weft_rings_alloc`, page-aligned.
-/// - Each ring lies within them, from its offset, a multiple of its entry's size,
-///   on; the numbers of entries are powers of two, or zero.
+/// Each ring lies within the memory, from its offset, a multiple of its entry's
+/// size, on; the numbers of entries are powers of two, or zero.
 pub(crate) struct Rings {
-    base: NonNull<u8>,
-    bytes: u32,
+    memory: Lent,
     sq_entries: u32,
     cq_entries: u32,
     rq_entries: u32,
     sq_offset: u32,
     cq_offset: u32,
     rq_offset: u32,
-    _charge: Charge,
 }
 
-// SAFETY: the memory is not tied to a thread.
-unsafe impl Send for Rings {}
 // SAFETY: all accesses are volatile or atomic moves of words, as memory that a
 // user writes meanwhile needs anyway.
 unsafe impl Sync for Rings {}
@@ -78,12 +61,11 @@ unsafe fn copy_in<T: Pod>(from: *const u64) -> T {
 
 impl Rings {
     /// Rings for so many requests and receive buffers; both within their limits.
-    /// Their pages are charged to the caller as pinned memory is.
     ///
     /// # Errors
     ///
-    /// `ENOMEM`.
-    pub(crate) fn new(max_send_wr: u32, max_recv_wr: u32) -> Result<Self> {
+    /// Those of [`Arena::lend`].
+    pub(crate) fn new(arena: &Arc<Arena>, max_send_wr: u32, max_recv_wr: u32) -> Result<Self> {
         let sq_entries = max_send_wr.next_power_of_two();
         let cq_entries = (max_send_wr + max_recv_wr).next_power_of_two();
         let rq_entries = match max_recv_wr {
@@ -96,33 +78,42 @@ impl Rings {
         let rq_offset = (cq_offset + cq_entries * size_of::<Wc>() as u32)
             .next_multiple_of(size_of::<RecvWr>() as u32);
         let end = rq_offset + rq_entries * size_of::<RecvWr>() as u32;
-        let bytes = end.next_multiple_of(PAGE_SIZE as u32);
-        let charge = Charge::new(bytes as usize / PAGE_SIZE)?;
-        // SAFETY: no requirement; NULL means no memory.
-        let base = NonNull::new(unsafe { bindings::weft_rings_alloc(bytes as usize) });
         // INVARIANT: sizes and offsets as computed above.
-        Ok(Self {
-            base: base.ok_or(ENOMEM)?.cast(),
-            bytes,
+        let this = Self {
+            memory: Arena::lend(arena, end.next_multiple_of(PAGE_SIZE as u32))?,
             sq_entries,
             cq_entries,
             rq_entries,
             sq_offset,
             cq_offset,
             rq_offset,
-            _charge: charge,
-        })
+        };
+        this.clear_indices();
+        Ok(this)
+    }
+
+    /// The memory may have been another VQP's.
+    fn clear_indices(&self) {
+        for offset in (0..size_of::<RingHeader>()).step_by(size_of::<u32>()) {
+            self.index(offset).store(0, Ordering::Relaxed);
+        }
     }
 
     /// Tells the user what it maps.
     pub(crate) fn describe(&self, request: &mut VqpCreate) {
-        request.ring_bytes = self.bytes;
+        request.ring_bytes = self.memory.bytes();
+        request.map_offset = self.memory.map_offset();
         request.sq_entries = self.sq_entries;
         request.cq_entries = self.cq_entries;
         request.rq_entries = self.rq_entries;
         request.sq_offset = self.sq_offset;
         request.cq_offset = self.cq_offset;
         request.rq_offset = self.rq_offset;
+    }
+
+    /// Whether they are mapped from there.
+    pub(crate) fn are_at(&self, map_offset: u64) -> bool {
+        self.memory.map_offset() == map_offset
     }
 
     /// Maps the rings.
@@ -135,9 +126,8 @@ impl Rings {
     ///
     /// `vma` is what C's `mmap` operation was called with.
     pub(crate) unsafe fn map(&self, vma: *mut bindings::vm_area_struct) -> Result {
-        let (base, bytes) = (self.base.as_ptr().cast(), self.bytes as usize);
-        // SAFETY: the caller's promise, and the invariant.
-        to_result(unsafe { bindings::weft_rings_map(vma, base, bytes) })
+        // SAFETY: the caller's promise.
+        unsafe { self.memory.map(vma) }
     }
 
     /// Requests that fit into their ring.
@@ -185,13 +175,13 @@ impl Rings {
     fn entry<T: Pod>(&self, offset: u32, entries: u32, index: u32) -> *mut u64 {
         let at = offset as usize + (index & entries.wrapping_sub(1)) as usize * size_of::<T>();
         // SAFETY: within the memory, by the invariant.
-        unsafe { self.base.as_ptr().add(at).cast() }
+        unsafe { self.memory.base().add(at).cast() }
     }
 
     fn index(&self, offset: usize) -> &AtomicU32 {
         // SAFETY: `offset` is a field's within the header, which lies within the
         // memory.
-        let at = unsafe { self.base.as_ptr().add(offset).cast::<u32>() };
+        let at = unsafe { self.memory.base().add(offset).cast::<u32>() };
         // SAFETY: aligned, valid as long as `self`, and used as an atomic alone.
         unsafe { AtomicU32::from_ptr(at) }
     }
@@ -218,13 +208,5 @@ impl Rings {
     pub(crate) fn rq_tail(&self) -> u32 {
         self.index(offset_of!(RingHeader, rq_tail))
             .load(Ordering::Acquire)
-    }
-}
-
-impl Drop for Rings {
-    fn drop(&mut self) {
-        // Pages that are still mapped live until they are not.
-        // SAFETY: allocated by `new`, by the invariant, and not used after this.
-        unsafe { bindings::weft_rings_free(self.base.as_ptr().cast()) };
     }
 }

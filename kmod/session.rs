@@ -18,7 +18,7 @@ use weft_core::uapi::{
 use crate::counters::{Counted, COUNTERS};
 use crate::node::Node;
 use crate::quota::Kind;
-use crate::rings;
+use crate::rings::Arena;
 use crate::sync::{new_lock, FastLock};
 use crate::vqp::{Owner, Senders, Vqp};
 
@@ -42,6 +42,7 @@ pub(crate) struct Session {
     id: u32,
     user: u32,
     node: Arc<Node>,
+    arena: Arc<Arena>,
     /// By handle. Room for all is made at the start.
     #[pin]
     vqps: FastLock<Vqps>,
@@ -55,11 +56,13 @@ impl Session {
     /// A session of a user on a node.
     pub(crate) fn new(node: Arc<Node>, user: u32) -> Result<Arc<Self>> {
         let vqps = Vqps::with_capacity(MAX_VQPS_PER_SESSION, GFP_KERNEL)?;
+        let arena = Arena::new()?;
         Arc::pin_init(
             pin_init!(Self {
                 id: next_number(),
                 user,
                 node,
+                arena,
                 vqps <- new_lock!(vqps, "weft_session_vqps"),
                 mrs <- kernel::new_mutex!(KVec::new(), "weft_session_mrs"),
                 _count: Counted::one(&COUNTERS.sessions),
@@ -95,6 +98,21 @@ impl Session {
             .ok_or(EBADF)
     }
 
+    /// The VQP whose rings are mapped from there.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` (no rings begin there), `EBADF`.
+    pub(crate) fn vqp_at(&self, map_offset: u64) -> Result<Arc<Vqp>> {
+        if !Arena::is_place(map_offset) {
+            return Err(EINVAL);
+        }
+        let vqps = self.vqps.lock();
+        let mut there = vqps.iter().flatten();
+        let found = there.find(|vqp| vqp.rings().are_at(map_offset));
+        found.cloned().ok_or(EBADF)
+    }
+
     /// Makes a VQP and says in `request` what it is.
     ///
     /// # Errors
@@ -116,7 +134,7 @@ impl Session {
             session: self.id,
             user: self.user,
         };
-        Vqp::new(next_number(), owner, held, request)
+        Vqp::new(next_number(), owner, held, &self.arena, request)
     }
 
     /// Gives a VQP a handle. From now on messages reach it.
@@ -133,7 +151,6 @@ impl Session {
         vqp.set_handle(handle as u32);
         vqp.rings().describe(request);
         request.vqp = handle as u32;
-        request.map_offset = rings::map_offset(handle as u32);
         if vqp.receives() {
             let receivers = self.node.dc().receivers();
             receivers.insert(Receiver::Flow(vqp.flow()), vqp.clone())?;
@@ -237,6 +254,7 @@ impl Session {
         vqp.connect(peer, receiver(request)).map(Some)
     }
 
+    #[inline(never)]
     fn connect_uncached(&self, request: &QConnect) -> Result {
         let vqp = self.vqp(request.vqp)?;
         if vqp.is_connected() {

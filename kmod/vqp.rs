@@ -30,7 +30,7 @@ use crate::dc::Requester;
 use crate::errno;
 use crate::peer::{Peer, VqpQueue, VqpStream};
 use crate::quota::Held;
-use crate::rings::Rings;
+use crate::rings::{Arena, Rings};
 use crate::sync::{cpu, new_lock, BhLock, EventCount, FastLock, Once};
 
 pub(crate) use senders::{Sender, Senders};
@@ -102,10 +102,11 @@ impl Vqp {
         flow: u32,
         owner: Owner,
         held: Held,
+        arena: &Arc<Arena>,
         request: &VqpCreate,
     ) -> Result<Arc<Self>> {
         let (sends, recvs) = (request.max_send_wr, request.max_recv_wr);
-        let rings = Rings::new(sends, recvs)?;
+        let rings = Rings::new(arena, sends, recvs)?;
         Arc::pin_init(
             pin_init!(Self {
                 handle: AtomicU32::new(0),

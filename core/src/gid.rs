@@ -44,6 +44,7 @@ impl Gid {
 
     /// Whether this is the all-zero GID, which names nobody.
     #[must_use]
+    #[inline]
     pub fn is_zero(self) -> bool {
         self.0 == [0; 16]
     }

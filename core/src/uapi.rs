@@ -30,6 +30,10 @@
 //!   when a message arrives, and moves `rq_head`.
 //!
 //! Whatever a user writes there is judged; nonsense harms nobody else.
+//!
+//! A session keeps a few small rings when their VQP goes, and gives them to its next
+//! VQPs, with indices of zero. A `map_offset` that was seen before is the same memory
+//! as then: who has left it mapped need not map it again.
 
 use crate::gid::Gid;
 
@@ -53,6 +57,10 @@ pub const MAX_MR_BYTES: u64 = 1 << 30;
 pub const MAX_SEND_WR: u32 = 1024;
 /// Receive buffers posted on one VQP.
 pub const MAX_RECV_WR: u32 = 1024;
+/// Rings without a VQP that a session keeps for its next ones.
+pub const KEPT_RINGS: usize = 16;
+/// Bytes that rings have at most which are kept.
+pub const MAX_KEPT_RING_BYTES: u32 = 1 << 16;
 /// Work requests in one [`IOC_ENTER`].
 pub const MAX_BATCH: u32 = 1024;
 /// Scatter/gather elements of one [`SendWr`].
@@ -259,7 +267,8 @@ pod! {
         pub vqp: u32,
         /// Out: bytes of the mapping.
         pub ring_bytes: u32,
-        /// Out: where to `mmap` the rings in `/dev/weft`.
+        /// Out: where to `mmap` the rings in `/dev/weft`. In a session it is always the
+        /// same memory.
         pub map_offset: u64,
         /// Out: entries of the ring of work requests.
         pub sq_entries: u32,

@@ -63,6 +63,12 @@ impl Charge {
         })
     }
 
+    /// Whether the caller is who pays.
+    pub(crate) fn is_callers(&self) -> bool {
+        // SAFETY: called from a system call, so that there is a current task.
+        unsafe { bindings::weft_mm_is_current(self.mm.as_ptr()) }
+    }
+
     /// Gives up what was charged: somebody else will be paying.
     fn hand_over(&self) {
         let pages = self.pages.swap(0, Ordering::Relaxed);

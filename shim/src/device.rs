@@ -6,6 +6,7 @@
 use crate::error::Error;
 use crate::ioctl;
 use crate::mr::{Access, MemoryRegion};
+use crate::ring::Lot;
 use nix::errno::Errno;
 use nix::fcntl::{open, OFlag};
 use nix::sys::stat::Mode;
@@ -27,6 +28,7 @@ pub struct Device {
 struct Session {
     fd: OwnedFd,
     node: u32,
+    lot: Arc<Lot>,
 }
 
 /// An RDMA port that Weft runs on.
@@ -117,7 +119,11 @@ impl Device {
         ioctl::hello(fd.as_fd(), &mut arg)
             .map_err(|errno| Error::of_hello(errno, (node != NODE_ANY).then_some(node)))?;
         Ok(Self {
-            session: Arc::new(Session { fd, node: arg.node }),
+            session: Arc::new(Session {
+                fd,
+                node: arg.node,
+                lot: Lot::new(),
+            }),
         })
     }
 
@@ -288,6 +294,11 @@ impl Device {
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.session.fd.as_fd()
+    }
+
+    /// Rings that are mapped and that no VQP has.
+    pub(crate) fn lot(&self) -> &Arc<Lot> {
+        &self.session.lot
     }
 }
 

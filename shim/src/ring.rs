@@ -11,6 +11,7 @@
 //! The kernel maps the rings with `VM_DONTCOPY`: a child that is forked does not
 //! have them, and must not touch its parent's VQPs.
 
+mod lot;
 mod shared;
 
 #[cfg(test)]
@@ -18,14 +19,15 @@ mod kernel;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use crate::memory::Pages;
+use lot::Mapping;
 use nix::errno::Errno;
 use shared::{Index, Slots};
 use std::mem::offset_of;
-use std::num::NonZeroUsize;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use weft_core::uapi::{self, RingHeader, MAX_BATCH};
+
+pub(crate) use lot::Lot;
 
 /// The rings of one VQP. They are apart so that each may have a lock of its own.
 #[derive(Debug)]
@@ -41,14 +43,16 @@ impl Rings {
     /// # Errors
     ///
     /// `EPROTO`: what it says of them cannot be. Else those of `mmap`.
-    pub(crate) fn map(fd: BorrowedFd<'_>, said: &uapi::VqpCreate) -> Result<Self, Errno> {
-        let len = NonZeroUsize::new(said.ring_bytes as usize).ok_or(Errno::EPROTO)?;
-        let pages = Pages::of_device(fd, said.map_offset, len)?;
-        Self::new(&Arc::new(pages), said).ok_or(Errno::EPROTO)
+    pub(crate) fn map(
+        fd: BorrowedFd<'_>,
+        lot: &Arc<Lot>,
+        said: &uapi::VqpCreate,
+    ) -> Result<Self, Errno> {
+        Self::new(&Arc::new(lot.map(fd, said)?), said).ok_or(Errno::EPROTO)
     }
 
     /// The rings in a mapping. `None`: what is said of them cannot be.
-    fn new(pages: &Arc<Pages>, said: &uapi::VqpCreate) -> Option<Self> {
+    fn new(pages: &Arc<Mapping>, said: &uapi::VqpCreate) -> Option<Self> {
         let index = |offset| Index::new(pages, offset);
         let capacity = said.max_recv_wr.min(said.rq_entries);
         Some(Self {

@@ -104,7 +104,7 @@ impl Vqp {
         // Destroyed on drop from here on.
         let handle = Handle::new(device, made.vqp);
         Ok(Self {
-            rings: Rings::map(device.fd(), made).map_err(Error::of_ring_map)?,
+            rings: Rings::map(device.fd(), device.lot(), made).map_err(Error::of_ring_map)?,
             handle,
             config: *config,
             held: Held::default(),

@@ -5,6 +5,7 @@
 use super::verbs::IbvGid;
 use super::{deref, handle, put, status, take};
 use crate::ioctl;
+use crate::ring::Lot;
 use nix::errno::Errno;
 use nix::fcntl::{open, OFlag};
 use nix::sys::stat::Mode;
@@ -32,11 +33,17 @@ pub(super) struct Session {
     fd: OwnedFd,
     pub(super) node: u32,
     nodes: u32,
+    lot: Arc<Lot>,
 }
 
 impl Session {
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+
+    /// Rings that are mapped and that no VQP has.
+    pub(super) fn lot(&self) -> &Arc<Lot> {
+        &self.lot
     }
 }
 
@@ -93,6 +100,7 @@ fn open_session(node: c_int) -> Result<Session, Errno> {
         fd,
         node: arg.node,
         nodes: arg.node_count,
+        lot: Lot::new(),
     })
 }
 

@@ -105,7 +105,7 @@ impl Vqp {
             session: Arc::clone(session),
             number: made.vqp,
         };
-        let rings = Rings::map(session.fd(), made)?;
+        let rings = Rings::map(session.fd(), session.lot(), made)?;
         attr.cap = QpCap {
             max_send_sge: MAX_SGE as u32,
             max_recv_sge: if made.max_recv_wr > 0 {

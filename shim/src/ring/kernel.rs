@@ -2,6 +2,7 @@
 
 //! What plays the kernel in tests, on rings in ordinary memory.
 
+use super::lot::Mapping;
 use super::shared::{Index, Slots};
 use super::Rings;
 use crate::memory::Pages;
@@ -53,9 +54,9 @@ pub(super) fn said(max_send_wr: u32, max_recv_wr: u32) -> uapi::VqpCreate {
 }
 
 /// Memory for such rings.
-pub(super) fn memory(said: &uapi::VqpCreate) -> Arc<Pages> {
+pub(super) fn memory(said: &uapi::VqpCreate) -> Arc<Mapping> {
     let len = NonZeroUsize::new(said.ring_bytes as usize).unwrap();
-    Arc::new(Pages::map(len).unwrap())
+    Arc::new(Mapping::of(Pages::map(len).unwrap()))
 }
 
 /// Both sides, after so many entries have gone through each ring.

@@ -6,7 +6,7 @@
 //! entries are copied word by word, each word atomically, and order comes from the
 //! indices: acquire where the other side's is read, release where ours is written.
 
-use crate::memory::Pages;
+use super::lot::Mapping;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -23,7 +23,7 @@ const WORD: usize = size_of::<u64>();
 #[derive(Debug)]
 pub(super) struct Index {
     at: NonNull<u32>,
-    _pages: Arc<Pages>,
+    _pages: Arc<Mapping>,
 }
 
 // SAFETY: all access is atomic, and the mapping belongs to no thread.
@@ -33,7 +33,7 @@ unsafe impl Sync for Index {}
 
 impl Index {
     /// The index at this offset into the header.
-    pub(super) fn new(pages: &Arc<Pages>, offset: usize) -> Option<Self> {
+    pub(super) fn new(pages: &Arc<Mapping>, offset: usize) -> Option<Self> {
         let fits = offset.checked_add(size_of::<u32>())? <= size_of::<RingHeader>();
         let there = size_of::<RingHeader>() <= pages.len();
         if !fits || !there || offset % align_of::<u32>() != 0 {
@@ -74,7 +74,7 @@ impl Index {
 pub(super) struct Slots<T> {
     first: NonNull<u64>,
     mask: u32,
-    _pages: Arc<Pages>,
+    _pages: Arc<Mapping>,
     entries: PhantomData<fn(T) -> T>,
 }
 
@@ -90,7 +90,7 @@ impl<T: Pod> Slots<T> {
     };
 
     /// The ring that the kernel says is there; `None` if it cannot be.
-    pub(super) fn new(pages: &Arc<Pages>, offset: u32, entries: u32) -> Option<Self> {
+    pub(super) fn new(pages: &Arc<Mapping>, offset: u32, entries: u32) -> Option<Self> {
         let offset = offset as usize;
         let bytes = (entries as usize).checked_mul(size_of::<T>())?;
         let fits = offset >= size_of::<RingHeader>() && offset.checked_add(bytes)? <= pages.len();

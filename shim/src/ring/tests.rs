@@ -4,6 +4,7 @@
 
 use super::kernel::{memory, pair, said};
 use super::*;
+use crate::memory::Pages;
 use proptest::prelude::*;
 use std::collections::VecDeque;
 use std::thread;
@@ -75,7 +76,8 @@ fn rings_that_cannot_be_are_refused() {
         change(&mut said);
         assert!(Rings::new(&pages, &said).is_none(), "number {which}");
     }
-    let short = Arc::new(Pages::map(std::num::NonZeroUsize::new(300).unwrap()).unwrap());
+    let short = Pages::map(std::num::NonZeroUsize::new(300).unwrap()).unwrap();
+    let short = Arc::new(Mapping::of(short));
     assert!(Rings::new(&short, &good).is_none());
 }
 

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A session's memory for rings.
+//!
+//! Allocating, mapping and unmapping rings costs many times what connecting does.
+//! So small rings whose VQP is gone are kept, and their mappings with them, for
+//! the next VQP that wants as many bytes. A place in the device's address space
+//! always means the same memory: who has it mapped need not map it again.
+
+use core::mem::ManuallyDrop;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use kernel::error::to_result;
+use kernel::page::PAGE_SIZE;
+use kernel::prelude::*;
+use kernel::sync::Arc;
+use weft_core::uapi::{KEPT_RINGS, MAX_KEPT_RING_BYTES};
+
+use crate::bindings;
+use crate::mem::Charge;
+use crate::sync::{new_lock, BhLock};
+
+/// Rings are this far apart in the device's address space, in bytes; none are as
+/// long.
+const STRIDE: u64 = 1 << 24;
+
+/// Memory of one VQP's rings. Its pages are charged as pinned memory is.
+///
+/// # Invariants
+///
+/// `base` is `bytes` of memory from `weft_rings_alloc`, page-aligned.
+struct Block {
+    base: NonNull<u8>,
+    bytes: u32,
+    map_offset: u64,
+    charge: Charge,
+}
+
+// SAFETY: the memory is not tied to a thread.
+unsafe impl Send for Block {}
+
+impl Block {
+    fn new(bytes: u32, map_offset: u64) -> Result<Self> {
+        let charge = Charge::new(bytes as usize / PAGE_SIZE)?;
+        // SAFETY: no requirement; NULL means no memory.
+        let base = NonNull::new(unsafe { bindings::weft_rings_alloc(bytes as usize) });
+        // INVARIANT: so much was asked for.
+        Ok(Self {
+            base: base.ok_or(ENOMEM)?.cast(),
+            bytes,
+            map_offset,
+            charge,
+        })
+    }
+
+    fn may_be_kept(&self) -> bool {
+        self.bytes <= MAX_KEPT_RING_BYTES
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        // Pages that are still mapped live until they are not.
+        // SAFETY: allocated by `new`, by the invariant, and not used after this.
+        unsafe { bindings::weft_rings_free(self.base.as_ptr().cast()) };
+    }
+}
+
+/// A session's memory for rings.
+#[pin_data]
+pub(crate) struct Arena {
+    /// Of VQPs that are gone. Requests may end, and so VQPs go, in softirqs.
+    #[pin]
+    kept: BhLock<[Option<Block>; KEPT_RINGS]>,
+    /// Places that were given out. None is given twice.
+    places: AtomicU64,
+}
+
+impl Arena {
+    /// One without memory.
+    pub(crate) fn new() -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                kept <- new_lock!([const { None }; KEPT_RINGS], "weft_arena"),
+                places: AtomicU64::new(0),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Whether rings could be mapped from there.
+    pub(crate) fn is_place(map_offset: u64) -> bool {
+        map_offset % STRIDE == 0
+    }
+
+    /// So many bytes, whole pages, charged to the caller. What is in them is what
+    /// was in rings of the session before, or zero.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` (also: over `RLIMIT_MEMLOCK`).
+    pub(super) fn lend(arena: &Arc<Self>, bytes: u32) -> Result<Lent> {
+        let block = match arena.take_kept(bytes) {
+            Some(block) => block,
+            None => arena.new_block(bytes)?,
+        };
+        Ok(Lent {
+            block: ManuallyDrop::new(block),
+            arena: arena.clone(),
+        })
+    }
+
+    /// Memory that was nobody's. What is kept makes way for it.
+    fn new_block(&self, bytes: u32) -> Result<Block> {
+        let place = self.places.fetch_add(1, Ordering::Relaxed) * STRIDE;
+        Block::new(bytes, place).or_else(|_| {
+            let kept = core::mem::replace(&mut *self.kept.lock(), [const { None }; KEPT_RINGS]);
+            drop(kept);
+            Block::new(bytes, place)
+        })
+    }
+
+    /// Other processes that share the session pay for memory of their own.
+    fn take_kept(&self, bytes: u32) -> Option<Block> {
+        let fits = |block: &mut Block| block.bytes == bytes && block.charge.is_callers();
+        let mut kept = self.kept.lock();
+        kept.iter_mut().find_map(|slot| slot.take_if(fits))
+    }
+
+    fn keep(&self, block: Block) {
+        let mut left = Some(block).filter(Block::may_be_kept);
+        if left.is_some() {
+            let mut kept = self.kept.lock();
+            if let Some(free) = kept.iter_mut().find(|slot| slot.is_none()) {
+                *free = left.take();
+            }
+        }
+        drop(left);
+    }
+}
+
+/// Memory of a VQP's rings. It goes back to the session.
+pub(super) struct Lent {
+    block: ManuallyDrop<Block>,
+    arena: Arc<Arena>,
+}
+
+impl Lent {
+    /// Where it begins.
+    pub(super) fn base(&self) -> *mut u8 {
+        self.block.base.as_ptr()
+    }
+
+    pub(super) fn bytes(&self) -> u32 {
+        self.block.bytes
+    }
+
+    /// Where it is mapped from.
+    pub(super) fn map_offset(&self) -> u64 {
+        self.block.map_offset
+    }
+
+    /// Maps it.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: not all of it, or not shared.
+    ///
+    /// # Safety
+    ///
+    /// `vma` is what C's `mmap` operation was called with.
+    pub(super) unsafe fn map(&self, vma: *mut bindings::vm_area_struct) -> Result {
+        let (base, bytes) = (self.base().cast(), self.bytes() as usize);
+        // SAFETY: the caller's promise, and the block's invariant.
+        to_result(unsafe { bindings::weft_rings_map(vma, base, bytes) })
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        // SAFETY: here alone, and it is not used after this.
+        let block = unsafe { ManuallyDrop::take(&mut self.block) };
+        self.arena.keep(block);
+    }
+}
