@@ -477,8 +477,14 @@ int weft_ib_arm_cq(struct ib_cq *cq)
 	return ib_req_notify_cq(cq, IB_CQ_NEXT_COMP | IB_CQ_REPORT_MISSED_EVENTS);
 }
 
+/*
+ * Where the driver can tell without its lock that nothing is there, it is asked
+ * first: a waiter that polls would hold up the thread that completes.
+ */
 int weft_ib_poll_cq(struct ib_cq *cq, int count, struct ib_wc *wcs)
 {
+	if (cq->device->ops.peek_cq && !cq->device->ops.peek_cq(cq, 1))
+		return 0;
 	return ib_poll_cq(cq, count, wcs);
 }
 

@@ -43,9 +43,19 @@ impl<R: Requester> RcQueue<R> {
     /// took. What may not be done ends with an error in its turn, on this
     /// requester alone. Process context; may sleep for a READ of the peer's table.
     pub(crate) fn post(&self, requester: &Arc<R>, entries: &[Entry]) -> usize {
+        // Room for many is worth clearing for many alone.
+        match entries.len() {
+            0 => 0,
+            1 => self.post_batch::<1>(requester, entries),
+            _ => self.post_batches(requester, entries),
+        }
+    }
+
+    #[inline(never)]
+    fn post_batches(&self, requester: &Arc<R>, entries: &[Entry]) -> usize {
         let mut taken = 0;
         for batch in entries.chunks(CHAIN) {
-            let count = self.post_batch(requester, batch);
+            let count = self.post_batch::<CHAIN>(requester, batch);
             taken += count;
             if count < batch.len() {
                 break;
@@ -54,8 +64,10 @@ impl<R: Requester> RcQueue<R> {
         taken
     }
 
-    fn post_batch(&self, requester: &Arc<R>, batch: &[Entry]) -> usize {
-        let mut prepared = [const { Prepared::EMPTY }; CHAIN];
+    /// Posts a batch of at most `N`, which is at most [`CHAIN`].
+    fn post_batch<const N: usize>(&self, requester: &Arc<R>, batch: &[Entry]) -> usize {
+        const { assert!(N <= CHAIN) };
+        let mut prepared = [const { Prepared::EMPTY }; N];
         for (place, entry) in prepared.iter_mut().zip(batch) {
             *place = self.prepare(entry);
             // What follows is flushed, whatever its keys.

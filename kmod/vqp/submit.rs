@@ -37,6 +37,9 @@ const QUIESCE_NAP_NS: u64 = 1_000_000;
 struct Batch {
     entries: [MaybeUninit<Entry>; POST_BATCH],
     len: usize,
+    /// All need DC, or none does: a receiver hears of them, or they are atomic
+    /// operations that the RDMA device does not make atomic enough.
+    need_dc: bool,
 }
 
 impl Batch {
@@ -45,7 +48,12 @@ impl Batch {
         Self {
             entries: [const { MaybeUninit::uninit() }; POST_BATCH],
             len: 0,
+            need_dc: false,
         }
+    }
+
+    fn clear(&mut self) {
+        self.len = 0;
     }
 
     fn push(&mut self, entry: Entry) {
@@ -61,14 +69,6 @@ impl Batch {
         // no drop.
         unsafe { core::slice::from_raw_parts(self.entries.as_ptr().cast(), self.len) }
     }
-}
-
-/// Requests that were copied, in order, of which all go the same way.
-struct Copied {
-    batch: Batch,
-    /// They need DC: a receiver hears of them, or they are atomic operations that
-    /// the RDMA device does not make atomic enough.
-    need_dc: bool,
 }
 
 impl Vqp {
@@ -110,8 +110,10 @@ impl Vqp {
 
     /// Takes `count` requests from index `head` on. It is the submitter's, whose lock
     /// is held.
+    #[inline(never)]
     fn submit(self: &Arc<Self>, head: &mut u32, count: u32, submitted: &mut u32) -> Result {
         let connection = self.connection.get().ok_or_else(errno::not_conn)?;
+        let mut batch = Batch::new();
         while *submitted < count {
             let wanted = (count - *submitted).min(POST_BATCH as u32);
             let places = {
@@ -122,8 +124,8 @@ impl Vqp {
             if places == 0 {
                 return Err(ENOSPC);
             }
-            let copied = self.copy(connection, *head, places);
-            let posted = self.post(connection, &copied, places);
+            self.copy(connection, *head, places, &mut batch);
+            let posted = self.post(connection, &batch, places);
             let taken = posted.unwrap_or(0);
             if taken < places {
                 self.queues.lock().withdraw(places - taken);
@@ -137,11 +139,8 @@ impl Vqp {
     }
 
     /// Copies up to `places` requests that go the same way.
-    fn copy(&self, connection: &Connection, head: u32, places: u32) -> Copied {
-        let mut copied = Copied {
-            batch: Batch::new(),
-            need_dc: false,
-        };
+    fn copy(&self, connection: &Connection, head: u32, places: u32, batch: &mut Batch) {
+        batch.clear();
         let queue = self.queue();
         for index in 0..places {
             let wr = self.rings.send_wr(head.wrapping_add(index));
@@ -149,27 +148,21 @@ impl Vqp {
             let takes = |queue: &Arc<VqpQueue>| queue.takes(entry.op.kind);
             let needs_dc = entry.op.imm.is_some() || !queue.as_ref().is_none_or(takes);
             if index == 0 {
-                copied.need_dc = needs_dc;
-            } else if copied.need_dc != needs_dc {
+                batch.need_dc = needs_dc;
+            } else if batch.need_dc != needs_dc {
                 // It is copied again, and that copy judged, in the next batch.
                 break;
             }
-            copied.batch.push(entry);
+            batch.push(entry);
         }
-        copied
     }
 
     /// Posts some of them, waiting for room if there is none; `places` were
     /// admitted. Answers how many.
-    fn post(
-        self: &Arc<Self>,
-        connection: &Connection,
-        copied: &Copied,
-        places: u32,
-    ) -> Result<u32> {
-        let entries = copied.batch.entries();
+    fn post(self: &Arc<Self>, connection: &Connection, batch: &Batch, places: u32) -> Result<u32> {
+        let entries = batch.entries();
         let mut queue = self.queue();
-        if queue.is_some() && copied.need_dc {
+        if queue.is_some() && batch.need_dc {
             self.quiesce(queue.as_deref(), places)?;
             self.use_dc();
             queue = None;
