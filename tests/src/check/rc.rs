@@ -7,6 +7,7 @@
 mod leases;
 mod loss;
 mod pins;
+mod revocation;
 mod switch;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -47,8 +48,12 @@ pub fn run(report: &mut Report, args: &Args, seed: u64) {
     if !args.pool {
         mistakes(report);
         report.check("a region that peers remember goes", leases::forgotten);
-        report.check("it stays pinned for a lease", leases::of_dead_process);
+        report.check("that of a process that dies does too", leases::of_dead_process);
         report.check("its owner is charged once", leases::charge);
+        let name = "regions that go under deep queues break nothing";
+        Transport::Rc.check(report, name, || revocation::under_load(seed));
+        let name = "many that go at once cost few letters";
+        Transport::Rc.check(report, name, revocation::many);
         death::run(report, seed, 6, Transport::Rc);
     }
     report.check("no queue pair broke until now", || {
@@ -58,6 +63,7 @@ pub fn run(report: &mut Report, args: &Args, seed: u64) {
     });
     if !args.pool {
         loss::run(report);
+        revocation::silent(report);
     }
 }
 
