@@ -181,17 +181,17 @@ enum Step {
 fn steps() -> impl Strategy<Value = Step> {
     prop_oneof![
         2 => Just(Step::Register),
-        2 => (0u32..8).prop_map(Step::Remove),
+        2 => (0u32..6).prop_map(Step::Remove),
         4 => Just(Step::Tell),
         1 => Just(Step::LoseLetter),
         4 => Just(Step::Hear),
         1 => Just(Step::LoseAnswer),
         4 => Just(Step::Answered),
-        8 => (0u32..8).prop_map(Step::Prepare),
-        8 => Just(Step::Post),
-        6 => Just(Step::Execute),
-        4 => Just(Step::Owed),
-        2 => (0u64..400_000_000).prop_map(Step::Pass),
+        10 => (0u32..6).prop_map(Step::Prepare),
+        16 => Just(Step::Post),
+        4 => Just(Step::Execute),
+        6 => Just(Step::Owed),
+        1 => (0u64..400_000_000).prop_map(Step::Pass),
     ]
 }
 
@@ -388,7 +388,7 @@ impl Sim {
                 Step::Hear,
                 Step::Owed,
                 Step::Answered,
-                Step::Pass(REPEAT_NS / 100),
+                Step::Pass(REPEAT_NS / 4),
             ] {
                 self.step(step);
             }
@@ -397,7 +397,7 @@ impl Sim {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig::with_cases(500))]
     #[test]
     fn no_request_arrives_whose_memory_is_gone(
         steps in proptest::collection::vec(steps(), 1..200),

@@ -24,9 +24,10 @@ use crate::world::connect;
 const PAGE: usize = 4096;
 /// More requests than one stream takes.
 const MANY: usize = 160;
-/// Bytes of a long request. On any machine it takes longer than others should
-/// have to wait for it; it ends when its regions go.
-const LONG: usize = 256 << 20;
+/// Bytes of a long request, and how many there are. On any machine they take longer
+/// than others should have to wait for them; they end when their regions go.
+const LONG: usize = 64 << 20;
+const LONGS: usize = 16;
 /// Memory behind them.
 const BEHIND: usize = 1 << 20;
 /// More regions than a node may have room for.
@@ -103,7 +104,7 @@ impl Drop for Folded {
     }
 }
 
-/// A request that takes seconds, and so many behind it that the stream has no
+/// Requests that take seconds, and so many behind it that the stream has no
 /// room for anybody else's.
 pub fn stream(stage: &mut Stage) -> Result<Outcome> {
     let (node, to) = (stage.node, 1 - stage.home());
@@ -121,7 +122,7 @@ fn fill_stream(node: u32, to: u8, ready: &Ready) -> Result<impl Sized> {
     let mut vqp = connect(&device, to, 256)?;
     let long = SendWr::write(near.slice(0..LONG)?, far.remote());
     let short = SendWr::write(near.slice(0..8)?, far.remote());
-    vqp.post_send(&[long])?;
+    vqp.post_send(&[long; LONGS])?;
     ready.with(1)?;
     vqp.post_send(&[short; MANY])?;
     // In this order: the regions go before their memory.

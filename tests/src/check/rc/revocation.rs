@@ -156,5 +156,13 @@ pub fn silent(report: &mut Report) {
         ensure!(broken != 0, "the queue pair is still there");
         Ok(())
     });
-    report.check("and RC comes back", wait_until_up);
+    report.check("new VQPs work, and RC comes back", || {
+        wait_for("they work", BOUND, || {
+            let tried = [(0, 1), (1, 0)].into_iter().try_for_each(|(from, to)| {
+                Link::between(from, to, 4096, 4).and_then(|mut link| link.works(2))
+            });
+            Ok(tried.is_ok())
+        })?;
+        wait_until_up()
+    });
 }
