@@ -97,9 +97,8 @@ impl Vqp {
         // Full queues are a reason to wait, not to give up.
         if request.wc_min != 0 && (outcome.is_ok() || outcome == Err(ENOSPC)) {
             let start_ns = now_ns();
-            let mut wait = |full: bool| {
-                self.wait(request, start_ns, full, queue.as_deref(), &mut attending)
-            };
+            let mut wait =
+                |full: bool| self.wait(request, start_ns, full, queue.as_deref(), &mut attending);
             // What nobody is told of makes room all the same. Each turn takes some.
             let mut before = None;
             while outcome == Err(ENOSPC) && before != Some(submitted) {

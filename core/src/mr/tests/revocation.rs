@@ -62,7 +62,10 @@ fn many_removals_cost_few_letters() {
             panic!("an answer");
         };
         assert_eq!((peer, notice.token), (PEER, TOKEN));
-        assert!(ledger.next(removed.iter().copied(), 5).is_none(), "one at a time");
+        assert!(
+            ledger.next(removed.iter().copied(), 5).is_none(),
+            "one at a time"
+        );
         named.extend_from_slice(keys.as_slice());
         ledger.answered(TOKEN, notice.seq);
         letters += 1;
@@ -85,7 +88,10 @@ fn a_silent_peer_is_asked_again_and_then_loses_its_connection() {
     assert_eq!(ask(&mut ledger, REPEAT_NS - 1), None);
     assert_eq!(ask(&mut ledger, REPEAT_NS), Some(seq));
     assert!(!ledger.is_overdue(TOKEN, LEASE_NS - 1));
-    assert!(ledger.is_overdue(TOKEN, LEASE_NS), "repeating gives no time");
+    assert!(
+        ledger.is_overdue(TOKEN, LEASE_NS),
+        "repeating gives no time"
+    );
     ledger.answered(TOKEN + 1, seq);
     ledger.answered(TOKEN, seq + 1);
     assert!(!ledger.is_unused(seq), "neither was its answer");
@@ -259,7 +265,10 @@ impl Sim {
     }
 
     fn answer(&mut self) {
-        if let Some((seq, _)) = self.owes.take_if(|(_, until)| self.window.has_passed(*until)) {
+        if let Some((seq, _)) = self
+            .owes
+            .take_if(|(_, until)| self.window.has_passed(*until))
+        {
             self.to_owner.push_back(Notice {
                 token: TOKEN,
                 seq,

@@ -108,7 +108,9 @@ fn full(session: &Session) -> Result<(Queue, Queue)> {
 fn full_of_silence(session: &Session) -> Result<()> {
     let (receiver, sender) = full(session)?;
     let page = Memory::map(4096)?;
-    let lkey = session.register(&page, 0, 4096, uapi::ACCESS_LOCAL_WRITE)?.lkey;
+    let lkey = session
+        .register(&page, 0, 4096, uapi::ACCESS_LOCAL_WRITE)?
+        .lkey;
     let local = uapi::Sge {
         addr: page.addr(),
         len: 64,

@@ -256,5 +256,7 @@ fn all() -> impl Iterator<Item = (usize, Tries, &'static Row)> {
     let unprivileged = UNPRIVILEGED.iter().map(|row| (Tries::Unprivileged, row));
     let beside = BESIDE.iter().map(|row| (Tries::Beside, row));
     let chain = everybodys.chain(unprivileged).chain(beside);
-    chain.enumerate().map(|(index, (tries, row))| (index, tries, row))
+    chain
+        .enumerate()
+        .map(|(index, (tries, row))| (index, tries, row))
 }

@@ -29,7 +29,8 @@ const MANY: usize = 200;
 /// Letters that they may cost: one for each would be twice `MANY`.
 const FEW: i64 = MANY as i64 / 2;
 
-const SILENCE: &str = "modprobe -a sch_ingress cls_u32 act_gact && tc -n n1 qdisc add dev v1 clsact && \
+const SILENCE: &str =
+    "modprobe -a sch_ingress cls_u32 act_gact && tc -n n1 qdisc add dev v1 clsact && \
      tc -n n1 filter add dev v1 ingress protocol ip u32 match ip dport 4793 0xffff action drop";
 const SPEECH: &str = "tc -n n1 qdisc del dev v1 clsact";
 
