@@ -257,6 +257,18 @@ impl Node {
         self.dc.mrs().register(owner, held, request)
     }
 
+    /// Takes a region of `owner` out, and has the peers told that may use it. Answers
+    /// the ticket to wait with.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`MrTable::remove`].
+    pub(crate) fn deregister(&self, owner: u32, key: u32) -> Result<u64> {
+        let ticket = self.dc.mrs().remove(owner, key)?;
+        self.rc.tell_peers();
+        Ok(ticket)
+    }
+
     /// How many VQPs its sessions have, for them to keep.
     pub(crate) fn vqps(&self) -> &AtomicU32 {
         &self.vqps

@@ -7,7 +7,8 @@
 //! begin() ── offer ──> peer's accept() ── answer ──> finish() ── first message ──> peer is up
 //! ```
 //!
-//! Offer and answer travel as letters of the nodes (`dc::Inbox`).
+//! Offer and answer travel as letters of the nodes (`dc::Inbox`), and so do those
+//! about regions that go.
 //!
 //! Lock order: `wants`, `links`; `hardware` is held alone. None of them is held
 //! while a queue is ended.
@@ -17,6 +18,7 @@ mod control;
 mod link;
 mod post;
 mod queue;
+mod revoke;
 mod slots;
 
 use core::sync::atomic::Ordering;
@@ -24,6 +26,7 @@ use core::sync::atomic::Ordering;
 use kernel::prelude::*;
 use kernel::sync::{Arc, Mutex};
 use weft_core::gid::Gid;
+use weft_core::mr::NOTICE_BYTES;
 use weft_core::rc::{Hello, Role, HELLO_BYTES};
 use weft_core::uapi::WcStatus;
 
@@ -47,21 +50,28 @@ const MAX_LOOKS: u32 = 5;
 
 /// An offer or an answer.
 pub(crate) type HelloBytes = [u8; HELLO_BYTES];
+/// A letter about regions that go.
+pub(crate) type NoticeBytes = [u8; NOTICE_BYTES];
 
-/// Carries offers.
+/// Carries offers and other letters.
 pub(crate) trait Exchange: Sync {
     /// Carries an offer to a peer and brings the answer. May sleep for seconds.
     fn exchange(&self, to: &Gid, offer: &HelloBytes) -> Result<HelloBytes>;
+
+    /// Carries a letter to a peer, perhaps. May sleep.
+    fn tell(&self, to: &Gid, letter: &NoticeBytes) -> Result;
 }
 
-/// Who carries offers, without its type.
+/// Who carries letters, without its type.
 ///
 /// # Invariants
 ///
-/// `call` takes `carrier`, which is valid until [`Rc::stop`] has returned.
+/// `exchange` and `tell` take `carrier`, which is valid until [`Rc::stop`] has
+/// returned.
 struct Carrier {
     carrier: *const (),
-    call: unsafe fn(*const (), &Gid, &HelloBytes) -> Result<HelloBytes>,
+    exchange: unsafe fn(*const (), &Gid, &HelloBytes) -> Result<HelloBytes>,
+    tell: unsafe fn(*const (), &Gid, &NoticeBytes) -> Result,
 }
 
 // SAFETY: a carrier is `Sync`.
@@ -98,6 +108,9 @@ pub(crate) struct Rc<R: Requester> {
     wants: FastLock<KVec<Want>>,
     #[pin]
     work: Periodic<Self>,
+    /// Writes and answers letters about regions that go.
+    #[pin]
+    crier: Periodic<Self, 1>,
 }
 
 /// Whether every peer that is used is to get an RC queue pair (`pool=rc`).
@@ -137,6 +150,7 @@ impl<R: Requester> Rc<R> {
                 links <- new_lock!(links, "weft_rc_links"),
                 wants <- new_lock!(wants, "weft_rc_wants"),
                 work <- Periodic::new(),
+                crier <- Periodic::new(),
             }),
             GFP_KERNEL,
         )
@@ -151,7 +165,7 @@ impl<R: Requester> Rc<R> {
         /// # Safety
         ///
         /// `carrier` is a valid `T`.
-        unsafe fn call<T: Exchange>(
+        unsafe fn exchange<T: Exchange>(
             carrier: *const (),
             to: &Gid,
             offer: &HelloBytes,
@@ -159,10 +173,18 @@ impl<R: Requester> Rc<R> {
             // SAFETY: the caller's promise.
             unsafe { &*carrier.cast::<T>() }.exchange(to, offer)
         }
+        /// # Safety
+        ///
+        /// `carrier` is a valid `T`.
+        unsafe fn tell<T: Exchange>(carrier: *const (), to: &Gid, letter: &NoticeBytes) -> Result {
+            // SAFETY: the caller's promise.
+            unsafe { &*carrier.cast::<T>() }.tell(to, letter)
+        }
         // INVARIANT: the caller's promise, and the types agree.
         self.carrier.set(Carrier {
             carrier: carrier.cast(),
-            call: call::<T>,
+            exchange: exchange::<T>,
+            tell: tell::<T>,
         });
     }
 
@@ -369,13 +391,14 @@ impl<R: Requester> Rc<R> {
         let (opening, offer) = self.begin(gid)?;
         let carrier = self.carrier.get().ok_or(EAGAIN)?;
         // SAFETY: by the invariant: `stop` waits for this work.
-        let answer = unsafe { (carrier.call)(carrier.carrier, gid, &offer) }?;
+        let answer = unsafe { (carrier.exchange)(carrier.carrier, gid, &offer) }?;
         self.finish(opening, &answer)
     }
 
     /// Ends everything: the device goes. May sleep.
     pub(crate) fn stop(&self) {
         self.work.stop();
+        self.crier.stop();
         *self.hardware.lock() = None;
         loop {
             let link = self.links.lock().pop();

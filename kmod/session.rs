@@ -300,7 +300,7 @@ impl Session {
     pub(crate) fn deregister(&self, key: u32) -> Result {
         let ticket = {
             let mut mrs = self.mrs.lock();
-            let ticket = self.node.dc().mrs().remove(self.id, key)?;
+            let ticket = self.node.deregister(self.id, key)?;
             mrs.retain(|other| *other != key);
             self.node.mrs().fetch_sub(1, Ordering::Relaxed);
             ticket
@@ -327,7 +327,7 @@ impl PinnedDrop for Session {
         drop(vqps);
         for key in self.mrs.lock().iter() {
             // It is there: only this session could have removed it.
-            if let Ok(ticket) = self.node.dc().mrs().remove(self.id, *key) {
+            if let Ok(ticket) = self.node.deregister(self.id, *key) {
                 self.node.dc().mrs().wait(ticket, false);
             }
             self.node.mrs().fetch_sub(1, Ordering::Relaxed);

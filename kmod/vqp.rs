@@ -182,6 +182,13 @@ impl Vqp {
         queues.unreaped()
     }
 
+    /// Whether a request would be taken.
+    fn has_room(&self) -> bool {
+        let mut queues = self.queues.lock();
+        queues.reaped_to(self.rings.cq_head());
+        queues.has_room()
+    }
+
     /// A completion of this VQP.
     fn wc(&self, wr_id: u64, status: uapi::WcStatus, opcode: u16) -> Wc {
         Wc {

@@ -7,19 +7,30 @@
 //! A request with a bad remote key would break the queue pair that many virtual
 //! ones share. So it is checked before it is posted: against the owner's table,
 //! a [`crate::kv`] table under the region's key that peers READ, or against the
-//! cache. A region that goes is taken out of the table first; its memory stays
-//! registered until no peer can have a request on its way that was checked
-//! against an older image.
+//! cache.
+//!
+//! A region that goes is taken out of the table first. Then its owner tells the
+//! peers that are connected ([`Ledger`], [`Notice`]): each forgets the key, waits
+//! until its requests that were posted before that have ended, and answers. When
+//! all have answered no request can come by that key, and the memory goes.
 //!
 //! ```text
-//! reader:  READ posted ── trusts the image ──┐ last request posted ── it has ended
-//!          |<------------ TRUST_NS --------->|<---------- PATIENCE_NS ----------->|
-//! owner:     removed from the table, then waits LEASE_NS = TRUST_NS + PATIENCE_NS
+//! owner:  removed from the table ── Gone ──┐                         ┌─> freed
+//! peer:                                    └─> forgotten ... ended ──┘ Unused
 //! ```
 //!
-//! The clocks are two, but only lengths of time are compared: the READ was posted
-//! before the owner removed the region, or it would not have seen it. KRCore's
-//! period is "e.g., 1 second".
+//! A peer that does not answer falls back on the lease of krcore §4.2: it trusts
+//! what it has read for [`TRUST_NS`], and what it posted meanwhile ends or breaks
+//! the queue pair within [`PATIENCE_NS`] of its turn. Because a request may wait
+//! for its turn behind those of others, the owner ends the connection after
+//! [`LEASE_NS`], and only then lets go of the memory. KRCore's period is "e.g., 1
+//! second".
+
+mod ledger;
+mod notice;
+
+pub use ledger::{Ledger, LEDGER_LINES, REPEAT_NS};
+pub use notice::{Keys, Notice, Says, NOTICE_BYTES, NOTICE_KEYS};
 
 use crate::kv;
 use crate::rc::PATIENCE_NS;
@@ -27,19 +38,12 @@ use crate::uapi::{ACCESS_ALL, ACCESS_REMOTE_ATOMIC, ACCESS_REMOTE_READ, ACCESS_R
 
 /// How long a reader trusts what it has read, counted from before the READ.
 pub const TRUST_NS: u64 = 500_000_000;
-/// How long after its removal a region stays registered: until no reader trusts an
-/// image of it, and requests that one let pass have ended or broken their queue
-/// pair. 1.3 s.
+/// How long a peer may take to answer that it uses a region no more, before it
+/// loses its connection. 1.3 s.
 pub const LEASE_NS: u64 = TRUST_NS + PATIENCE_NS;
 
 /// Any of the flags that let peers touch a region.
 pub const ACCESS_REMOTE: u32 = ACCESS_REMOTE_READ | ACCESS_REMOTE_WRITE | ACCESS_REMOTE_ATOMIC;
-
-/// Whether memory that was taken out of the table at `removed_ns` may go.
-#[must_use]
-pub const fn lease_is_over(removed_ns: u64, now_ns: u64) -> bool {
-    now_ns.saturating_sub(removed_ns) >= LEASE_NS
-}
 
 /// Bits of a length in a record: 16 TiB.
 const LEN_BITS: u32 = 44;
@@ -123,6 +127,8 @@ struct Set {
 /// they may be trusted. Of fixed size; the oldest of a set makes room.
 pub struct Store {
     sets: [Set; SETS],
+    /// The key that is being looked up; one at a time is.
+    asked: Option<u32>,
 }
 
 impl Store {
@@ -132,6 +138,7 @@ impl Store {
             lines: [None; WAYS],
             victim: 0,
         }; SETS],
+        asked: None,
     };
 
     fn set(&mut self, key: u32) -> &mut Set {
@@ -147,8 +154,35 @@ impl Store {
         (now_ns.saturating_sub(line.asked_ns) < TRUST_NS).then_some(line.record)
     }
 
-    /// Takes in what a READ, posted after `asked_ns`, has found.
-    pub fn insert(&mut self, key: u32, record: Record, asked_ns: u64) {
+    /// The peer's table is about to be READ for this key.
+    pub fn ask(&mut self, key: u32) {
+        self.asked = Some(key);
+    }
+
+    /// Takes in what a READ, posted after `asked_ns` and after [`Store::ask`], has
+    /// found. `false`: the region went meanwhile, so that it may not be used.
+    #[must_use]
+    pub fn learn(&mut self, key: u32, record: Record, asked_ns: u64) -> bool {
+        let counts = self.asked.take() == Some(key);
+        if counts {
+            self.insert(key, record, asked_ns);
+        }
+        counts
+    }
+
+    /// These regions go: nothing that was read of them counts.
+    pub fn forget(&mut self, keys: &[u32]) {
+        for &key in keys {
+            for place in &mut self.set(key).lines {
+                if place.is_some_and(|line| line.key == key) {
+                    *place = None;
+                }
+            }
+            self.asked.take_if(|asked| *asked == key);
+        }
+    }
+
+    fn insert(&mut self, key: u32, record: Record, asked_ns: u64) {
         let line = Line {
             key,
             record,
@@ -163,10 +197,7 @@ impl Store {
             usize::from(set.victim)
         });
         if let Some(place) = set.lines.get_mut(way) {
-            // Of two that asked at once the later one counts.
-            if place.is_none_or(|known| known.key != key || known.asked_ns <= asked_ns) {
-                *place = Some(line);
-            }
+            *place = Some(line);
         }
     }
 }

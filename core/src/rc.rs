@@ -38,7 +38,7 @@ pub const RECEIVES: u32 = 1;
 pub const SIGNAL_INTERVAL: u32 = DEPTH / 4;
 /// Bytes outstanding on one queue pair, unless it is one request alone. Bounds
 /// how long a request waits for those of other virtual queue pairs, and with
-/// that how long it can outlive the lease of its memory ([`crate::mr`]).
+/// that how long a peer waits for the end of a region ([`crate::mr`]).
 pub const BUDGET_BYTES: u64 = 2 << 20;
 /// READs and atomic operations outstanding in the network, each way.
 pub const READ_DEPTH: u8 = 16;

@@ -386,7 +386,24 @@ pod! {
     /// `EINVAL` (more than [`MAX_BATCH`] or than the ring has, waiting for more
     /// than the completion ring has), `EINTR` (a signal came and no request was
     /// taken), `ENOSPC` (no request was taken, for want of room: completions have
-    /// to be taken, or to come, first).
+    /// to be taken, or to come, first), `ENODEV` (the node is gone), `ENOMEM`.
+    ///
+    /// After an error no request was taken and [`RingHeader::sq_head`] has not moved;
+    /// otherwise it has moved by the answer, which may be less than `wr_count`. The
+    /// reason why it is less comes back with the next call.
+    ///
+    /// If there is no room, a call that may wait (`wc_min` is not zero) waits for
+    /// room, or until `wc_min` completions are there, or its time is over: the last
+    /// two end with `ENOSPC` if nothing was taken. Unsignalled requests that succeed
+    /// make room without a completion. One that may not wait is answered at once.
+    ///
+    /// The kernel takes requests from its own index on, whoever calls: calls with
+    /// requests on one VQP have to be made one after the other, or their requests
+    /// mix. Calls that only wait may overlap with anything.
+    ///
+    /// Once a request has failed the VQP stays in error: later requests complete
+    /// with [`WcStatus::WrFlushErr`], and so do receive buffers; those that are posted
+    /// after the failure when the next request ends, or at the next call that waits.
     pub struct Enter [32] {
         /// The VQP.
         pub vqp: u32,
@@ -575,7 +592,8 @@ pod! {
         pub flags: u8,
         /// Elements in `data`; 0 with [`SEND_INLINE`].
         pub num_sge: u16,
-        /// Immediate data, of the operations that have it; else zero.
+        /// Immediate data, of the operations that have it; else zero. In the order of
+        /// the host's bytes: the peer's [`Wc::imm`] is the same number.
         pub imm: u32,
         /// Address in the peer's memory; zero for messages.
         pub remote_addr: u64,
@@ -654,7 +672,7 @@ pod! {
         pub byte_len: u32,
         /// The VQP.
         pub vqp: u32,
-        /// The immediate, if there is one.
+        /// The immediate, if there is one, as the number that the sender gave.
         pub imm: u32,
         /// Of a message to a bound VQP: its sender, for [`Accept`]. Else
         /// [`SRC_NONE`].

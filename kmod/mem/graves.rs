@@ -1,30 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Regions that were deregistered and cannot go yet: a request uses them, or a
-//! peer may still trust what it read of them (krcore §4.2). Their memory stays
+//! peer may still use what it read of them (`weft_core::mr`). Their memory stays
 //! pinned and charged until then, whatever becomes of their owner.
 
 use kernel::alloc::KBox;
 use kernel::prelude::*;
-use weft_core::mr::{lease_is_over, LEASE_NS};
+use weft_core::mr::Ledger;
 
 use crate::mem::region::Mr;
 
 struct Grave {
     ticket: u64,
     mr: KBox<Mr>,
-    removed_ns: u64,
-    /// A peer may have read of it.
-    leased: bool,
+    /// The number of its removal, if a peer may have read of it.
+    seq: Option<u64>,
 }
 
 impl Grave {
-    fn wait_ns(&self, now_ns: u64, links: bool) -> u64 {
-        if self.leased && links && !lease_is_over(self.removed_ns, now_ns) {
-            LEASE_NS.saturating_sub(now_ns.saturating_sub(self.removed_ns))
-        } else {
-            0
-        }
+    fn is_known(&self, ledger: &Ledger) -> bool {
+        self.seq.is_some_and(|seq| !ledger.is_unused(seq))
     }
 }
 
@@ -41,8 +36,8 @@ pub(super) struct Graves {
 pub(super) enum Waits {
     /// Nothing: it is gone.
     Gone,
-    /// So many nanoseconds of lease.
-    Lease(u64),
+    /// Peers who may use it.
+    Peers,
     /// Those who use it.
     Users,
 }
@@ -70,39 +65,37 @@ impl Graves {
     }
 
     /// Takes a region in; answers its ticket.
-    pub(super) fn bury(&mut self, mr: KBox<Mr>, now_ns: u64, leased: bool) -> u64 {
+    pub(super) fn bury(&mut self, mr: KBox<Mr>, seq: Option<u64>) -> u64 {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
         // INVARIANT: one less is live.
         self.live = self.live.saturating_sub(1);
-        let grave = Grave {
-            ticket,
-            mr,
-            removed_ns: now_ns,
-            leased,
-        };
+        let grave = Grave { ticket, mr, seq };
         // There is room by the invariant.
         let _ = self.graves.push_within_capacity(grave);
         ticket
     }
 
-    /// Frees those whose time has come; answers whether there were any. `links`:
-    /// peers are connected by RC; without them nobody can use a lease.
-    pub(super) fn free_due(&mut self, now_ns: u64, links: bool) -> bool {
+    /// Removals that peers may have to be told of, with their keys, in their order.
+    pub(super) fn removed(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
+        let graves = self.graves.iter();
+        graves.filter_map(|grave| Some((grave.seq?, grave.mr.key)))
+    }
+
+    /// Frees those whose time has come; answers whether there were any.
+    pub(super) fn free_due(&mut self, ledger: &Ledger) -> bool {
         let before = self.graves.len();
         self.graves
-            .retain(|grave| grave.mr.is_used() || grave.wait_ns(now_ns, links) != 0);
+            .retain(|grave| grave.mr.is_used() || grave.is_known(ledger));
         self.graves.len() != before
     }
 
     /// What the region of a ticket waits for.
-    pub(super) fn waits(&self, ticket: u64, now_ns: u64, links: bool) -> Waits {
+    pub(super) fn waits(&self, ticket: u64, ledger: &Ledger) -> Waits {
         match self.graves.iter().find(|grave| grave.ticket == ticket) {
             None => Waits::Gone,
-            Some(grave) => match grave.wait_ns(now_ns, links) {
-                0 => Waits::Users,
-                wait_ns => Waits::Lease(wait_ns),
-            },
+            Some(grave) if grave.is_known(ledger) => Waits::Peers,
+            Some(_) => Waits::Users,
         }
     }
 

@@ -5,7 +5,7 @@
 //! Keys are random: whoever knows one was told it. A region that is in use is
 //! marked so: for the few microseconds of a copy, with softirqs disabled, or for
 //! the time of an RC request. One that is taken out of the table is freed when
-//! nobody uses it any more and no peer may still trust what it has read of it.
+//! nobody uses it any more and no peer may still use what it has read of it.
 //!
 //! Lock order, outermost first: `state`, a set's.
 
@@ -14,6 +14,8 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use kernel::alloc::{KBox, KVBox};
 use kernel::prelude::*;
 use kernel::sync::{Arc, Mutex};
+use weft_core::gid::Gid;
+use weft_core::mr::{Ledger, Notice};
 use weft_core::uapi;
 
 use crate::bindings;
@@ -48,6 +50,8 @@ type Set = [Option<KBox<Mr>>; WAYS];
 /// A region leaves the table, and is freed, only with this locked.
 struct State {
     graves: Graves,
+    /// Queue pairs by which peers can reach the regions.
+    ledger: KBox<Ledger>,
     /// Where RC is possible.
     valid: Option<ValidMr>,
 }
@@ -61,8 +65,6 @@ pub(crate) struct MrTable {
     /// Where memory is registered with the device, as long as it is there.
     #[pin]
     pd: Mutex<Option<Arc<Pd>>>,
-    /// Queue pairs by which peers can reach the regions.
-    links: AtomicU32,
     /// Counts the times that regions were freed.
     #[pin]
     freed: EventCount,
@@ -79,6 +81,7 @@ impl MrTable {
         )?;
         let state = State {
             graves: Graves::new(),
+            ledger: KBox::new(Ledger::EMPTY, GFP_KERNEL)?,
             valid: None,
         };
         Arc::pin_init(
@@ -86,7 +89,6 @@ impl MrTable {
                 sets,
                 state <- kernel::new_mutex!(state, "weft_mrs"),
                 pd <- kernel::new_mutex!(None, "weft_mrs_pd"),
-                links: AtomicU32::new(0),
                 freed <- EventCount::new(),
                 undertaker <- Periodic::new(),
             }),
@@ -106,19 +108,45 @@ impl MrTable {
         &self.sets[key as usize % SETS]
     }
 
-    fn has_links(&self) -> bool {
-        self.links.load(Ordering::SeqCst) != 0
-    }
-
-    /// A peer can reach the regions from now on.
-    pub(crate) fn add_link(&self) {
-        self.links.fetch_add(1, Ordering::SeqCst);
+    /// A peer can reach the regions from now on, by the queue pair of this token.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC`: there are too many, or one has the token.
+    pub(crate) fn add_link(&self, token: u64, peer: Gid) -> Result {
+        let opened = self.state.lock().ledger.open(token, peer);
+        opened.then_some(()).ok_or(ENOSPC)
     }
 
     /// A peer's queue pair is gone.
-    pub(crate) fn remove_link(&self) {
-        self.links.fetch_sub(1, Ordering::SeqCst);
-        self.freed.notify();
+    pub(crate) fn remove_link(&self, token: u64) {
+        let mut state = self.state.lock();
+        state.ledger.close(token);
+        self.free_due(&mut state);
+    }
+
+    /// The next letter about regions that go, and whom it is for.
+    pub(crate) fn next_notice(&self) -> Option<(Gid, Notice)> {
+        let mut state = self.state.lock();
+        let State { graves, ledger, .. } = &mut *state;
+        ledger.next(graves.removed(), now_ns())
+    }
+
+    /// A peer has answered one.
+    pub(crate) fn answered(&self, token: u64, seq: u64) {
+        let mut state = self.state.lock();
+        state.ledger.answered(token, seq);
+        self.free_due(&mut state);
+    }
+
+    /// Whether a peer should have answered long ago: its queue pair has to go.
+    pub(crate) fn is_overdue(&self, token: u64) -> bool {
+        self.state.lock().ledger.is_overdue(token, now_ns())
+    }
+
+    /// Whether any peer has something to be told or to answer.
+    pub(crate) fn waits_for_peers(&self) -> bool {
+        self.state.lock().ledger.is_waiting()
     }
 
     /// Registers memory of the caller and answers its key. The device has to be
@@ -185,7 +213,7 @@ impl MrTable {
     }
 
     /// Takes a region of `owner` out: no request finds it any more. Answers the
-    /// ticket to wait with.
+    /// ticket to wait with. Peers may have to be told.
     ///
     /// # Errors
     ///
@@ -207,10 +235,10 @@ impl MrTable {
         if let Some(valid) = state.valid.as_mut().filter(|_| published) {
             valid.remove(key);
         }
-        // Counted after the removal: a peer that connects later reads a table
-        // without it.
-        let leased = published && self.has_links();
-        let ticket = state.graves.bury(mr, now_ns(), leased);
+        // A peer that connects later reads a table without it.
+        let known = published && state.ledger.has_peers();
+        let seq = known.then(|| state.ledger.remove());
+        let ticket = state.graves.bury(mr, seq);
         self.free_due(&mut state);
         if !state.graves.is_empty() {
             self.undertaker.schedule(UNDERTAKER_MS);
@@ -219,14 +247,16 @@ impl MrTable {
     }
 
     fn free_due(&self, state: &mut State) {
-        if state.graves.free_due(now_ns(), self.has_links()) {
+        let State { graves, ledger, .. } = &mut *state;
+        if graves.free_due(ledger) {
             self.freed.notify();
         }
     }
 
-    /// Waits until the memory of a ticket is freed; at most about a second. Ends
-    /// early, with the rest done in the background, if the process is killed, or,
-    /// unless `patient`, if a peer's lease has to run out. May sleep.
+    /// Waits until the memory of a ticket is freed: a round trip to the peers that
+    /// may use it, at most about a second. Ends early, with the rest done in the
+    /// background, if the process is killed, or, unless `patient`, if there are
+    /// such peers. May sleep.
     pub(crate) fn wait(&self, ticket: u64, patient: bool) {
         let mut yields = 0;
         loop {
@@ -234,12 +264,12 @@ impl MrTable {
             let waits = {
                 let mut state = self.state.lock();
                 self.free_due(&mut state);
-                state.graves.waits(ticket, now_ns(), self.has_links())
+                state.graves.waits(ticket, &state.ledger)
             };
             let nap_ns = match waits {
                 Waits::Gone => return,
-                Waits::Lease(_) if !patient => return,
-                Waits::Lease(wait_ns) => wait_ns.min(NAP_NS),
+                Waits::Peers if !patient => return,
+                Waits::Peers => NAP_NS,
                 // Softirqs copy at most one chunk each; RC requests take longer.
                 Waits::Users if yields < YIELDS => {
                     yields += 1;

@@ -61,7 +61,7 @@ impl ValidMr {
         inserted.map_err(|_| ENOSPC)
     }
 
-    /// Hides a region. Those who have seen it may use it until their lease ends.
+    /// Hides a region. Those who have seen it have to be told.
     pub(super) fn remove(&mut self, key: u32) {
         self.table.remove(&table_key(key));
         self.words.flush();

@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What nodes write to each other: offers of RC queue pairs, and their answers.
+//! What nodes write to each other: offers of RC queue pairs, and their answers;
+//! which regions go, and who does not use them any more.
 
 use core::sync::atomic::Ordering;
 
 use kernel::prelude::*;
-use kernel::sync::SpinLock;
+use kernel::sync::{Arc, SpinLock};
 use weft_core::gid::Gid;
+use weft_core::mr::Notice;
 use weft_core::rc::{Hello, Role};
 
 use super::Node;
 use crate::clock::now_ns;
 use crate::dc::{Letter, Reader};
-use crate::peer::NODE_USER;
-use crate::rc::{Exchange, HelloBytes};
+use crate::peer::{Peer, NODE_USER};
+use crate::rc::{Exchange, HelloBytes, NoticeBytes};
 use crate::sync::EventCount;
 use crate::text::Shown;
 use crate::vqp::Sender;
@@ -76,24 +78,51 @@ impl Exchange for Node {
             self.answers.count.wait(seen, NAP_NS, false);
         }
     }
+
+    fn tell(&self, to: &Gid, letter: &NoticeBytes) -> Result {
+        self.find_peer(to)?
+            .stream(NODE_USER, INITIATOR)?
+            .post_letter(letter)
+    }
 }
 
 impl Node {
-    /// Answers a peer's offer of an RC queue pair. May sleep.
-    fn answer(&self, letter: &Letter) -> Result {
-        let sender = Sender {
+    /// Who wrote a letter.
+    fn writer(&self, letter: &Letter) -> Result<Arc<Peer>> {
+        self.peer_of(&Sender {
             from: letter.from,
             node: letter.node,
             flow: 0,
-        };
-        let peer = self.peer_of(&sender)?;
+        })
+    }
+
+    /// Answers a peer's offer of an RC queue pair. May sleep.
+    fn answer(&self, letter: &Letter) -> Result {
+        let peer = self.writer(letter)?;
         let answer = self.accept_rc(letter.text())?;
         peer.stream(NODE_USER, INITIATOR)?.post_letter(&answer)
+    }
+
+    /// Reads of regions that go, or are used no more.
+    fn on_notice(&self, letter: &Letter, notice: &Notice) -> Result {
+        match self.rc.hear(notice) {
+            Some(answer) => self
+                .writer(letter)?
+                .stream(NODE_USER, INITIATOR)?
+                .post_letter(&answer.encode()),
+            None => Ok(()),
+        }
     }
 }
 
 impl Reader for Node {
     fn read(&self, letter: &Letter) {
+        if let Some(notice) = Notice::decode(letter.text()) {
+            if let Err(error) = self.on_notice(letter, &notice) {
+                pr_debug!("no answer about a region: {error:?}\n");
+            }
+            return;
+        }
         // A letter that says nothing that we know is a later version's.
         let Some(hello) = Hello::decode(letter.text()) else {
             return;

@@ -49,6 +49,7 @@ impl<R: Requester> RcQueue<R> {
         if let Some(record) = self.store.lock().find(key, asked_ns) {
             return Ok(Some(record));
         }
+        self.store.lock().ask(key);
         let lkey = self.posting.lock().qp.as_ref().map(Qp::lkey).ok_or(EIO)?;
         let mut lookup = Lookup::new(table.geometry, table_key(key));
         let mut at = lookup.next_read();
@@ -73,8 +74,8 @@ impl<R: Requester> RcQueue<R> {
                 Step::Read(next) => at = next,
                 Step::Found(value) => {
                     let record = Record::from_value(&value);
-                    self.store.lock().insert(key, record, asked_ns);
-                    return Ok(Some(record));
+                    let there = self.store.lock().learn(key, record, asked_ns);
+                    return Ok(there.then_some(record));
                 }
                 Step::Absent | Step::GaveUp => return Ok(None),
             }

@@ -55,7 +55,8 @@ impl<R: Requester> Opening<R> {
             rkey,
             geometry,
         } = mrs.table_info().ok_or_else(crate::errno::not_supported)?;
-        let queue = RcQueue::<R>::new(to, mrs.clone(), port.device)?;
+        let token = token.unwrap_or_else(random_u64);
+        let queue = RcQueue::<R>::new(to, token, mrs.clone(), port.device)?;
         // SAFETY: the queue is pinned and counted. It outlives the completion
         // queue: here by the order of fields, later by `shut_down`, which whoever
         // takes it out of the node's list calls first.
@@ -69,7 +70,7 @@ impl<R: Requester> Opening<R> {
         let hello = Hello {
             role,
             gid: own,
-            token: token.unwrap_or_else(random_u64),
+            token,
             qpn: qp.number(),
             psn: random_u32() & PSN_MASK,
             mtu: port.active_mtu().ok_or(ENODEV)?,
@@ -119,11 +120,11 @@ impl<R: Requester> Opening<R> {
         };
         let port = self.hardware.port;
         let sends = READ_DEPTH.min(port.device.read_depths().1);
-        // Before the peer can reach a region, so that none goes without a lease.
-        queue.mrs.add_link();
+        // Before the peer can reach a region, so that none goes behind its back.
+        queue.mrs.add_link(queue.token, queue.gid)?;
         let qp = qp
             .connect(port, &to, self.hello.psn, (self.hello.read_depth, sends))
-            .inspect_err(|_| queue.mrs.remove_link())?;
+            .inspect_err(|_| queue.mrs.remove_link(queue.token))?;
         queue.reaping.lock().cq = Some(self.cq.clone());
         queue.posting.lock().qp = Some(qp);
         Ok(queue.clone())
@@ -177,7 +178,7 @@ impl<R: Requester> RcQueue<R> {
                 reaping.cq.take()
             };
             drop(cq);
-            self.mrs.remove_link();
+            self.mrs.remove_link(self.token);
         }
         // What the device did not flush, and what was refused meanwhile.
         self.poll();

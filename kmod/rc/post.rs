@@ -16,6 +16,10 @@ use crate::rc::chain::{access, sges, Keys, CHAIN, SGES};
 use crate::rc::queue::{Posting, RcQueue};
 use crate::rc::slots::{Slot, Who};
 
+/// Times that a batch is looked at again because a key was revoked meanwhile: each
+/// takes another letter of the peer's just then.
+const PREPARE_TRIES: usize = 8;
+
 /// A request whose keys were looked at.
 struct Prepared {
     refused: Option<WcStatus>,
@@ -66,7 +70,19 @@ impl<R: Requester> RcQueue<R> {
 
     /// Posts a batch of at most `N`, which is at most [`CHAIN`].
     fn post_batch<const N: usize>(&self, requester: &Arc<R>, batch: &[Entry]) -> usize {
+        let tries = 0..PREPARE_TRIES;
+        let posted = tries
+            .into_iter()
+            .find_map(|_| self.try_post_batch::<N>(requester, batch));
+        // Somebody else comes first; the caller waits and tries again.
+        posted.unwrap_or(0)
+    }
+
+    /// Posts a batch, unless the peer revoked a key since the batch's were looked
+    /// at.
+    fn try_post_batch<const N: usize>(&self, requester: &Arc<R>, batch: &[Entry]) -> Option<usize> {
         const { assert!(N <= CHAIN) };
+        let seen = self.revocations.seen();
         let mut prepared = [const { Prepared::EMPTY }; N];
         for (place, entry) in prepared.iter_mut().zip(batch) {
             *place = self.prepare(entry);
@@ -78,6 +94,10 @@ impl<R: Requester> RcQueue<R> {
         let (mut taken, mut refused) = (0, false);
         {
             let mut posting = self.posting.lock();
+            // With the lock: what is posted from here on, a revocation waits for.
+            if self.revocations.seen() != seen {
+                return None;
+            }
             posting.chain.clear();
             for (entry, prepared) in batch.iter().zip(&mut prepared) {
                 let Some(claim) = self.window.claim(&mut posting.poster, entry.op.len) else {
@@ -96,7 +116,7 @@ impl<R: Requester> RcQueue<R> {
         if self.attendance.is_empty() {
             self.arm();
         }
-        taken
+        Some(taken)
     }
 
     /// Puts a request into its place and, if it may be posted, into the chain.

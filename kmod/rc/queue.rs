@@ -27,6 +27,7 @@ use crate::counters::{Counted, COUNTERS};
 use crate::dc::Requester;
 use crate::mem::MrTable;
 use crate::rc::chain::Chain;
+use crate::rc::revoke::Revocations;
 use crate::rc::slots::{Slot, Slots, Who};
 use crate::rdma::{Cq, Device, DmaBuffer, Notified, Qp, Ready, WorkCompletion};
 use crate::sync::{new_lock, EventCount, FastLock, Once, Periodic, Routine, Woken};
@@ -77,6 +78,8 @@ pub(super) struct RemoteTable {
 #[pin_data]
 pub(crate) struct RcQueue<R: Requester> {
     pub(super) gid: Gid,
+    /// The number of the connection, the same at both ends.
+    pub(super) token: u64,
     /// Its atomic operations are atomic with SoftDc's too.
     global_atomics: bool,
     pub(super) mrs: Arc<MrTable>,
@@ -91,6 +94,8 @@ pub(crate) struct RcQueue<R: Requester> {
     #[pin]
     pub(super) store: FastLock<KBox<Store>>,
     pub(super) remote: Once<RemoteTable>,
+    #[pin]
+    pub(super) revocations: Revocations,
     /// Memory for the queue's own requests, one at a time.
     #[pin]
     pub(super) control: Mutex<Option<DmaBuffer>>,
@@ -149,7 +154,12 @@ impl<R: Requester> Drop for Attending<'_, R> {
 impl<R: Requester> RcQueue<R> {
     /// A queue to a peer, not connected. Its `work` has to be stopped before it is
     /// dropped.
-    pub(super) fn new(gid: Gid, mrs: Arc<MrTable>, device: Device) -> Result<Arc<Self>> {
+    pub(super) fn new(
+        gid: Gid,
+        token: u64,
+        mrs: Arc<MrTable>,
+        device: Device,
+    ) -> Result<Arc<Self>> {
         let buffer = DmaBuffer::new(device)?;
         let (window, poster) = Window::new(DEPTH, SIGNAL_INTERVAL, BUDGET_BYTES).ok_or(EINVAL)?;
         let posting = Posting {
@@ -170,6 +180,7 @@ impl<R: Requester> RcQueue<R> {
         Arc::pin_init(
             pin_init!(Self {
                 gid,
+                token,
                 global_atomics: device.has_global_atomics(),
                 mrs,
                 window,
@@ -179,6 +190,7 @@ impl<R: Requester> RcQueue<R> {
                 reaping <- new_lock!(reaping, "weft_rc_reaping"),
                 store <- new_lock!(store, "weft_rc_store"),
                 remote: Once::new(),
+                revocations <- Revocations::new(),
                 control <- kernel::new_mutex!(Some(buffer), "weft_rc_control"),
                 control_status: AtomicU32::new(0),
                 armed: AtomicBool::new(false),

@@ -13,13 +13,13 @@ use kernel::types::Opaque;
 
 use crate::bindings;
 
-/// What has a [`Periodic`] in it.
+/// What has a [`Periodic`] in it, or several, which are told apart by `N`.
 ///
 /// # Safety
 ///
-/// `OFFSET` is the offset of the type's `Periodic<Self>` field, and
+/// `OFFSET` is the offset of the type's `Periodic<Self, N>` field, and
 /// [`Periodic::stop`] returns before the value is dropped.
-pub(crate) unsafe trait Routine: Sync + Sized {
+pub(crate) unsafe trait Routine<const N: usize = 0>: Sync + Sized {
     /// Offset of the field in bytes.
     const OFFSET: usize;
 
@@ -33,7 +33,7 @@ pub(crate) unsafe trait Routine: Sync + Sized {
 ///
 /// `work` is initialised with [`Periodic::call`] as its function.
 #[pin_data]
-pub(crate) struct Periodic<T: Routine> {
+pub(crate) struct Periodic<T: Routine<N>, const N: usize = 0> {
     #[pin]
     work: Opaque<bindings::delayed_work>,
     _owner: PhantomData<fn(&T)>,
@@ -41,11 +41,11 @@ pub(crate) struct Periodic<T: Routine> {
 
 // SAFETY: the work queue's own locking makes every operation here safe from any
 // thread.
-unsafe impl<T: Routine> Send for Periodic<T> {}
+unsafe impl<T: Routine<N>, const N: usize> Send for Periodic<T, N> {}
 // SAFETY: as above.
-unsafe impl<T: Routine> Sync for Periodic<T> {}
+unsafe impl<T: Routine<N>, const N: usize> Sync for Periodic<T, N> {}
 
-impl<T: Routine> Periodic<T> {
+impl<T: Routine<N>, const N: usize> Periodic<T, N> {
     /// An initialiser; nothing is scheduled yet.
     pub(crate) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
@@ -76,10 +76,10 @@ impl<T: Routine> Periodic<T> {
 
     /// # Safety
     ///
-    /// Called by C, for the work of a `Periodic<T>`.
+    /// Called by C, for the work of a `Periodic<T, N>`.
     unsafe extern "C" fn call(work: *mut bindings::work_struct) {
         // SAFETY: C calls this with the `work` that is the first field of the
-        // delayed work of a `Periodic<T>` (`Opaque` and `repr(C)` order apart,
+        // delayed work of a `Periodic<T, N>` (`Opaque` and `repr(C)` order apart,
         // `container_of!` does the arithmetic), which is a field of a `T` at
         // `OFFSET`. The `T` is alive: `stop` has not returned.
         let owner = unsafe {

@@ -95,10 +95,26 @@ impl Vqp {
             outcome = self.submit(&mut head, request.wr_count, &mut submitted);
         }
         // Full queues are a reason to wait, not to give up.
-        if request.wc_min != 0 && outcome.map_or_else(|error| error == ENOSPC, |()| true) {
-            outcome = self
-                .wait(request, queue.as_deref(), &mut attending)
-                .and(outcome);
+        if request.wc_min != 0 && (outcome.is_ok() || outcome == Err(ENOSPC)) {
+            let start_ns = now_ns();
+            let mut wait =
+                |full: bool| self.wait(request, start_ns, full, queue.as_deref(), &mut attending);
+            // What nobody is told of makes room all the same. Each turn takes some.
+            let mut before = None;
+            while outcome == Err(ENOSPC) && before != Some(submitted) {
+                before = Some(submitted);
+                outcome = match wait(true) {
+                    Ok(true) => {
+                        let mut head = self.submitter.lock();
+                        self.submit(&mut head, request.wr_count, &mut submitted)
+                    }
+                    Ok(false) => break,
+                    Err(error) => Err(error),
+                };
+            }
+            if outcome.is_ok() {
+                outcome = wait(false).map(drop);
+            }
         }
         // What was done is reported; the reason why no more was done comes back
         // with the next call.
@@ -247,13 +263,16 @@ impl Vqp {
         }
     }
 
+    /// Waits for completions, or for room if the queue is `full`. Answers whether
+    /// there is room for what waits for it.
     fn wait(
         &self,
         request: &uapi::Enter,
+        start_ns: u64,
+        full: bool,
         queue: Option<&VqpQueue>,
         attending: &mut Option<Attending<'_, Self>>,
-    ) -> Result {
-        let start_ns = now_ns();
+    ) -> Result<bool> {
         let timeout_ns = request.timeout_ns.min(uapi::MAX_WAIT_NS);
         loop {
             let seen = self.done.seen();
@@ -263,9 +282,12 @@ impl Vqp {
             if self.failed.load(Ordering::Relaxed) {
                 self.flush_receives(&mut self.queues.lock(), WcStatus::WrFlushErr);
             }
+            if full && self.has_room() {
+                return Ok(true);
+            }
             let waited_ns = now_ns().saturating_sub(start_ns);
             if self.unreaped() >= request.wc_min || waited_ns >= timeout_ns {
-                return Ok(());
+                return Ok(false);
             }
             let left_ns = timeout_ns - waited_ns;
             if let Some(polling) = attending.as_ref().filter(|_| waited_ns < rc::SPIN_NS) {

@@ -577,6 +577,10 @@ impl Initiator {
                 if slot.status == WcStatus::Success {
                     slot.status = status;
                     self.failed_ops += 1;
+                } else if slot.flushed {
+                    // Why, the target did not live to tell: this is why then.
+                    slot.status = status;
+                    slot.flushed = false;
                 }
                 self.settle(number);
             }
@@ -800,7 +804,8 @@ impl Initiator {
                 if slot.status == WcStatus::Success {
                     slot.status = status;
                     self.failed_ops += 1;
-                } else if number == failed && slot.flushed {
+                } else if slot.flushed {
+                    // The cause is known now, or is that of an earlier operation.
                     slot.status = status;
                     slot.flushed = false;
                 }

@@ -781,3 +781,51 @@ proptest! {
         prop_assert_eq!(decode(&response.encode()), Some(Packet::Response(response)));
     }
 }
+
+/// An initiator with one WRITE of two chunks, of which the target has refused the
+/// second because the first failed; why, was lost.
+fn half_told() -> Initiator {
+    let mut initiator = initiator(HERE, 4096);
+    initiator.push(op(1, OpKind::Write, 0, 5000)).unwrap();
+    initiator.push(op(2, OpKind::Write, 0, 8)).unwrap();
+    let first = initiator.poll_request(1).unwrap().request;
+    let second = initiator.poll_request(1).unwrap().request;
+    assert_eq!((first.psn, second.psn), (0, 1));
+    let answer = Response::to(&second, Status::Flushed);
+    assert_eq!(initiator.on_response(&answer, 0, 2), Incoming::Handled);
+    assert!(initiator.poll_completion().is_none());
+    initiator
+}
+
+fn statuses(initiator: &mut Initiator) -> Vec<WcStatus> {
+    std::iter::from_fn(|| initiator.poll_completion())
+        .map(|completion| completion.status)
+        .collect()
+}
+
+#[test]
+fn what_was_flushed_for_an_unknown_reason_ends_with_that_of_the_stream() {
+    let mut initiator = half_told();
+    initiator.fail_all(WcStatus::RetryExcErr);
+    assert_eq!(
+        statuses(&mut initiator),
+        [WcStatus::RetryExcErr, WcStatus::WrFlushErr]
+    );
+}
+
+#[test]
+fn what_was_flushed_ends_with_its_reason_once_that_is_heard() {
+    let mut initiator = half_told();
+    let mut request = initiator.poll_request(20_000_000);
+    if request.is_none() {
+        initiator.on_tick(1_000_000_000);
+        request = initiator.poll_request(1_000_000_000);
+    }
+    let answer = Response::to(&request.unwrap().request, Status::Access);
+    assert_eq!(initiator.on_response(&answer, 0, 3), Incoming::Handled);
+    initiator.fail_all(WcStatus::RetryExcErr);
+    assert_eq!(
+        statuses(&mut initiator),
+        [WcStatus::RemAccessErr, WcStatus::WrFlushErr]
+    );
+}

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
+mod revocation;
+
 use super::*;
 use proptest::prelude::*;
 use std::collections::HashMap;
@@ -22,24 +24,26 @@ fn a_region_allows_its_range_and_its_access() {
     assert!(!REGION.allows(0x1000, 1, ACCESS_REMOTE));
 }
 
+/// A look-up with nothing in between.
+fn learn(store: &mut Store, key: u32, record: Record, asked_ns: u64) {
+    store.ask(key);
+    assert!(store.learn(key, record, asked_ns));
+}
+
 #[test]
-fn trust_ends_before_the_lease_does() {
+fn trust_ends() {
     let mut store = Store::EMPTY;
-    store.insert(5, REGION, 1_000);
+    learn(&mut store, 5, REGION, 1_000);
     assert_eq!(store.find(5, 1_000 + TRUST_NS - 1), Some(REGION));
     assert_eq!(store.find(5, 1_000 + TRUST_NS), None);
-    assert!(!lease_is_over(1_000, 1_000 + TRUST_NS));
-    assert!(!lease_is_over(1_000, 1_000 + LEASE_NS - 1));
-    assert!(lease_is_over(1_000, 1_000 + LEASE_NS));
+    const { assert!(TRUST_NS < LEASE_NS) };
 }
 
 #[test]
 fn an_image_that_is_read_again_is_trusted_anew() {
     let mut store = Store::EMPTY;
-    store.insert(5, REGION, 0);
-    store.insert(5, Record { rkey: 8, ..REGION }, TRUST_NS);
-    // one that was asked for earlier comes late
-    store.insert(5, REGION, 1);
+    learn(&mut store, 5, REGION, 0);
+    learn(&mut store, 5, Record { rkey: 8, ..REGION }, TRUST_NS);
     assert_eq!(
         store.find(5, TRUST_NS + 1),
         Some(Record { rkey: 8, ..REGION })
@@ -47,11 +51,29 @@ fn an_image_that_is_read_again_is_trusted_anew() {
 }
 
 #[test]
+fn what_goes_is_forgotten_also_while_it_is_looked_up() {
+    let mut store = Store::EMPTY;
+    learn(&mut store, 5, REGION, 0);
+    learn(&mut store, 6, REGION, 0);
+    store.forget(&[4, 5]);
+    assert_eq!(store.find(5, 0), None);
+    assert_eq!(store.find(6, 0), Some(REGION), "another key stays");
+
+    store.ask(7);
+    store.forget(&[7]);
+    assert!(!store.learn(7, REGION, 0));
+    assert_eq!(store.find(7, 0), None);
+    store.ask(7);
+    store.forget(&[8]);
+    assert!(store.learn(7, REGION, 0), "another key does not spoil it");
+}
+
+#[test]
 fn a_full_set_forgets_one_and_keeps_the_others() {
     let mut store = Store::EMPTY;
     let keys: Vec<u32> = (0..=WAYS as u32).map(|i| 3 + i * SETS as u32).collect();
     for &key in &keys {
-        store.insert(key, REGION, 0);
+        learn(&mut store, key, REGION, 0);
     }
     let known = keys.iter().filter(|&&key| store.find(key, 0).is_some());
     assert_eq!(known.count(), WAYS);
@@ -101,7 +123,7 @@ proptest! {
         for (key, record, step_ns, inserts) in steps {
             now_ns += step_ns;
             if inserts {
-                store.insert(key, record, now_ns);
+                learn(&mut store, key, record, now_ns);
                 model.insert(key, (record, now_ns));
                 prop_assert_eq!(store.find(key, now_ns), Some(record));
             }

@@ -153,6 +153,15 @@ impl Window {
         seq.wrapping_sub(head) < count
     }
 
+    /// Whether all requests that were published when [`Window::published`] said
+    /// `until` have ended. To be asked again well before 2^31 more of them.
+    #[must_use]
+    pub fn has_passed(&self, until: u32) -> bool {
+        let left = until.wrapping_sub(self.head.load(Ordering::Acquire));
+        // The head is behind `until` by the depth at most, or past it.
+        left == 0 || left > self.depth
+    }
+
     /// The oldest request, of `len` bytes, has ended and its place is empty. For
     /// the reaper, while there is one.
     pub fn retire(&self, len: u32) {

@@ -54,6 +54,12 @@ impl Queues {
         taken
     }
 
+    /// Whether [`Queues::admit`] would give any.
+    #[must_use]
+    pub const fn has_room(&self) -> bool {
+        self.in_flight < self.sends && self.free() != 0
+    }
+
     /// Gives places back whose requests were not posted after all.
     pub fn withdraw(&mut self, places: u32) {
         self.in_flight = self.in_flight.saturating_sub(places);
@@ -178,6 +184,7 @@ mod tests {
                         let taken = queues.admit(wanted);
                         let room = (sends + recvs - full).min(sends - model.in_flight);
                         prop_assert_eq!(taken, wanted.min(room));
+                        prop_assert_eq!(queues.has_room(), room > taken);
                         model.in_flight += taken;
                     }
                     1 if model.in_flight > 0 => {

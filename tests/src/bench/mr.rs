@@ -4,7 +4,7 @@
 //!
 //! `register` and `deregister` are the calls, on memory that is there and was
 //! touched; `deregister_leased` is the end of a region that peers may use, on a node
-//! that RC queue pairs lead to. `read_known_key` is an 8-byte READ of a region whose key was used
+//! that RC queue pairs lead to: they are told, and answer. `read_known_key` is an 8-byte READ of a region whose key was used
 //! before, `read_new_key` one of a region whose key was not: over RC the module
 //! has to READ the peer's table of regions first. Verbs' and DC's keys are checked
 //! by the peer, and need no READ.

@@ -59,7 +59,7 @@ fn with_bystander(
             }
             Ok(rounds)
         });
-        // A lease runs out after each death.
+        // soft-RoCE's RC takes longer.
         let step = if transport == Transport::Rc { 3 } else { 1 };
         sequence::run(report, &baseline, remote.offset(SLICE as u64), step);
         if transport == Transport::Usual {

@@ -92,7 +92,7 @@ fn attacks(report: &mut Report, only: &str, seed: u64) -> Result<()> {
     println!("# {}", guesses::chance());
     for who in &ATTACKERS {
         let mut attacker = Attacker::start(who, seed, victim.told())?;
-        for (index, row) in table::rows(who.uid).filter(|(_, row)| row.name.contains(only)) {
+        for (index, row) in table::rows(who).filter(|(_, row)| row.name.contains(only)) {
             let name = format!("{}: {}: {}", who.name, row.name, row.expected);
             report.check(&name, || one(&mut attacker, &mut victim, index, row));
         }

@@ -4,9 +4,10 @@
 //! makes mistakes or dies, and whatever becomes of the queue pair. Three nodes, of
 //! which 0 and 1 are connected.
 
-mod leases;
 mod loss;
 mod pins;
+mod regions;
+mod revocation;
 mod switch;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -46,9 +47,16 @@ pub fn run(report: &mut Report, args: &Args, seed: u64) {
     data(report, seed, args.pool);
     if !args.pool {
         mistakes(report);
-        report.check("a region that peers remember goes", leases::forgotten);
-        report.check("it stays pinned for a lease", leases::of_dead_process);
-        report.check("its owner is charged once", leases::charge);
+        report.check("a region that peers remember goes", regions::forgotten);
+        report.check(
+            "that of a process that dies does too",
+            regions::of_dead_process,
+        );
+        report.check("its owner is charged once", regions::charge);
+        let name = "regions that go under deep queues break nothing";
+        Transport::Rc.check(report, name, || revocation::under_load(seed));
+        let name = "many that go at once cost few letters";
+        Transport::Rc.check(report, name, revocation::many);
         death::run(report, seed, 6, Transport::Rc);
     }
     report.check("no queue pair broke until now", || {
@@ -58,6 +66,7 @@ pub fn run(report: &mut Report, args: &Args, seed: u64) {
     });
     if !args.pool {
         loss::run(report);
+        revocation::silent(report);
     }
 }
 

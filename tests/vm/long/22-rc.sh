@@ -1,30 +1,5 @@
 #!/bin/bash
 # One-sided requests by RC queue pairs: data, order across changes of transport,
-# mistakes, leases, deaths, queue pairs that break and come back; loading and
-# unloading with queue pairs up.
+# mistakes, regions that go, deaths, queue pairs that break and come back.
 # vm: --meta --nodes 3 --mem 2048 --timeout 600
-. "$(dirname "$0")/../lib.sh"
-
-readonly KO=$WEFT_OUT/kmod/weft.ko META=10.77.0.1:7471
-readonly ROUNDS=5
-
-published() { [ "$(counter nodes_published)" = "$VM_NODES" ]; }
-connected() { [ "$(counter rc_queues)" -ge 2 ]; }
-
-# Loads the module, connects two nodes, and unloads it.
-cycle() {
-  insmod "$KO" "meta=$META" && within 20 published && weftctl --node 0 pool pin 10.77.0.2 && within 20 connected &&
-    rmmod weft
-}
-cycles() {
-  local i
-  for ((i = 0; i < ROUNDS; i++)); do cycle || { echo "round $i"; return 1; }; done
-}
-
-weft-check rc || FAILURES=$((FAILURES + 1))
-check "the module unloads with RC up" rmmod weft
-check "$ROUNDS times more, at once" cycles
-check "it loads with RC for all" insmod "$KO" "meta=$META" pool=rc
-check "all nodes are published" within 20 published
-weft-check rc --pool || FAILURES=$((FAILURES + 1))
-done_testing
+exec weft-check rc

@@ -20,8 +20,9 @@ use crate::weft::{Pin, WeftLink};
 /// Regions of the peer whose keys take turns as new ones. The module remembers 256
 /// keys of a peer, each for half a second: by its next turn a key is forgotten.
 pub const NEW_KEYS: u32 = 960;
-/// Samples of the end of a region that waits out a lease, at a second each.
-const LEASED: u32 = 3;
+/// Samples of the end of a region that peers are told of: a second each, if they
+/// do not answer.
+const LEASED: u32 = 64;
 /// Bytes of a READ.
 const BYTES: u32 = 8;
 /// READs whose READs of the table are counted.

@@ -13,7 +13,7 @@ use crate::report::Report;
 use crate::world::gid;
 
 /// Every request that needs a session, with the size of its argument.
-pub const REQUESTS: [(&str, u32); 14] = [
+pub const REQUESTS: [(&str, u32); 16] = [
     ("NODE", uapi::IOC_NODE),
     ("VQP_CREATE", uapi::IOC_VQP_CREATE),
     ("VQP_DESTROY", uapi::IOC_VQP_DESTROY),
@@ -28,6 +28,8 @@ pub const REQUESTS: [(&str, u32); 14] = [
     ("LOOKUP", uapi::IOC_LOOKUP),
     ("QBIND", uapi::IOC_QBIND),
     ("ACCEPT", uapi::IOC_ACCEPT),
+    ("POOL_PIN", uapi::IOC_POOL_PIN),
+    ("POOL_UNPIN", uapi::IOC_POOL_UNPIN),
 ];
 
 /// Sessions that do not come about, and requests that do not exist.
@@ -157,7 +159,27 @@ pub fn handles(report: &mut Report) -> Result<()> {
         );
     }
     foreign(report)?;
+    pins(report, &session);
     peers(report, &session)
+}
+
+/// Nodes that no RC queue pair can be kept to, or is.
+fn pins(report: &mut Report, session: &Session) {
+    let mut wide = [0; 16];
+    wide[0] = 0xfd;
+    let pin = |request, gid| session.call(request, &mut uapi::PoolPin { gid, reserved: 0 });
+    for (name, gid) in [
+        ("the zero GID", Gid([0; 16])),
+        ("fd00::", Gid(wide)),
+        ("the node itself", gid(0)),
+    ] {
+        refused(report, &format!("pinning {name}"), Errno::EINVAL, || {
+            pin(uapi::IOC_POOL_PIN, gid)
+        });
+        refused(report, &format!("unpinning {name}"), Errno::ENOENT, || {
+            pin(uapi::IOC_POOL_UNPIN, gid)
+        });
+    }
 }
 
 /// Names that are another session's.
@@ -332,6 +354,19 @@ pub fn reserved(report: &mut Report) -> Result<()> {
                 session.call(request, &mut { arg })
             },
         );
+    }
+    for (name, request) in [
+        ("POOL_PIN", uapi::IOC_POOL_PIN),
+        ("POOL_UNPIN", uapi::IOC_POOL_UNPIN),
+    ] {
+        let name = format!("{name} with a reserved field");
+        refused(report, &name, einval, || {
+            let arg = uapi::PoolPin {
+                gid: gid(1),
+                reserved: 1,
+            };
+            session.call(request, &mut { arg })
+        });
     }
     report.check(
         "VQP_DESTROY with a reserved field: EINVAL, and the VQP stays",

@@ -10,12 +10,15 @@ use anyhow::{anyhow, ensure, Context, Result};
 use nix::errno::Errno;
 use nix::libc::{pthread_kill, pthread_self, SIGUSR1};
 use nix::sys::signal::{sigaction, SaFlags, SigAction, SigHandler, SigSet, Signal};
-use weft_core::uapi::{self, MAX_BATCH};
+use weft_core::uapi::{self, Pod, MAX_BATCH};
 
 use super::refused;
-use crate::raw::Session;
+use crate::raw::{buffer, message, Field, Memory, Queue, Session};
 use crate::report::Report;
 use crate::world::gid;
+
+/// A wait that ends long before.
+const WAIT_NS: u64 = 60_000_000_000;
 
 /// All checks of ENTER's numbers and of waiting.
 pub fn run(report: &mut Report) -> Result<()> {
@@ -41,6 +44,13 @@ pub fn run(report: &mut Report) -> Result<()> {
         Ok(())
     });
     report.check("a signal ends a wait: EINTR", || interrupted(&session, vqp));
+    report.check(
+        "a queue full of requests that nobody is told of makes room for the next",
+        || full_of_silence(&session),
+    );
+    report.check("one that stays full: ENOSPC when the time is over", || {
+        stays_full(&session)
+    });
     report.check("closing the VQP does not wait for who waits on it", || {
         destroyed(&session)
     });
@@ -74,6 +84,67 @@ fn interrupted(session: &Session, vqp: u32) -> Result<()> {
         ensure!(result == Err(Errno::EINTR), "got {result:?}");
         Ok(())
     })
+}
+
+const PORT: u32 = 6711;
+const DEPTH: u32 = 4;
+
+/// A receiver, and a VQP to it that is full of messages which wait for buffers.
+fn full(session: &Session) -> Result<(Queue, Queue)> {
+    let receiver = session.queue(1, 2 * DEPTH)?;
+    session.qbind(receiver.vqp, PORT)?;
+    let sender = session.queue(DEPTH, 0)?;
+    session.qconnect_port(sender.vqp, gid(0), PORT)?;
+    let silent = uapi::SendWr {
+        flags: uapi::SEND_INLINE,
+        ..message(b"silent")
+    };
+    let (taken, _) = sender.enter(session, &[silent; DEPTH as usize], &mut [], 0, 0)?;
+    ensure!(taken == DEPTH as usize, "{taken} were taken");
+    Ok((receiver, sender))
+}
+
+/// Their receiver has buffers after a while.
+fn full_of_silence(session: &Session) -> Result<()> {
+    let (receiver, sender) = full(session)?;
+    let page = Memory::map(4096)?;
+    let lkey = session
+        .register(&page, 0, 4096, uapi::ACCESS_LOCAL_WRITE)?
+        .lkey;
+    let local = uapi::Sge {
+        addr: page.addr(),
+        len: 64,
+        lkey,
+    };
+    let mut wcs = [uapi::Wc::zeroed()];
+    let ended = thread::scope(|scope| {
+        scope.spawn(|| {
+            thread::sleep(Duration::from_millis(100));
+            for n in 0..=u64::from(DEPTH) {
+                receiver.post_recv(&buffer(n, local));
+            }
+        });
+        sender.enter(session, &[message(b"signalled")], &mut wcs, 1, WAIT_NS)
+    })?;
+    ensure!(ended == (1, 1), "{ended:?} were taken and ended");
+    ensure!(wcs[0].status == 0, "it ended with {}", wcs[0].status);
+    session.destroy_vqp(sender.vqp)?;
+    session.destroy_vqp(receiver.vqp)?;
+    Ok(session.deregister(lkey)?)
+}
+
+/// Their receiver has none while the call waits.
+fn stays_full(session: &Session) -> Result<()> {
+    let (receiver, sender) = full(session)?;
+    let start = Instant::now();
+    let answer = session.enter(sender.vqp, 1, 1, 50_000_000);
+    ensure!(answer == Err(Errno::ENOSPC), "it is {answer:?}");
+    let took = start.elapsed();
+    ensure!(took >= Duration::from_millis(50), "it ended after {took:?}");
+    let head = sender.index(Field::SqHead).load(Ordering::Acquire);
+    ensure!(head == DEPTH, "the index moved to {head}");
+    session.destroy_vqp(sender.vqp)?;
+    Ok(session.destroy_vqp(receiver.vqp)?)
 }
 
 /// The waiter keeps the VQP; the handle is free, and its time ends the wait.

@@ -16,16 +16,18 @@ use weft_shim::{Access, Device, MemoryRegion, Remote, SendWr, Vqp, Wc};
 
 use super::attacker::{unanimous, Outcome, Stage};
 use super::crowd::{Crowd, Ready};
+use super::users::{open_victims, with_reserve};
 use super::victim::Part;
-use crate::raw::{Memory, Session};
+use crate::raw::Memory;
 use crate::world::connect;
 
 const PAGE: usize = 4096;
 /// More requests than one stream takes.
 const MANY: usize = 160;
-/// Bytes of a long request. On any machine it takes longer than others should
-/// have to wait for it; it ends when its regions go.
-const LONG: usize = 256 << 20;
+/// Bytes of a long request, and how many there are. On any machine they take longer
+/// than others should have to wait for them; they end when their regions go.
+const LONG: usize = 64 << 20;
+const LONGS: usize = 16;
 /// Memory behind them.
 const BEHIND: usize = 1 << 20;
 /// More regions than a node may have room for.
@@ -102,7 +104,7 @@ impl Drop for Folded {
     }
 }
 
-/// A request that takes seconds, and so many behind it that the stream has no
+/// Requests that take seconds, and so many behind it that the stream has no
 /// room for anybody else's.
 pub fn stream(stage: &mut Stage) -> Result<Outcome> {
     let (node, to) = (stage.node, 1 - stage.home());
@@ -116,11 +118,11 @@ fn fill_stream(node: u32, to: u8, ready: &Ready) -> Result<impl Sized> {
     let memory = Folded::map()?;
     let device = Device::open_on(node)?;
     let near = memory.register(&device)?;
-    let far = memory.register(&Device::open_on(u32::from(to))?)?;
+    let far = memory.register(&with_reserve(|| Device::open_on(u32::from(to)))?)?;
     let mut vqp = connect(&device, to, 256)?;
     let long = SendWr::write(near.slice(0..LONG)?, far.remote());
     let short = SendWr::write(near.slice(0..8)?, far.remote());
-    vqp.post_send(&[long])?;
+    vqp.post_send(&[long; LONGS])?;
     ready.with(1)?;
     vqp.post_send(&[short; MANY])?;
     // In this order: the regions go before their memory.
@@ -134,7 +136,7 @@ pub fn regions(stage: &mut Stage) -> Result<Outcome> {
     let (mut sessions, mut count) = (Vec::new(), 0);
     while count < REGIONS {
         // The victim's node: whoever may be on it may fill it.
-        let session = Session::open(0)?;
+        let session = open_victims()?;
         let register = |_: &usize| {
             let mut tries = (0..REFUSALS).map(|_| session.register(&memory, 0, 1, 1));
             tries.any(|region| region.is_ok())
@@ -155,7 +157,7 @@ pub fn regions(stage: &mut Stage) -> Result<Outcome> {
 pub fn vqps(stage: &mut Stage) -> Result<Outcome> {
     let mut sessions = Vec::new();
     'all: for _ in 0..SESSIONS {
-        let session = Session::open(0)?;
+        let session = open_victims()?;
         for _ in 0..MAX_VQPS_PER_SESSION {
             if session.create_vqp(1).is_err() {
                 sessions.push(session);

@@ -14,6 +14,7 @@ use weft_core::uapi::{Pod, Wc, MAX_SENDERS, MAX_VQPS_PER_SESSION};
 use super::attacker::{Outcome, Stage};
 use super::crowd::{Crowd, Ready};
 use super::messages::to_port;
+use super::users::open_victims;
 use crate::raw::{message, Queue, Session};
 use crate::world::gid;
 
@@ -119,7 +120,7 @@ pub fn deaf(stage: &mut Stage) -> Result<Outcome> {
 }
 
 pub fn own_deaf(stage: &mut Stage) -> Result<Outcome> {
-    let session = Session::open(0)?;
+    let session = open_victims()?;
     let bound = session.describe_vqp(4, 4)?.vqp;
     session.qbind(bound, NO_PORT - 1)?;
     stage.hold(session);
@@ -131,7 +132,7 @@ pub fn own_deaf(stage: &mut Stage) -> Result<Outcome> {
 fn as_many(ready: &Ready, make: impl Fn(&Session) -> Result<(), Errno>) -> Result<Vec<Session>> {
     let (mut sessions, mut count) = (Vec::new(), 0);
     for _ in 0..SESSIONS {
-        let session = Session::open(0)?;
+        let session = open_victims()?;
         let made = (0..MAX_VQPS_PER_SESSION).take_while(|_| make(&session).is_ok());
         count += made.count();
         sessions.push(session);

@@ -10,6 +10,7 @@ use weft_core::uapi::{
 };
 
 use super::attacker::{refusal, unanimous, Outcome, Stage, OWN};
+use super::users::open_victims;
 use super::victim::{Part, BUFFER};
 use crate::raw::{buffer, message, request, Queue, Session};
 use crate::world::gid;
@@ -51,7 +52,7 @@ fn with_own(stage: &Stage, body: impl FnOnce(Sge) -> Result<Outcome>) -> Result<
 // ---- to the victim's port ----
 
 pub fn bind(stage: &mut Stage) -> Result<Outcome> {
-    let session = Session::open(0)?;
+    let session = open_victims()?;
     unanimous(stage.told.ports.map(|port| {
         let vqp = session.describe_vqp(4, 4)?.vqp;
         Ok(refusal(session.qbind(vqp, port)))
@@ -155,14 +156,14 @@ pub fn receive_into(stage: &mut Stage) -> Result<Outcome> {
 // ---- accepting ----
 
 pub fn accept_by_foreign(stage: &mut Stage) -> Result<Outcome> {
-    let session = Session::open(0)?;
+    let session = open_victims()?;
     let handles = stage.told.vqps.iter().copied().chain(0..16);
     let src = stage.told.src;
     unanimous(handles.map(|bound| Ok(refusal(session.accept(bound, src, 4)))))
 }
 
 pub fn accept_by_unbound(stage: &mut Stage) -> Result<Outcome> {
-    let session = Session::open(0)?;
+    let session = open_victims()?;
     let own = (0..8)
         .map(|_| Ok(session.describe_vqp(4, 4)?.vqp))
         .collect::<Result<Vec<u32>>>()?;

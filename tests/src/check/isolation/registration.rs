@@ -157,8 +157,13 @@ pub fn vdso(stage: &mut Stage) -> Result<Outcome> {
     Ok(refused(stage, special("[vdso]")?, PAGE, WRITE))
 }
 
+/// It holds the time, which every process may read, and so may register for
+/// reading where the kernel makes it of ordinary pages.
 pub fn vvar(stage: &mut Stage) -> Result<Outcome> {
-    refused_always(stage, special("[vvar]")?, PAGE)
+    let page = special("[vvar]")?;
+    unanimous(
+        [WRITE, PEERS_WRITE, uapi::ACCESS_ALL].map(|access| Ok(refused(stage, page, PAGE, access))),
+    )
 }
 
 pub fn code(stage: &mut Stage) -> Result<Outcome> {

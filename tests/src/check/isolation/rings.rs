@@ -11,6 +11,7 @@ use weft_shim::Remote;
 
 use super::attacker::{refusal, unanimous, Outcome, Stage};
 use super::table::Verb;
+use super::users::open_victims;
 use crate::raw::{Memory, Queue, Session};
 
 const PAGE: u64 = 4096;
@@ -32,7 +33,7 @@ fn refused(session: &Session, offset: u64, bytes: u32) -> Result<Outcome> {
 
 /// By every handle that there may be, in a session without VQPs.
 pub fn anywhere(stage: &mut Stage) -> Result<Outcome> {
-    let session = Session::open(0)?;
+    let session = open_victims()?;
     let mut rng = stage.rng();
     let told = stage.told.rings.iter().copied();
     let handles = (0..=MAX_VQPS_PER_SESSION as u64).chain([1 << 31, u32::MAX.into()]);
@@ -43,7 +44,7 @@ pub fn anywhere(stage: &mut Stage) -> Result<Outcome> {
 
 /// Not where rings begin, although the attacker has rings before and behind it.
 pub fn between(stage: &mut Stage) -> Result<Outcome> {
-    let session = Session::open(0)?;
+    let session = open_victims()?;
     for _ in &stage.told.rings {
         session.create_vqp(16)?;
     }
@@ -56,7 +57,7 @@ pub fn between(stage: &mut Stage) -> Result<Outcome> {
 
 /// The victim's offsets are the attacker's own rings, once it has some.
 pub fn same_place(stage: &mut Stage) -> Result<Outcome> {
-    let session = Session::open(0)?;
+    let session = open_victims()?;
     let own = (0..16)
         .map(|_| session.queue(16, 0))
         .collect::<Result<Vec<Queue>, _>>()?;
@@ -84,7 +85,7 @@ pub fn same_place(stage: &mut Stage) -> Result<Outcome> {
 /// What others have had in their rings.
 pub fn leftovers(_: &mut Stage) -> Result<Outcome> {
     for round in 0..2 {
-        let session = Session::open(0)?;
+        let session = open_victims()?;
         for _ in 0..MANY {
             let queue = session.queue(64, 64)?;
             let bytes = queue.said.ring_bytes as usize;
@@ -97,7 +98,7 @@ pub fn leftovers(_: &mut Stage) -> Result<Outcome> {
 }
 
 pub fn longer(_: &mut Stage) -> Result<Outcome> {
-    let session = Session::open(0)?;
+    let session = open_victims()?;
     let queue = session.queue(16, 16)?;
     let bytes = queue.said.ring_bytes as usize;
     let mut rings = queue.rings;
@@ -122,7 +123,7 @@ pub fn registered(stage: &mut Stage) -> Result<Outcome> {
     }
     // Whoever makes rings now may be given what those have left.
     let heirs = (0..MANY)
-        .map(|_| Session::open(0)?.queue(16, 0).map_err(anyhow::Error::from))
+        .map(|_| open_victims()?.queue(16, 0).map_err(anyhow::Error::from))
         .collect::<Result<Vec<Queue>>>()?;
     for reg in &regs {
         let remote = Remote {

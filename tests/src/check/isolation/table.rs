@@ -10,7 +10,7 @@ use nix::errno::Errno::{EACCES, EADDRINUSE, EBADF, EFAULT, EINVAL, ENODEV, ENOEN
 use weft_core::uapi::WcStatus::{LocProtErr, RemAccessErr, RemInvReqErr, Success};
 
 use super::attacker::Outcome::{self, Errno, Said, Status};
-use super::attacker::Stage;
+use super::attacker::{Stage, Who};
 use super::users::ROOT;
 use super::victim::Part::{self, Counters, Elsewhere, Readable, Secret, Stale, Writable};
 use super::victim::LEN;
@@ -155,7 +155,6 @@ const TABLE: &[Row] = attempts! {
     "registering rings that go":                       Other(rings::registered)                 => Said("nobody's");
 
     // Messages.
-    "binding the victim's ports":                      Other(messages::bind)                    => Errno(EADDRINUSE);
     "a message to its port":                           Other(messages::one)                     => Status(Success);
     "messages longer than its buffers":                Other(messages::too_long)                => Status(RemInvReqErr);
     "messages out of the victim's memory":             Other(messages::gather)                  => Status(LocProtErr);
@@ -174,7 +173,7 @@ const TABLE: &[Row] = attempts! {
     "registering memory that wraps around":            Other(registration::wrapping)            => Errno(EINVAL);
     "registering the vsyscall page":                   Other(registration::vsyscall)            => Errno(EFAULT);
     "registering the vDSO for writing":                Other(registration::vdso)                => Errno(EFAULT);
-    "registering the kernel's clock page":             Other(registration::vvar)                => Errno(EFAULT);
+    "registering the kernel's clock page for writing": Other(registration::vvar)                => Errno(EFAULT);
     "registering the program's code for writing":      Other(registration::code)                => Errno(EFAULT);
     "registering a read-only file for writing":        Other(registration::file_shared)         => Errno(EFAULT);
     "the same, mapped privately":                      Other(registration::file_private)        => Errno(EFAULT);
@@ -197,14 +196,9 @@ const TABLE: &[Row] = attempts! {
     // As much as it can get.
     "hundreds of requests that fail, all at once":     Other(exhaust::failures)                 => Status(RemAccessErr);
     "requests that fill the stream for long":          Other(exhaust::stream)                   => Said("posted");
-    "as many regions as there are":                    Other(exhaust::regions)                  => Said("registered");
-    "as many VQPs as a hundred sessions get":          Other(exhaust::vqps)                     => Said("made");
     "messages to its port without a pause":            Other(floods::port)                      => Said("posted");
     "messages of more senders than it tells apart":    Other(floods::senders)                   => Said("posted");
     "messages to its port that has no buffers":        Other(floods::deaf)                      => Said("posted");
-    "messages to a port of its own without buffers":   Other(floods::own_deaf)                  => Said("posted");
-    "as many streams as there are":                    Other(floods::streams)                   => Said("made");
-    "as many receivers as there are":                  Other(floods::names)                     => Said("made");
 };
 
 /// What an attacker without privileges tries as well.
@@ -217,18 +211,52 @@ const UNPRIVILEGED: &[Row] = attempts! {
     "pinning a peer, and unpinning it":                Other(unprivileged::pin)                 => Errno(EPERM);
     "the same as root of a namespace":                 Other(unprivileged::pin_as_root)         => Errno(EPERM);
     "a session in a namespace without a node":         Other(unprivileged::session_in_empty)    => Errno(ENODEV);
+    "a session on a node of another namespace":        Other(unprivileged::foreign_node)        => Errno(ENODEV);
+    "a session on its node from another namespace":    Other(unprivileged::own_node_from_empty) => Errno(ENODEV);
     "reading the module's counters":                   Other(unprivileged::debugfs)             => Errno(EACCES);
     "changing the module's parameters":                Other(unprivileged::parameters)          => Errno(EACCES);
     "opening the victim's memory":                     Other(unprivileged::proc_mem)            => Errno(EACCES);
 };
 
-/// The rows for this user, with their numbers.
-pub fn rows(uid: u32) -> impl Iterator<Item = (usize, &'static Row)> {
-    let more = if uid == ROOT { &[] } else { UNPRIVILEGED };
-    TABLE.iter().chain(more).enumerate()
+/// What an attacker on the victim's node tries as well: to take what there is of
+/// that node. What counts is the user, wherever it opens the node from.
+const BESIDE: &[Row] = attempts! {
+    "binding the victim's ports":                      Other(messages::bind)                    => Errno(EADDRINUSE);
+    "as many regions as there are":                    Other(exhaust::regions)                  => Said("registered");
+    "as many VQPs as a hundred sessions get":          Other(exhaust::vqps)                     => Said("made");
+    "messages to a port of its own without buffers":   Other(floods::own_deaf)                  => Said("posted");
+    "as many streams as there are":                    Other(floods::streams)                   => Said("made");
+    "as many receivers as there are":                  Other(floods::names)                     => Said("made");
+};
+
+/// The rows that this attacker tries, with their numbers.
+pub fn rows(who: &Who) -> impl Iterator<Item = (usize, &'static Row)> {
+    let (unprivileged, beside) = (who.uid != ROOT, who.node == 0);
+    all().filter_map(move |(index, tries, row)| match tries {
+        Tries::All => Some((index, row)),
+        Tries::Unprivileged => unprivileged.then_some((index, row)),
+        Tries::Beside => beside.then_some((index, row)),
+    })
 }
 
 /// The row with this number.
 pub fn row(index: usize) -> Option<&'static Row> {
-    TABLE.iter().chain(UNPRIVILEGED).nth(index)
+    all().nth(index).map(|(_, _, row)| row)
+}
+
+/// Who tries a row.
+enum Tries {
+    All,
+    Unprivileged,
+    Beside,
+}
+
+fn all() -> impl Iterator<Item = (usize, Tries, &'static Row)> {
+    let everybodys = TABLE.iter().map(|row| (Tries::All, row));
+    let unprivileged = UNPRIVILEGED.iter().map(|row| (Tries::Unprivileged, row));
+    let beside = BESIDE.iter().map(|row| (Tries::Beside, row));
+    let chain = everybodys.chain(unprivileged).chain(beside);
+    chain
+        .enumerate()
+        .map(|(index, (tries, row))| (index, tries, row))
 }

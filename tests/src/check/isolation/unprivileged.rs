@@ -110,6 +110,23 @@ pub fn session_in_empty(_: &mut Stage) -> Result<Outcome> {
     })
 }
 
+/// The other node, which lives in another network namespace, and indices where
+/// none is: nobody learns which of them are nodes.
+pub fn foreign_node(stage: &mut Stage) -> Result<Outcome> {
+    let others = (0..=uapi::MAX_NODES as u32).filter(|node| *node != stage.node);
+    unanimous(others.map(|node| Ok(refusal(Session::bare()?.hello(node)))))
+}
+
+/// The attacker's own node, from a namespace that is not its own any more: being
+/// root there gives no right here.
+pub fn own_node_from_empty(stage: &mut Stage) -> Result<Outcome> {
+    let node = stage.node;
+    as_root(|| {
+        let session = Session::bare().map_err(|error| of_io(&error))?;
+        session.hello(node)
+    })
+}
+
 fn of_io(error: &std::io::Error) -> Errno {
     Errno::from_raw(error.raw_os_error().unwrap_or_default())
 }

@@ -2,15 +2,22 @@
 
 //! Which user a worker is, on which processor, in which network namespace, and
 //! how it forks.
+//!
+//! A node can be opened from its own network namespace alone, or with
+//! `CAP_NET_ADMIN`. Users here have that capability in reserve, for what is not
+//! about it: attempts are made without it.
 
 use std::fs::File;
 
 use anyhow::{ensure, Context, Result};
 use nix::errno::Errno;
-use nix::libc::{_exit, setresgid, setresuid};
+use nix::libc::{_exit, setresgid, setresuid, syscall, SYS_capset};
 use nix::sched::{sched_setaffinity, setns, CloneFlags, CpuSet};
+use nix::sys::prctl::set_keepcaps;
 use nix::sys::wait::{waitpid, WaitStatus};
-use nix::unistd::{fork, ForkResult, Pid};
+use nix::unistd::{fork, ForkResult, Pid, Uid};
+
+use crate::raw::Session;
 
 /// Who may do everything.
 pub const ROOT: u32 = 0;
@@ -19,15 +26,77 @@ pub const SOMEBODY: u32 = 1001;
 /// A user without privileges.
 pub const NOBODY: u32 = 65534;
 
-/// Gives up all other users' rights, for good.
+/// Gives up all other users' rights, for good, but for the reserve.
 pub fn become_user(uid: u32) -> Result<()> {
     if uid != ROOT {
+        set_keepcaps(true).context("PR_SET_KEEPCAPS")?;
         // SAFETY: no memory is involved.
         Errno::result(unsafe { setresgid(uid, uid, uid) }).context("setresgid")?;
         // SAFETY: no memory is involved.
         Errno::result(unsafe { setresuid(uid, uid, uid) }).context("setresuid")?;
+        set_capabilities(0)?;
     }
     Ok(())
+}
+
+const NET_ADMIN: u32 = 1 << 12;
+
+/// What `capset` takes.
+#[repr(C)]
+struct CapHeader {
+    version: u32,
+    pid: i32,
+}
+
+/// Capabilities 0 to 31, or 32 to 63.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct CapWord {
+    effective: u32,
+    permitted: u32,
+    inheritable: u32,
+}
+
+/// Keeps the reserve and nothing else; of it, `effective` counts.
+fn set_capabilities(effective: u32) -> Result<()> {
+    const VERSION_3: u32 = 0x2008_0522;
+    let header = CapHeader {
+        version: VERSION_3,
+        pid: 0,
+    };
+    let low = CapWord {
+        effective,
+        permitted: NET_ADMIN,
+        inheritable: 0,
+    };
+    let high = CapWord {
+        effective: 0,
+        permitted: 0,
+        inheritable: 0,
+    };
+    let words = [low, high];
+    // SAFETY: both are what `capset` reads, and live during the call.
+    let done = unsafe { syscall(SYS_capset, &raw const header, words.as_ptr()) };
+    Errno::result(done).map(drop).context("capset")
+}
+
+/// Opens what is on a node of another network namespace.
+pub fn with_reserve<T, E>(open: impl FnOnce() -> Result<T, E>) -> Result<T>
+where
+    anyhow::Error: From<E>,
+{
+    if Uid::effective().is_root() {
+        return Ok(open()?);
+    }
+    set_capabilities(NET_ADMIN)?;
+    let opened = open();
+    set_capabilities(0)?;
+    Ok(opened?)
+}
+
+/// A session on the victim's node.
+pub fn open_victims() -> Result<Session> {
+    with_reserve(|| Session::open(0))
 }
 
 /// Stays on the first processor: streams are those of a processor.

@@ -6,6 +6,7 @@ use anyhow::{bail, ensure, Context, Result};
 use nix::errno::Errno;
 use weft_shim::{Device, MemoryRegion};
 
+use super::super::users::with_reserve;
 use super::mailbox::{Mailbox, DEAF_PORT, PORT};
 use super::{Part, Place, Told, DOORMAT, LEN, PARTS};
 use crate::raw::{Memory, Queue, Session};
@@ -54,7 +55,7 @@ pub(super) struct Body {
 
 impl Body {
     pub(super) fn new(seed: u64) -> Result<Self> {
-        let (near, far) = (Session::open(0)?, Session::open(1)?);
+        let (near, far) = (Session::open(0)?, with_reserve(|| Session::open(1))?);
         let mut rng = Rng::new(seed);
         let (mut guarded, mut places) = (Vec::new(), Vec::new());
         for (part, node, access) in PARTS {
@@ -224,7 +225,8 @@ impl Idle {
 
 impl Lane {
     fn new(to: u8) -> Result<Self> {
-        let (device, far) = (Device::open_on(0)?, Device::open_on(u32::from(to))?);
+        let device = Device::open_on(0)?;
+        let far = with_reserve(|| Device::open_on(u32::from(to)))?;
         let region = MemoryRegion::allocate(&far, SLICE, full_access())?;
         Ok(Self {
             to,

@@ -9,6 +9,7 @@ use anyhow::{ensure, Context, Result};
 use nix::errno::Errno;
 use weft_core::uapi::{RecvWr, Sge, Wc, WcStatus, ACCESS_LOCAL_WRITE, WC_RECV};
 
+use super::super::users::with_reserve;
 use crate::raw::{buffer, message, Memory, Queue, Session};
 use crate::rng::Rng;
 use crate::world::gid;
@@ -84,7 +85,7 @@ struct Sender {
 
 impl Sender {
     fn new(node: usize, rng: &mut Rng) -> Result<Self> {
-        let session = Session::open(node as u32)?;
+        let session = with_reserve(|| Session::open(node as u32))?;
         let queue = session.queue(4, 4).context("a sender")?;
         session.qconnect_port(queue.vqp, gid(0), PORT)?;
         Ok(Self {

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! What two nodes write to each other when regions go: the owner names their
+//! keys, the peer answers once none of its requests uses them. What carries the
+//! letters is not known here; they may get lost, be repeated, or come late.
+
+/// Bytes of an encoded [`Notice`].
+pub const NOTICE_BYTES: usize = 80;
+/// Keys in one letter, at most.
+pub const NOTICE_KEYS: usize = 14;
+const MAGIC: u32 = u32::from_le_bytes(*b"WFTk");
+const VERSION: u8 = 1;
+const KEYS_AT: usize = NOTICE_BYTES - 4 * NOTICE_KEYS;
+
+/// Some keys.
+///
+/// # Invariants
+///
+/// `len <= NOTICE_KEYS`; what is behind the first `len` is 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keys {
+    keys: [u32; NOTICE_KEYS],
+    len: usize,
+}
+
+impl Keys {
+    /// None.
+    pub const NONE: Self = Self {
+        keys: [0; NOTICE_KEYS],
+        len: 0,
+    };
+
+    /// Adds a key; `false`: there is no room.
+    pub fn push(&mut self, key: u32) -> bool {
+        match self.keys.get_mut(self.len) {
+            Some(place) => {
+                *place = key;
+                // INVARIANT: there was a place.
+                self.len += 1;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// The keys.
+    #[must_use]
+    pub fn as_slice(&self) -> &[u32] {
+        self.keys.get(..self.len).unwrap_or(&[])
+    }
+}
+
+/// What a letter says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Says {
+    /// The sender's regions of these keys go: use them no more.
+    Gone(Keys),
+    /// The sender uses none of the keys of the letter of this number any more: no
+    /// request with them is on its way, or will be.
+    Unused,
+}
+
+/// A letter about regions that go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// The number of the connection ([`crate::rc::Hello`]), random: letters about
+    /// one say nothing of the next.
+    pub token: u64,
+    /// The number of the last removal that it is about; the answer repeats it.
+    pub seq: u64,
+    /// What it says.
+    pub says: Says,
+}
+
+impl Notice {
+    /// The letter as bytes.
+    #[must_use]
+    pub fn encode(&self) -> [u8; NOTICE_BYTES] {
+        let mut out = [0; NOTICE_BYTES];
+        let (kind, keys) = match &self.says {
+            Says::Gone(keys) => (1, keys.as_slice()),
+            Says::Unused => (2, &[][..]),
+        };
+        out[..4].copy_from_slice(&MAGIC.to_le_bytes());
+        out[4..8].copy_from_slice(&[VERSION, kind, keys.len() as u8, 0]);
+        out[8..16].copy_from_slice(&self.token.to_le_bytes());
+        out[16..24].copy_from_slice(&self.seq.to_le_bytes());
+        for (place, key) in out[KEYS_AT..].chunks_exact_mut(4).zip(keys) {
+            place.copy_from_slice(&key.to_le_bytes());
+        }
+        out
+    }
+
+    /// Reads a letter. `None`: it is none of this version.
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; NOTICE_BYTES] = bytes.try_into().ok()?;
+        let [m0, m1, m2, m3, version, kind, count, zero, ..] = *bytes;
+        let count = usize::from(count);
+        let ours = u32::from_le_bytes([m0, m1, m2, m3]) == MAGIC && version == VERSION;
+        if !ours || zero != 0 || count > NOTICE_KEYS {
+            return None;
+        }
+        let mut keys = Keys::NONE;
+        for key in bytes[KEYS_AT..].chunks_exact(4).take(count) {
+            keys.push(u32::from_le_bytes(key.try_into().ok()?));
+        }
+        let says = match kind {
+            1 => Says::Gone(keys),
+            2 if count == 0 => Says::Unused,
+            _ => return None,
+        };
+        let rest = &bytes[KEYS_AT + 4 * count..];
+        rest.iter().all(|byte| *byte == 0).then_some(Self {
+            token: u64::from_le_bytes(bytes[8..16].try_into().ok()?),
+            seq: u64::from_le_bytes(bytes[16..24].try_into().ok()?),
+            says,
+        })
+    }
+}

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Regions that go while a peer may use them (`weft_core::mr`): what a queue does
+//! when its peer's go, and the letters of both sides.
+//!
+//! A key is revoked in three steps: what was read of it is forgotten; then the
+//! count of revocations goes up; then the queue's last request is looked up with
+//! the poster's lock. A poster reads the count before it looks at keys and again
+//! with its lock. So what it posts by a key that was forgotten is either before
+//! that last request, or not posted.
+//!
+//! Lock order: `Revocations::owed` is held alone; the queue's `store` and
+//! `posting` one after the other.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use kernel::prelude::*;
+use kernel::sync::Arc;
+use weft_core::gid::Gid;
+use weft_core::mr::{Notice, Says};
+use weft_core::uapi::WcStatus;
+
+use super::{Rc, RcQueue};
+use crate::counters::COUNTERS;
+use crate::dc::Requester;
+use crate::sync::{new_lock, FastLock, Routine};
+use crate::text::Shown;
+
+/// How often it is looked whether requests have ended that a peer waits for.
+const OWED_MS: u32 = 1;
+/// How often it is looked whether a peer should have answered.
+const WAIT_MS: u32 = 50;
+/// How long such requests are waited for at a time, and how often.
+const NAP_NS: u64 = 500_000;
+const NAPS: usize = 8;
+
+/// The revocations of one queue's peer.
+#[pin_data]
+pub(super) struct Revocations {
+    count: AtomicU32,
+    /// The letter to answer, and the request until which it must wait.
+    #[pin]
+    owed: FastLock<Option<(u64, u32)>>,
+}
+
+impl Revocations {
+    pub(super) fn new() -> impl PinInit<Self> {
+        pin_init!(Self {
+            count: AtomicU32::new(0),
+            owed <- new_lock!(None, "weft_rc_owed"),
+        })
+    }
+
+    /// How many there were.
+    pub(super) fn seen(&self) -> u32 {
+        self.count.load(Ordering::Acquire)
+    }
+}
+
+impl<R: Requester> RcQueue<R> {
+    /// Uses these keys no more.
+    fn revoke(&self, keys: &[u32], seq: u64) {
+        self.store.lock().forget(keys);
+        self.revocations.count.fetch_add(1, Ordering::AcqRel);
+        let until = {
+            let _posting = self.posting.lock();
+            self.window.published()
+        };
+        let mut owed = self.revocations.owed.lock();
+        // A letter that is repeated does not start the wait anew.
+        if owed.is_none_or(|(other, _)| other != seq) {
+            *owed = Some((seq, until));
+        }
+    }
+
+    /// Whether the peer waits for requests to end.
+    fn owes(&self) -> bool {
+        self.revocations.owed.lock().is_some()
+    }
+
+    /// The answer to the peer's letter, once it may be given.
+    fn take_answer(&self) -> Option<Notice> {
+        let mut owed = self.revocations.owed.lock();
+        let (seq, _) = owed.take_if(|(_, until)| self.window.has_passed(*until))?;
+        Some(unused(self.token, seq))
+    }
+}
+
+fn unused(token: u64, seq: u64) -> Notice {
+    let says = Says::Unused;
+    Notice { token, seq, says }
+}
+
+impl<R: Requester> Rc<R> {
+    /// The queue of a token.
+    fn queue_of(&self, token: u64) -> Option<Arc<RcQueue<R>>> {
+        let links = self.links.lock();
+        let mut queues = links.iter().map(|link| &link.queue);
+        queues.find(|queue| queue.token == token).cloned()
+    }
+
+    /// Reads a letter; answers with what to write back now.
+    pub(crate) fn hear(&self, notice: &Notice) -> Option<Notice> {
+        let Says::Gone(keys) = &notice.says else {
+            self.mrs.answered(notice.token, notice.seq);
+            self.tell_peers();
+            return None;
+        };
+        let Some(queue) = self.queue_of(notice.token) else {
+            // It is gone, and its requests are; or it is not there yet, and reads
+            // a table without them.
+            return Some(unused(notice.token, notice.seq));
+        };
+        queue.revoke(keys.as_slice(), notice.seq);
+        queue.poll();
+        let answer = queue.take_answer();
+        if answer.is_none() {
+            self.crier.hurry();
+        }
+        answer
+    }
+
+    /// Has peers told of the regions that go, if there are any.
+    pub(crate) fn tell_peers(&self) {
+        if self.mrs.waits_for_peers() {
+            self.crier.hurry();
+        }
+    }
+
+    /// Writes to a peer. If it does not arrive it will be repeated.
+    fn tell(&self, to: &Gid, notice: &Notice) {
+        let Some(carrier) = self.carrier.get() else {
+            return;
+        };
+        COUNTERS.rc_notices.bump();
+        // SAFETY: by the invariant: `stop` waits for this work.
+        let told = unsafe { (carrier.tell)(carrier.carrier, to, &notice.encode()) };
+        if let Err(error) = told {
+            pr_debug!("no letter to {}: {error:?}\n", Shown(*to));
+        }
+    }
+
+    /// The `index`th queue.
+    fn nth(&self, index: usize) -> Option<Arc<RcQueue<R>>> {
+        let links = self.links.lock();
+        Some(links.get(index)?.queue.clone())
+    }
+
+    /// Ends queues whose peers had their time: the regions can go then.
+    fn end_overdue(&self) {
+        let mut index = 0;
+        while let Some(queue) = self.nth(index) {
+            if self.mrs.is_overdue(queue.token) {
+                pr_info!("{} does not let go of a region\n", Shown(queue.gid));
+                queue.fail(WcStatus::RetryExcErr);
+            }
+            index += 1;
+        }
+    }
+
+    /// Answers peers whose requests have ended; one that still waits, if any does.
+    fn answer_peers(&self) -> Option<Arc<RcQueue<R>>> {
+        let (mut index, mut waits) = (0, None);
+        while let Some(queue) = self.nth(index) {
+            let seen = queue.room_seen();
+            if let Some(answer) = queue.take_answer() {
+                self.tell(&queue.gid, &answer);
+            } else if queue.owes() {
+                waits = Some((queue, seen));
+            }
+            index += 1;
+        }
+        let (queue, seen) = waits?;
+        queue.wait_for_room(seen, NAP_NS, false);
+        Some(queue)
+    }
+}
+
+// SAFETY: the offset is the field's own; `stop` stops the work, and the node calls
+// it before it lets go.
+unsafe impl<R: Requester> Routine<1> for Rc<R> {
+    const OFFSET: usize = core::mem::offset_of!(Self, crier);
+
+    fn run(&self) {
+        while let Some((to, notice)) = self.mrs.next_notice() {
+            self.tell(&to, &notice);
+        }
+        let owed = (0..NAPS).all(|_| self.answer_peers().is_some());
+        self.end_overdue();
+        if owed {
+            self.crier.schedule(OWED_MS);
+        } else if self.mrs.waits_for_peers() {
+            self.crier.schedule(WAIT_MS);
+        }
+    }
+}
