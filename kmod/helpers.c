@@ -348,6 +348,11 @@ bool weft_skb_pull_header(struct sk_buff *skb, u32 len)
 	return pskb_may_pull(skb, len) && skb_pull(skb, len);
 }
 
+bool weft_skb_copy(const struct sk_buff *skb, u32 from, void *to, u32 len)
+{
+	return !skb_copy_bits(skb, from, to, len);
+}
+
 const u8 *weft_skb_data(const struct sk_buff *skb)
 {
 	return skb->data;

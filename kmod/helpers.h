@@ -64,6 +64,7 @@ struct sk_buff *weft_skb_alloc(u32 len);
 void *weft_skb_put(struct sk_buff *skb, u32 len);
 bool weft_skb_pull_header(struct sk_buff *skb, u32 len);
 bool weft_skb_has(struct sk_buff *skb, u32 len);
+bool weft_skb_copy(const struct sk_buff *skb, u32 from, void *to, u32 len);
 const u8 *weft_skb_data(const struct sk_buff *skb);
 u32 weft_skb_contiguous(const struct sk_buff *skb);
 void weft_skb_trim(struct sk_buff *skb, u32 len);

@@ -7,7 +7,7 @@ mod train;
 mod udp;
 
 pub(crate) use skb::Skb;
-pub(crate) use train::{Train, TRAIN_BYTES};
+pub(crate) use train::Train;
 pub(crate) use udp::{Handler, UdpBearer};
 
 /// Where a bearer sends to and receives from.

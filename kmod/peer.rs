@@ -227,6 +227,7 @@ impl DcCache {
     }
 
     /// The peer, if it is here and its record is not doubtful.
+    #[inline]
     pub(crate) fn find(&self, gid: &Gid) -> Option<Arc<Peer>> {
         let wanted = word(gid);
         let set = self.set(wanted).lock();

@@ -154,6 +154,7 @@ impl Vqp {
     /// # Errors
     ///
     /// `EISCONN`; `EINVAL` (it is bound to a port).
+    #[inline]
     pub(crate) fn connect(&self, peer: Arc<Peer>, to: Option<Receiver>) -> Result {
         if self.bound.get().is_some() {
             return Err(EINVAL);

@@ -9,16 +9,15 @@ use weft_core::dc::wire::{
 };
 
 use crate::dc::inbox::{Letter, LETTER_BYTES};
-use crate::net::{Endpoint, Skb, TRAIN_BYTES};
+use crate::net::{Endpoint, Skb};
 
-/// Bytes at the start of a packet that have to be contiguous: all of it if there may
-/// be several frames, else the longest that is looked at in place.
-const START_BYTES: u32 = (REQUEST_BYTES + MESSAGE_BYTES + LETTER_BYTES) as u32;
+/// Bytes at the start of a frame that are looked at, at most.
+const HEAD_BYTES: usize = REQUEST_BYTES + MESSAGE_BYTES + LETTER_BYTES;
 
 /// A received packet.
 pub(crate) struct Arrived<'a> {
     packet: &'a Skb,
-    /// Its first bytes.
+    /// Its first bytes, as many as lie in one place.
     start: &'a [u8],
     /// Who sent it.
     pub(crate) from: Endpoint,
@@ -48,15 +47,11 @@ impl<'a> Arrived<'a> {
     /// Looks into a packet. `None`: there is nothing of ours in it, or no memory to
     /// look.
     pub(crate) fn open(packet: &'a mut Skb, from: Endpoint) -> Option<(Self, Packet)> {
-        let contiguous = match packet.len() {
-            long if long > TRAIN_BYTES => START_BYTES,
-            short => short,
-        };
-        if !packet.make_contiguous(contiguous) {
+        if !packet.make_contiguous(packet.len().min(HEAD_BYTES as u32)) {
             return None;
         }
         let packet = &*packet;
-        let start = packet.start(contiguous);
+        let start = packet.start(packet.len());
         let first = wire::decode(start)?;
         Some((
             Self {
@@ -71,6 +66,19 @@ impl<'a> Arrived<'a> {
     /// The packet.
     pub(crate) fn packet(&self) -> &'a Skb {
         self.packet
+    }
+
+    /// The first bytes of a frame: in place, or copied if they lie in pieces. `None`:
+    /// the packet ends before it.
+    fn head<'b>(&'b self, at: usize, copy: &'b mut [u8; HEAD_BYTES]) -> Option<&'b [u8]> {
+        let len = (self.packet.len() as usize)
+            .checked_sub(at)?
+            .min(HEAD_BYTES);
+        if let Some(here) = self.start.get(at..at + len) {
+            return Some(here);
+        }
+        let copy = copy.get_mut(..len)?;
+        self.packet.copy_out(at as u32, copy).then_some(copy)
     }
 
     /// The requests in it. What is not of the first one's stream ends them.
@@ -91,7 +99,8 @@ impl<'a> Arrived<'a> {
     pub(crate) fn responses(&self, first: Response) -> impl Iterator<Item = (Response, u32)> + '_ {
         let mut at = 0;
         core::iter::from_fn(move || {
-            let Some(Packet::Response(response)) = wire::decode(self.start.get(at..)?) else {
+            let mut copy = [0; HEAD_BYTES];
+            let Some(Packet::Response(response)) = wire::decode(self.head(at, &mut copy)?) else {
                 return None;
             };
             let bytes_at = at + RESPONSE_BYTES;
@@ -102,7 +111,8 @@ impl<'a> Arrived<'a> {
     }
 
     fn request_at(&self, at: usize) -> Option<Frame<'a>> {
-        let start = self.start.get(at..)?;
+        let mut copy = [0; HEAD_BYTES];
+        let start = self.head(at, &mut copy)?;
         let Some(Packet::Request(request)) = wire::decode(start) else {
             return None;
         };

@@ -80,6 +80,19 @@ impl Skb {
         }
     }
 
+    /// Copies bytes out, wherever they lie; `false` if there are not so many.
+    pub(crate) fn copy_out(&self, at: u32, to: &mut [u8]) -> bool {
+        // SAFETY: the packet is ours, and the callee checks its length.
+        unsafe {
+            bindings::weft_skb_copy(
+                self.raw.as_ptr(),
+                at,
+                to.as_mut_ptr().cast(),
+                to.len() as u32,
+            )
+        }
+    }
+
     /// Drops what is behind the first `len` bytes.
     pub(crate) fn trim(&mut self, len: u32) {
         // SAFETY: the packet is ours.

@@ -2,13 +2,13 @@
 
 //! Frames to one peer, in as few packets as they fit into. A packet costs several
 //! microseconds on its way, a small frame next to nothing: the requests of a batch
-//! travel together, and so do their answers.
+//! travel together, and so do their answers. Long frames go in pairs where the
+//! network's packets are long enough.
 
 use crate::net::{Bearer, Skb};
 
-/// Bytes of a packet that takes several frames: what an Ethernet frame carries. The
-/// receiver looks for more than one in packets up to this.
-pub(crate) const TRAIN_BYTES: u32 = 1472;
+/// Bytes of a packet that takes several small frames: what an Ethernet frame carries.
+const TRAIN_BYTES: u32 = 1472;
 
 /// Frames that were not sent yet. [`Train::flush`] has to be called in the end.
 pub(crate) struct Train<'a, B: Bearer> {
@@ -46,9 +46,8 @@ impl<'a, B: Bearer> Train<'a, B> {
         let frame_bytes = header.len() as u32 + payload_len;
         if self.left < frame_bytes {
             self.flush(path);
-            let shared = TRAIN_BYTES.min(self.bearer.packet_max());
             self.left = if more {
-                frame_bytes.max(shared)
+                self.room_for_several(frame_bytes)
             } else {
                 frame_bytes
             };
@@ -65,6 +64,17 @@ impl<'a, B: Bearer> Train<'a, B> {
         }
         self.left -= frame_bytes;
         Ok(())
+    }
+
+    /// Bytes of a packet that begins with such a frame and is to take more.
+    fn room_for_several(&self, frame_bytes: u32) -> u32 {
+        let longest = self.bearer.packet_max();
+        let pair = frame_bytes.saturating_mul(2);
+        if pair > TRAIN_BYTES && pair <= longest {
+            pair
+        } else {
+            frame_bytes.max(TRAIN_BYTES.min(longest))
+        }
     }
 
     /// Sends what is there.
