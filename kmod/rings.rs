@@ -37,10 +37,11 @@ pub(crate) fn handle_at(offset: u64) -> Option<u32> {
 ///
 /// # Invariants
 ///
-/// - `base` is `bytes` of memory from `weft_rings_alloc`, page-aligned.
+/// - `memory` is from `weft_rings_alloc`, and `base` is its `bytes`, page-aligned.
 /// - Each ring lies within them, from its offset, a multiple of its entry's size,
 ///   on; the numbers of entries are powers of two, or zero.
 pub(crate) struct Rings {
+    memory: NonNull<bindings::weft_rings>,
     base: NonNull<u8>,
     bytes: u32,
     sq_entries: u32,
@@ -98,11 +99,16 @@ impl Rings {
         let end = rq_offset + rq_entries * size_of::<RecvWr>() as u32;
         let bytes = end.next_multiple_of(PAGE_SIZE as u32);
         let charge = Charge::new(bytes as usize / PAGE_SIZE)?;
-        // SAFETY: no requirement; NULL means no memory.
-        let base = NonNull::new(unsafe { bindings::weft_rings_alloc(bytes as usize) });
+        let mut base = core::ptr::null_mut();
+        // SAFETY: it writes `base`; NULL means no memory.
+        let memory = unsafe { bindings::weft_rings_alloc(bytes as usize, &mut base) };
+        let (memory, base) = NonNull::new(memory)
+            .zip(NonNull::new(base))
+            .ok_or(ENOMEM)?;
         // INVARIANT: sizes and offsets as computed above.
         Ok(Self {
-            base: base.ok_or(ENOMEM)?.cast(),
+            memory,
+            base: base.cast(),
             bytes,
             sq_entries,
             cq_entries,
@@ -225,6 +231,17 @@ impl Drop for Rings {
     fn drop(&mut self) {
         // Pages that are still mapped live until they are not.
         // SAFETY: allocated by `new`, by the invariant, and not used after this.
-        unsafe { bindings::weft_rings_free(self.base.as_ptr().cast()) };
+        unsafe { bindings::weft_rings_free(self.memory.as_ptr()) };
+    }
+}
+
+/// Waits, when it is dropped, until all rings that went in a softirq are freed. The
+/// last part of the module to go.
+pub(crate) struct Undertaker;
+
+impl Drop for Undertaker {
+    fn drop(&mut self) {
+        // SAFETY: no requirement but process context.
+        unsafe { bindings::weft_rings_flush() };
     }
 }
