@@ -41,8 +41,10 @@ void weft_work_hurry(struct delayed_work *work);
 /* memory */
 bool weft_user_read(u64 *to, u64 from, size_t words);
 bool weft_user_write(u64 to, const u64 *from, size_t words);
-void *weft_rings_alloc(size_t bytes);
-void weft_rings_free(void *base);
+struct weft_rings;
+struct weft_rings *weft_rings_alloc(size_t bytes, void **base);
+void weft_rings_free(struct weft_rings *rings);
+void weft_rings_flush(void);
 int weft_rings_map(struct vm_area_struct *vma, void *base, size_t bytes);
 struct mm_struct *weft_mm_charge(unsigned long pages);
 void weft_mm_charge_more(struct mm_struct *mm, unsigned long pages);

@@ -417,6 +417,11 @@ fn end<R: Requester>(queue: &RcQueue<R>, status: WcStatus) {
 impl<R: Requester> RcQueue<R> {
     /// Now and then.
     fn look_after(&self) {
+        self.poll();
+        if self.stall.lock().look(&self.window, now_ns()) {
+            pr_warn!("RC to {} makes no progress\n", Shown(self.gid));
+            return self.fail(WcStatus::RetryExcErr);
+        }
         let tail = self.window.published();
         if self.seen_tail.swap(tail, Ordering::Relaxed) == tail && self.is_usable() {
             self.probe();

@@ -19,7 +19,7 @@ use weft_core::uapi::{Pod, RecvWr, RingHeader, SendWr, VqpCreate, Wc};
 use crate::bindings;
 use arena::Lent;
 
-pub(crate) use arena::Arena;
+pub(crate) use arena::{Arena, Undertaker};
 
 /// The rings.
 ///

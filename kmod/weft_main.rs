@@ -61,6 +61,7 @@ struct Weft {
     _chardev: chardev::Chardev,
     _clients: rdma::Clients<node::Ports>,
     _debugfs: counters::Debugfs,
+    _rings: rings::Undertaker,
 }
 
 impl kernel::Module for Weft {
@@ -76,6 +77,7 @@ impl kernel::Module for Weft {
             _chardev: chardev,
             _clients: clients,
             _debugfs: debugfs,
+            _rings: rings::Undertaker,
         })
     }
 }

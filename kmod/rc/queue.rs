@@ -18,7 +18,9 @@ use weft_core::dc::{Completion, OpKind};
 use weft_core::gid::Gid;
 use weft_core::kv::Geometry;
 use weft_core::mr::Store;
-use weft_core::rc::{Attendance, Poster, Window, WrId, BUDGET_BYTES, DEPTH, SIGNAL_INTERVAL};
+use weft_core::rc::{
+    Attendance, Poster, Stall, Window, WrId, BUDGET_BYTES, DEPTH, SIGNAL_INTERVAL,
+};
 use weft_core::uapi::WcStatus;
 
 use crate::bindings;
@@ -106,7 +108,10 @@ pub(crate) struct RcQueue<R: Requester> {
     pub(super) up: AtomicBool,
     /// Why it broke, as a [`WcStatus`]; 0 if it did not.
     fate: AtomicU8,
-    /// Requests published when a maintainer last looked.
+    /// What a maintainer has seen of its progress.
+    #[pin]
+    pub(super) stall: FastLock<Stall>,
+    /// Requests published when it last looked.
     pub(super) seen_tail: AtomicU32,
     /// Counts the times that room was made.
     #[pin]
@@ -196,6 +201,7 @@ impl<R: Requester> RcQueue<R> {
                 armed: AtomicBool::new(false),
                 up: AtomicBool::new(false),
                 fate: AtomicU8::new(0),
+                stall <- new_lock!(Stall::NEW, "weft_rc_stall"),
                 seen_tail: AtomicU32::new(0),
                 room <- EventCount::new(),
                 events <- EventCount::new(),

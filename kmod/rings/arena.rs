@@ -29,8 +29,9 @@ const STRIDE: u64 = 1 << 24;
 ///
 /// # Invariants
 ///
-/// `base` is `bytes` of memory from `weft_rings_alloc`, page-aligned.
+/// `memory` is from `weft_rings_alloc`, and `base` is its `bytes`, page-aligned.
 struct Block {
+    memory: NonNull<bindings::weft_rings>,
     base: NonNull<u8>,
     bytes: u32,
     map_offset: u64,
@@ -43,11 +44,14 @@ unsafe impl Send for Block {}
 impl Block {
     fn new(bytes: u32, map_offset: u64) -> Result<Self> {
         let charge = Charge::new(bytes as usize / PAGE_SIZE)?;
-        // SAFETY: no requirement; NULL means no memory.
-        let base = NonNull::new(unsafe { bindings::weft_rings_alloc(bytes as usize) });
+        let mut base = core::ptr::null_mut();
+        // SAFETY: it writes `base`; NULL means no memory.
+        let memory = unsafe { bindings::weft_rings_alloc(bytes as usize, &mut base) };
+        let (memory, base) = NonNull::new(memory).zip(NonNull::new(base)).ok_or(ENOMEM)?;
         // INVARIANT: so much was asked for.
         Ok(Self {
-            base: base.ok_or(ENOMEM)?.cast(),
+            memory,
+            base: base.cast(),
             bytes,
             map_offset,
             charge,
@@ -63,7 +67,7 @@ impl Drop for Block {
     fn drop(&mut self) {
         // Pages that are still mapped live until they are not.
         // SAFETY: allocated by `new`, by the invariant, and not used after this.
-        unsafe { bindings::weft_rings_free(self.base.as_ptr().cast()) };
+        unsafe { bindings::weft_rings_free(self.memory.as_ptr()) };
     }
 }
 
@@ -182,5 +186,16 @@ impl Drop for Lent {
         // SAFETY: here alone, and it is not used after this.
         let block = unsafe { ManuallyDrop::take(&mut self.block) };
         self.arena.keep(block);
+    }
+}
+
+/// Waits, when it is dropped, until all rings that went in a softirq are freed. The
+/// last part of the module to go.
+pub(crate) struct Undertaker;
+
+impl Drop for Undertaker {
+    fn drop(&mut self) {
+        // SAFETY: no requirement but process context.
+        unsafe { bindings::weft_rings_flush() };
     }
 }

@@ -299,3 +299,31 @@ fn one_large_request_passes_alone() {
     assert!(window.claim(&mut poster, 40).is_some());
     assert_eq!(window.claim(&mut poster, 1), None);
 }
+
+#[test]
+fn requests_that_do_not_end_are_noticed_and_slow_ones_are_not() {
+    const SECOND_NS: u64 = 1_000_000_000;
+    let (window, mut poster) = Window::new(8, 4, 1 << 40).unwrap();
+    let mut stall = Stall::NEW;
+    let mut now_ns = SECOND_NS;
+    for _ in 0..100 {
+        assert!(!stall.look(&window, now_ns), "nothing is outstanding");
+        now_ns += SECOND_NS;
+    }
+    let mut post = |len| {
+        window.claim(&mut poster, len).unwrap();
+        window.publish(&poster);
+    };
+    post(8);
+    for _ in 0..100 {
+        post(8);
+        window.retire(8);
+        now_ns += STALL_NS;
+        assert!(!stall.look(&window, now_ns), "one has ended");
+    }
+    assert!(!stall.look(&window, now_ns + STALL_NS - 1));
+    assert!(stall.look(&window, now_ns + STALL_NS + SECOND_NS));
+    post(1 << 30);
+    assert!(!stall.look(&window, now_ns + 100 * STALL_NS), "it is long");
+    assert!(stall.look(&window, now_ns + 200 * STALL_NS));
+}

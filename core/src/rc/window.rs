@@ -129,6 +129,18 @@ impl Window {
         self.tail.load(Ordering::Relaxed)
     }
 
+    /// How many have ended, over the wrap of numbers.
+    #[must_use]
+    pub fn ended(&self) -> u32 {
+        self.head.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of those that have not.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
     /// Requests that have not ended. A hint, unless the caller is the reaper or
     /// the poster.
     #[must_use]

@@ -9,7 +9,9 @@ use std::thread;
 use anyhow::{ensure, Result};
 use nix::errno::Errno;
 use nix::sys::mman::{MapFlags, ProtFlags};
-use weft_core::uapi::{self, Pod, SendWr, Sge, Wc, OP_WRITE, SEND_SIGNALED};
+use weft_core::uapi::{
+    self, Pod, SendWr, Sge, Wc, MAX_KEPT_RING_BYTES, MAX_SEND_WR, OP_WRITE, SEND_SIGNALED,
+};
 
 use super::refused;
 use crate::raw::{request, Field, Memory, Queue, Session};
@@ -24,6 +26,7 @@ const NONSENSE: [u32; 7] = [1, 15, 17, 1 << 16, 1 << 31, u32::MAX - 1, u32::MAX]
 /// All checks of rings.
 pub fn run(report: &mut Report) -> Result<()> {
     mappings(report)?;
+    report.check("small rings are the session's next VQP's", kept);
     report.check("rings outlive their VQP and their session", outlive);
     report.check("a VQP goes on without its rings", unmapped);
     report.check("a forked child does not have them", forked);
@@ -193,13 +196,42 @@ fn mappings(report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// The memory is there as long as the mapping.
-fn outlive() -> Result<()> {
-    let session = Session::open(0)?;
+/// Small rings are another VQP's afterwards, with indices of zero; not in another
+/// session.
+fn kept() -> Result<()> {
+    let (session, other) = (Session::open(0)?, Session::open(0)?);
     let queue = session.queue(16, 16)?;
     session.destroy_vqp(queue.vqp)?;
+    for field in Field::ALL {
+        queue.index(field).store(u32::MAX, Ordering::Relaxed);
+    }
+    let (heir, stranger) = (session.queue(16, 16)?, other.queue(16, 16)?);
+    ensure!(
+        heir.said.map_offset == queue.said.map_offset,
+        "the rings were not kept"
+    );
+    for field in Field::ALL {
+        let index = |queue: &Queue| queue.index(field).load(Ordering::Relaxed);
+        ensure!(index(&heir) == 0, "an index is not zero");
+        ensure!(index(&stranger) == 0, "another session's index is not zero");
+        queue.index(field).store(7, Ordering::Relaxed);
+        ensure!(index(&heir) == 7, "a place means other memory than before");
+        ensure!(index(&stranger) == 0, "another session has these rings too");
+    }
+    Ok(())
+}
+
+/// The memory is there as long as the mapping. Rings as long as these are not kept.
+fn outlive() -> Result<()> {
+    let session = Session::open(0)?;
+    let queue = session.queue(MAX_SEND_WR, 16)?;
+    ensure!(
+        queue.said.ring_bytes > MAX_KEPT_RING_BYTES,
+        "the rings are too short for this"
+    );
+    session.destroy_vqp(queue.vqp)?;
     queue.index(Field::CqHead).store(7, Ordering::Relaxed);
-    let other = session.queue(16, 16)?;
+    let other = session.queue(MAX_SEND_WR, 16)?;
     ensure!(other.vqp == queue.vqp, "the handle was not taken again");
     ensure!(
         other.index(Field::CqHead).load(Ordering::Relaxed) == 0,
