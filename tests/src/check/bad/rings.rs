@@ -393,9 +393,9 @@ fn rewrite(queue: &Queue, good: &[u8], seed: u64, stop: &AtomicBool) {
 /// The last of a destroyed VQP's requests takes its rings along, in a softirq. They
 /// are still mapped, and the process writes to them: the kernel keeps nothing there.
 fn written_while_they_go() -> Result<()> {
-    const ROUNDS: usize = 40;
+    const ROUNDS: usize = 10;
     const TOGETHER: usize = 24;
-    const BYTES: usize = 128 << 10;
+    const BYTES: usize = 32 << 10;
     let (near, far) = (Session::open(0)?, Session::open(1)?);
     let (here, there) = (Memory::map(BYTES)?, Memory::map(BYTES)?);
     let lkey = near.register(&here, 0, BYTES as u64, 7)?.lkey;
