@@ -5,6 +5,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{ensure, Result};
 use nix::errno::Errno;
@@ -40,6 +41,10 @@ pub fn run(report: &mut Report) -> Result<()> {
         held_up()
     });
     report.check("requests that change while they are copied", changing);
+    report.check(
+        "rings go with their last request while they are written",
+        written_while_they_go,
+    );
     Ok(())
 }
 
@@ -415,4 +420,48 @@ fn rewrite(queue: &Queue, good: &[u8], seed: u64, stop: &AtomicBool) {
             .store(good ^ (1 << rng.below(64)), Ordering::Relaxed);
         queue.rings.word(at).store(good, Ordering::Relaxed);
     }
+}
+
+/// The last of a destroyed VQP's requests takes its rings along, in a softirq. They
+/// are still mapped, and the process writes to them: the kernel keeps nothing there.
+fn written_while_they_go() -> Result<()> {
+    const ROUNDS: usize = 10;
+    const TOGETHER: usize = 24;
+    const BYTES: usize = 32 << 10;
+    let (near, far) = (Session::open(0)?, Session::open(1)?);
+    let (here, there) = (Memory::map(BYTES)?, Memory::map(BYTES)?);
+    let lkey = near.register(&here, 0, BYTES as u64, 7)?.lkey;
+    let rkey = far.register(&there, 0, BYTES as u64, 7)?.rkey;
+    let local = Sge {
+        addr: here.addr(),
+        len: BYTES as u32,
+        lkey,
+    };
+    let wr = request(OP_WRITE, local, there.addr(), rkey);
+    for _ in 0..ROUNDS {
+        let queues = (0..TOGETHER)
+            .map(|_| near.queue(4, 0))
+            .collect::<Result<Vec<_>, _>>()?;
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    for queue in &queues {
+                        queue.index(Field::SqHead).store(0xdb, Ordering::Relaxed);
+                    }
+                }
+            });
+            let gone = queues.iter().try_for_each(|queue| {
+                near.qconnect(queue.vqp, gid(1))?;
+                queue.enter(&near, &[wr], &mut [], 0, 0)?;
+                near.destroy_vqp(queue.vqp)
+            });
+            // Their requests end meanwhile.
+            thread::sleep(Duration::from_millis(30));
+            stop.store(true, Ordering::Relaxed);
+            gone
+        })?;
+    }
+    near.deregister(lkey)?;
+    Ok(far.deregister(rkey)?)
 }
