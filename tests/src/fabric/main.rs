@@ -5,7 +5,6 @@
 
 mod member;
 mod phases;
-mod place;
 #[path = "../check/report.rs"]
 mod report;
 mod story;
@@ -17,7 +16,7 @@ use anyhow::{anyhow, Result};
 use clap::{Parser, Subcommand};
 use weft::fabric::conformance;
 
-use place::{Kind, Placed};
+use weft_tests::place::{Kind, Placed};
 use report::Report;
 
 /// Checks a fabric.

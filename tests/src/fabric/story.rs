@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{bail, ensure, Context as _, Result};
 
 use crate::phases::Phase;
-use crate::place::{new_ports, Kind};
+use weft_tests::place::{Kind, Meeting};
 use crate::report::Report;
 
 /// Nodes of the story.
@@ -34,11 +34,11 @@ struct Member {
 
 /// Runs the story.
 pub fn run(report: &mut Report, kind: Kind) {
-    let port = new_ports();
+    let meeting = Meeting::call();
     let name = |what: &str| format!("{kind}: {what}");
     let started = report.need(&name("processes meet"), || {
         let mut all: Vec<_> = (0..NODES)
-            .map(|rank| Member::start(kind, rank, port))
+            .map(|rank| Member::start(kind, rank, meeting))
             .collect::<Result<_>>()?;
         all.iter_mut().try_for_each(|member| member.says("met"))?;
         Ok(all)
@@ -70,10 +70,10 @@ pub fn run(report: &mut Report, kind: Kind) {
 }
 
 impl Member {
-    fn start(kind: Kind, rank: usize, port: u16) -> Result<Self> {
+    fn start(kind: Kind, rank: usize, meeting: Meeting) -> Result<Self> {
         let mut child = Command::new(std::env::current_exe()?)
             .args(["member", "--kind", &kind.to_string()])
-            .args(["--rank", &rank.to_string(), "--port", &port.to_string()])
+            .args(["--rank", &rank.to_string(), "--meeting", &meeting.to_string()])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
