@@ -10,8 +10,8 @@ use crate::connect::ColdArgs;
 use crate::datapath::DatapathArgs;
 use crate::factors::FactorsArgs;
 use crate::messages::StationArgs;
-use crate::multicast::{MemberArgs, MulticastArgs};
 use crate::mr::MrArgs;
+use crate::multicast::{MemberArgs, MulticastArgs};
 use crate::tail::TailArgs;
 use crate::two_sided::TwoSidedArgs;
 

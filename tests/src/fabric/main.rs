@@ -16,8 +16,8 @@ use anyhow::{anyhow, Result};
 use clap::{Parser, Subcommand};
 use weft::fabric::conformance;
 
-use weft_tests::place::{Kind, Placed};
 use report::Report;
+use weft_tests::place::{Kind, Placed};
 
 /// Checks a fabric.
 #[derive(Parser)]

@@ -7,8 +7,8 @@ use anyhow::{ensure, Result};
 use weft::fabric::{Fabric, FabricError, Write};
 
 use crate::phases::{Phase, Player, PATIENCE};
-use weft_tests::place::{Kind, Meeting, Placed};
 use crate::story::{NODES, VICTIM};
+use weft_tests::place::{Kind, Meeting, Placed};
 
 /// Bytes of a node's region.
 pub const REGION_BYTES: usize = 1 << 16;

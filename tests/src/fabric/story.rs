@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use anyhow::{bail, ensure, Context as _, Result};
 
 use crate::phases::Phase;
-use weft_tests::place::{Kind, Meeting};
 use crate::report::Report;
+use weft_tests::place::{Kind, Meeting};
 
 /// Nodes of the story.
 pub const NODES: usize = 3;
@@ -73,7 +73,12 @@ impl Member {
     fn start(kind: Kind, rank: usize, meeting: Meeting) -> Result<Self> {
         let mut child = Command::new(std::env::current_exe()?)
             .args(["member", "--kind", &kind.to_string()])
-            .args(["--rank", &rank.to_string(), "--meeting", &meeting.to_string()])
+            .args([
+                "--rank",
+                &rank.to_string(),
+                "--meeting",
+                &meeting.to_string(),
+            ])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()

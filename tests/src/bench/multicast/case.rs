@@ -167,7 +167,9 @@ impl Case {
     /// A short word for what is particular to the case.
     pub fn note(&self) -> String {
         let delay = self.delay.map(|delay| {
-            let long = delay.us.map_or("for ever".to_owned(), |us| format!("{us} us"));
+            let long = delay
+                .us
+                .map_or("for ever".to_owned(), |us| format!("{us} us"));
             format!("{} late {long}", delay.senders.name())
         });
         let memcpy = self.memcpy.then(|| "memcpy".to_owned());

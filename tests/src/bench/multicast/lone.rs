@@ -96,7 +96,10 @@ fn settle(group: &Group) -> Result<()> {
         if before == (group.posted(), group.sleeps()) {
             return Ok(());
         }
-        ensure!(began.elapsed() < PATIENCE, "the group does not come to rest");
+        ensure!(
+            began.elapsed() < PATIENCE,
+            "the group does not come to rest"
+        );
     }
 }
 

@@ -206,9 +206,8 @@ impl Table {
         let whole = |value: Option<f64>| {
             value.map_or_else(|| "-".to_owned(), |value| format!("{value:.0}"))
         };
-        let batch = |mean: Option<f64>| {
-            mean.map_or_else(|| "-".to_owned(), |mean| format!("{mean:.1}"))
-        };
+        let batch =
+            |mean: Option<f64>| mean.map_or_else(|| "-".to_owned(), |mean| format!("{mean:.1}"));
         let batches = [
             row.send_batch_mean,
             row.receive_batch_mean,
