@@ -29,7 +29,10 @@ struct File {
     session: Once<Arc<Session>>,
 }
 
-#[allow(improper_ctypes, reason = "the kernel's own; only its address is taken")]
+#[allow(
+    improper_ctypes,
+    reason = "the kernel's own; only its address is taken"
+)]
 extern "C" {
     /// What C calls `THIS_MODULE`. The kernel crate's name for it is not the same in
     /// all kernels.
