@@ -32,6 +32,9 @@ pub struct Args {
     /// Members are threads of one process.
     #[arg(long)]
     threads: bool,
+    /// Polling threads sleep as soon as they find nothing.
+    #[arg(long)]
+    sleepy: bool,
     /// Repeats a run.
     #[arg(long)]
     seed: Option<u64>,
@@ -62,6 +65,7 @@ pub fn run(report: &mut Report, args: &Args) {
                 members: usize::from(members),
                 messages: args.messages,
                 seed: seeds.next(),
+                sleepy: args.sleepy,
             };
             let who = if args.threads { "threads" } else { "processes" };
             let name = format!(
@@ -132,6 +136,8 @@ fn with_processes(run: Run) -> Result<Vec<String>> {
             format!("--rank={rank}"),
             format!("--meeting={meeting}"),
         ];
+        let sleepy = run.sleepy.then(|| "--sleepy".to_owned());
+        let args: Vec<_> = args.into_iter().chain(sleepy).collect();
         Process::start(rank, &args)
     };
     let mut processes = (0..run.members).map(start).collect::<Result<Vec<_>>>()?;
@@ -162,6 +168,7 @@ mod tests {
             members: 2,
             messages: 10,
             seed: 1,
+            sleepy: false,
         };
         let sent: u64 = run.parts().iter().map(|part| part.messages).sum();
         let said = |count: u64, hash: u64| format!("{count} messages, hash {hash}");
@@ -172,12 +179,13 @@ mod tests {
 
     #[test]
     fn threads_over_shared_memory_deliver_one_sequence() {
-        for members in [1, 4] {
+        for (members, sleepy) in [(1, true), (4, false), (4, true)] {
             let run = Run {
                 kind: Kind::Shm,
                 members,
                 messages: 4000,
                 seed: 7,
+                sleepy,
             };
             judge(run, &with_threads(run).unwrap()).unwrap();
         }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::{ensure, Context as _, Result};
 use weft::fabric::Fabric;
+use weft::predicates::IdlePolicy;
 use weft::{Group, Subgroup};
 use weft_tests::place::{Kind, Meeting, Placed};
 
@@ -19,6 +20,8 @@ use crate::rng::Rng;
 const LONGEST: usize = 256;
 /// Longest pause of a sender, in microseconds.
 const LONGEST_PAUSE_US: usize = 300;
+/// Most pauses of a sender: on a busy machine each may take milliseconds.
+const PAUSES: usize = 500;
 /// The subgroup.
 const NAME: &str = "stream";
 /// How long all members may take for all messages.
@@ -36,6 +39,10 @@ pub struct Run {
     pub messages: u64,
     #[arg(long)]
     pub seed: u64,
+    /// Polling threads sleep as soon as they find nothing, so that each message
+    /// rests on wake-ups.
+    #[arg(long)]
+    pub sleepy: bool,
 }
 
 /// What a member has delivered: how many messages, and a number that depends on
@@ -82,7 +89,7 @@ pub struct Part {
     /// Messages that it sends; none of a silent one.
     pub messages: u64,
     /// One in so many comes after a pause.
-    pauses: usize,
+    every: usize,
 }
 
 impl Run {
@@ -91,28 +98,44 @@ impl Run {
     pub fn parts(&self) -> Vec<Part> {
         let mut rng = Rng::new(self.seed);
         let share = (self.messages / self.members as u64).max(1);
-        let mut draw = |_| Part {
-            messages: match rng.below(4) {
+        let mut draw = |_| {
+            let messages = match rng.below(4) {
                 0 => 0,
-                quarters => share * quarters as u64 / 3,
-            },
-            pauses: 1 + rng.below(2000),
+                thirds => share * thirds as u64 / 3,
+            };
+            let pauses = 1 + rng.below(PAUSES) as u64;
+            Part {
+                messages,
+                every: usize::try_from(messages / pauses).unwrap_or(0).max(1),
+            }
         };
         let mut parts: Vec<Part> = (0..self.members).map(&mut draw).collect();
         parts[0].messages = parts[0].messages.max(share);
         parts
     }
 
+    fn idle(&self) -> IdlePolicy {
+        match self.sleepy {
+            true => IdlePolicy {
+                spins: 0,
+                quiesce_after: Duration::ZERO,
+                contended_after: Duration::ZERO,
+            },
+            false => IdlePolicy::default(),
+        }
+    }
+
     /// Is the member of this rank, until all has been delivered.
     pub fn play(&self, rank: usize, meeting: Meeting) -> Result<Delivered> {
         let parts = self.parts();
         let node = Placed::new(self.kind, rank, self.members, meeting);
-        let (group, delivered) = join(node, parts.iter().map(|part| part.messages).sum())?;
+        let expected = parts.iter().map(|part| part.messages).sum();
+        let (group, delivered) = join(node, expected, self.idle())?;
         let part = parts[rank];
         let mut rng = Rng::new(self.seed ^ (rank as u64 + 1).rotate_left(32));
         let sender = group.sender(NAME)?;
         for _ in 0..part.messages {
-            if rng.below(part.pauses) == 0 {
+            if rng.below(part.every) == 0 {
                 thread::sleep(Duration::from_micros(rng.below(LONGEST_PAUSE_US) as u64));
             }
             let len = rng.below(LONGEST + 1);
@@ -126,7 +149,7 @@ impl Run {
 }
 
 /// Joins, and tells when so many messages were delivered.
-fn join(node: Placed, expected: u64) -> Result<(Group, Receiver<Delivered>)> {
+fn join(node: Placed, expected: u64, idle: IdlePolicy) -> Result<(Group, Receiver<Delivered>)> {
     ensure!(expected > 0, "nobody sends");
     let nodes = node.nodes();
     let (done, delivered) = channel();
@@ -138,6 +161,7 @@ fn join(node: Placed, expected: u64) -> Result<(Group, Receiver<Delivered>)> {
     let group = Group::builder(node)
         .subgroup(subgroup)
         .timeout(PATIENCE)
+        .idle(idle)
         .deliver(NAME, move |batch| {
             for message in batch {
                 so_far.add(message.sender, message.bytes);
@@ -162,6 +186,7 @@ mod tests {
             members: 16,
             messages: 16_000,
             seed,
+            sleepy: false,
         };
         assert_eq!(run(3).parts(), run(3).parts());
         assert_ne!(run(3).parts(), run(4).parts());

@@ -37,7 +37,7 @@ pub struct MulticastArgs {
     /// Milliseconds for which a case is measured each time. [default: 200; quick: 50]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u32).range(1..=60_000))]
     pub slice_ms: Option<u32>,
-    /// Times that each case is measured. [default: 5; quick: 2]
+    /// Times that each case is measured. [default: 5; quick: 2, over RDMA 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: Option<u32>,
 }
@@ -45,7 +45,11 @@ pub struct MulticastArgs {
 impl MulticastArgs {
     /// How often each case is measured.
     pub fn rounds(&self) -> u32 {
-        let default = if self.common.quick { 2 } else { 5 };
+        let default = match (self.common.quick, self.fabrics.contains(&Kind::Shm)) {
+            (false, _) => 5,
+            (true, true) => 2,
+            (true, false) => 1,
+        };
         self.rounds.unwrap_or(default)
     }
 

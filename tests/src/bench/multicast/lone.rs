@@ -52,11 +52,7 @@ pub fn messages(node: Placed, case: &Case, pace: Pace) -> Result<()> {
             group.flush(PATIENCE)?;
         }
     }
-    let expected = u64::from(pace.lone_messages);
-    while group.metrics(ACTIVE)?.delivered < expected {
-        ensure!(began.elapsed() < PATIENCE, "messages were lost");
-        thread::sleep(REST);
-    }
+    delivered(&group, u64::from(pace.lone_messages))?;
     let times = wakes.lock().unwrap_or_else(PoisonError::into_inner);
     let metrics = group.metrics(ACTIVE)?;
     let mut seen = Seen::between(&weft::Metrics::default(), &metrics);
@@ -70,7 +66,7 @@ pub fn messages(node: Placed, case: &Case, pace: Pace) -> Result<()> {
     Ok(())
 }
 
-/// Sends a message, waits until nothing is posted any more, and looks at a
+/// All send a message. Waits until nothing is posted any more, and looks at a
 /// second of it.
 pub fn idle(node: Placed, case: &Case) -> Result<()> {
     let group = join(node, case, |_| {})?;
@@ -78,6 +74,7 @@ pub fn idle(node: Placed, case: &Case) -> Result<()> {
     wait_for_word()?;
     group.sender(ACTIVE)?.send_value(&0_u64)?;
     group.flush(PATIENCE)?;
+    delivered(&group, case.senders.of(case.members) as u64)?;
     settle(&group)?;
     let (posted, cpu) = (group.posted(), cpu_time()?);
     let mut seen = measure(&group, IDLE)?;
@@ -85,6 +82,16 @@ pub fn idle(node: Placed, case: &Case) -> Result<()> {
     seen.cpu = (cpu_time()? - cpu).as_secs_f64();
     say_ready(&seen)?;
     wait_for_end()
+}
+
+/// Waits until so many messages were delivered here.
+fn delivered(group: &Group, messages: u64) -> Result<()> {
+    let began = Instant::now();
+    while group.metrics(ACTIVE)?.delivered < messages {
+        ensure!(began.elapsed() < PATIENCE, "messages were lost");
+        thread::sleep(REST);
+    }
+    Ok(())
 }
 
 /// Waits until the others' last news have come and gone.

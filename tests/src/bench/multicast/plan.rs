@@ -56,8 +56,20 @@ pub fn plan(args: &MulticastArgs) -> Vec<Case> {
             && (args.sizes.is_empty() || args.sizes.contains(&case.bytes))
             && (args.opts.is_empty() || is_raw || args.opts.contains(&case.opts))
     };
-    cases.retain(wanted);
+    cases.retain(|case| wanted(case) && (!args.common.quick || is_quick(case)));
     cases
+}
+
+/// Over emulated devices a case takes seconds, most of them to start: a quick run
+/// has the ends of the ladder, plain writes and a lone message.
+fn is_quick(case: &Case) -> bool {
+    let ends = ["baseline", "full"].contains(&case.opts.as_str());
+    case.fabric == Kind::Shm.to_string()
+        || match case.experiment {
+            Experiment::Raw | Experiment::Ladder => case.bytes == 10_240 && ends,
+            Experiment::Lone => true,
+            _ => false,
+        }
 }
 
 fn cases_of(experiment: Experiment, fabric: &str, extent: Extent) -> Vec<Case> {
