@@ -17,7 +17,7 @@ for kind in verbs verbs-single weft weft-single; do
   weft-fabric processes "$kind" || FAILURES=$((FAILURES + 1))
 done
 for kind in verbs weft; do
-  weft-fabric messages "$kind" --members 1,2,3,4 --messages 2000 || FAILURES=$((FAILURES + 1))
+  weft-fabric messages "$kind" --members 1,2,3,4 --messages 1000 || FAILURES=$((FAILURES + 1))
 done
 check "workers that ended left nothing" within 10 back_to_base
 done_testing
