@@ -3,3 +3,4 @@
 //! What the benchmarks and the multi-process tests share.
 
 pub mod meta_client;
+pub mod place;

@@ -1,6 +1,7 @@
 #!/bin/bash
 # The fabrics over RDMA keep the promises of a fabric: the library's own suite,
-# and processes on two nodes of which one is killed.
+# and processes on two nodes of which one is killed. And multicast over them
+# delivers one sequence to all members.
 # vm: --meta --nodes 2 --mem 2048 --timeout 900
 . "$(dirname "$0")/lib.sh"
 
@@ -14,6 +15,9 @@ for kind in verbs weft; do
 done
 for kind in verbs verbs-single weft weft-single; do
   weft-fabric processes "$kind" || FAILURES=$((FAILURES + 1))
+done
+for kind in verbs weft; do
+  weft-fabric messages "$kind" --members 1,2,3,4 --messages 1000 || FAILURES=$((FAILURES + 1))
 done
 check "workers that ended left nothing" within 10 back_to_base
 done_testing

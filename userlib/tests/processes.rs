@@ -7,12 +7,13 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
-use weft::fabric::shm::Shm;
+use weft::fabric::{shm::Shm, Fabric};
 use weft::{Event, Group, SendError, Subgroup};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const ROLE: &str = "WEFT_TEST_ROLE";
-const MESSAGES: u64 = 30_000;
+/// Of all members together, at most.
+const MESSAGES: u64 = 120_000;
 
 fn spawn(role: &str, name: &str, rank: usize, nodes: usize) -> Child {
     let name = format!("{name}-{}", std::process::id());
@@ -57,13 +58,22 @@ fn as_member() {
     println!("\nANSWER {answer}");
 }
 
-/// Sends and delivers, and answers with a hash of the sequence.
+/// What a member sends: some send nothing, the others less and less.
+fn share(rank: usize, nodes: usize) -> u64 {
+    match rank % 4 {
+        3 => 0,
+        quarter => MESSAGES / (nodes * (quarter + 1)) as u64,
+    }
+}
+
+/// Sends at its own pace and delivers, and answers with a hash of the sequence.
 fn stream(node: Shm) -> String {
     let (done, finished) = mpsc::channel();
     let (mut hash, mut count) = (0xcbf2_9ce4_8422_2325_u64, 0);
     let subgroup = Subgroup::new("test").window(50).max_message(64);
+    let (rank, nodes) = (node.rank(), node.nodes());
     let builder = Group::builder(node).subgroup(subgroup).timeout(PATIENCE);
-    let nodes = 4;
+    let all: u64 = (0..nodes).map(|rank| share(rank, nodes)).sum();
     let group = builder
         .deliver("test", move |batch| {
             for message in batch {
@@ -72,7 +82,7 @@ fn stream(node: Shm) -> String {
                     hash = (hash ^ word).wrapping_mul(0x0100_0000_01b3).rotate_left(9);
                 }
                 count += 1;
-                if count == MESSAGES * nodes {
+                if count == all {
                     done.send(hash).ok();
                 }
             }
@@ -80,7 +90,10 @@ fn stream(node: Shm) -> String {
         .join()
         .expect("a group");
     let sender = group.sender("test").expect("it sends");
-    for number in 0..MESSAGES {
+    for number in 0..share(rank, nodes) {
+        if number % (500 + 300 * rank as u64) == 0 {
+            std::thread::sleep(Duration::from_micros(number % 300));
+        }
         sender
             .send(|slot| *slot.value().expect("room for a number") = number)
             .expect("it is sent");
@@ -135,10 +148,16 @@ fn endless(node: Shm) -> weft::multicast::Builder<Shm> {
 }
 
 #[test]
-fn processes_deliver_one_sequence() {
-    let children: Vec<Child> = (0..4).map(|rank| spawn("stream", "one", rank, 4)).collect();
-    let hashes: Vec<String> = children.into_iter().map(wait).collect();
-    assert!(hashes.iter().all(|hash| *hash == hashes[0]), "{hashes:?}");
+fn processes_of_any_number_deliver_one_sequence() {
+    for nodes in [1, 2, 4, 16] {
+        let name = format!("of-{nodes}");
+        let members = 0..nodes;
+        let children: Vec<Child> = members
+            .map(|rank| spawn("stream", &name, rank, nodes))
+            .collect();
+        let hashes: Vec<String> = children.into_iter().map(wait).collect();
+        assert!(hashes.iter().all(|hash| *hash == hashes[0]), "{hashes:?}");
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //! it never outlives the benchmark.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use anyhow::{bail, Context as _, Result};
 use serde::{de::DeserializeOwned, Serialize};
@@ -14,11 +14,19 @@ use serde::{de::DeserializeOwned, Serialize};
 pub struct Helper {
     child: Child,
     stdin: Option<ChildStdin>,
+    stdout: BufReader<ChildStdout>,
 }
 
 impl Helper {
     /// Starts weft-bench with these arguments, and waits until it is ready.
     pub fn start<T: DeserializeOwned>(args: &[String]) -> Result<(Self, T)> {
+        let mut helper = Self::spawn(args)?;
+        let ready = helper.hear()?;
+        Ok((helper, ready))
+    }
+
+    /// Starts weft-bench with these arguments.
+    pub fn spawn(args: &[String]) -> Result<Self> {
         let program = std::env::current_exe().context("cannot find weft-bench itself")?;
         let mut child = Command::new(program)
             .args(args)
@@ -28,13 +36,37 @@ impl Helper {
             .context("cannot start the peer")?;
         let stdin = child.stdin.take();
         let stdout = child.stdout.take().context("the peer has no output")?;
+        Ok(Self {
+            child,
+            stdin,
+            stdout: BufReader::new(stdout),
+        })
+    }
+
+    /// Waits for what it says next.
+    pub fn hear<T: DeserializeOwned>(&mut self) -> Result<T> {
         let mut line = String::new();
-        BufReader::new(stdout).read_line(&mut line)?;
-        let Ok(ready) = serde_json::from_str(&line) else {
-            let status = child.wait()?;
-            bail!("the peer did not come up ({status}); it says why above");
-        };
-        Ok((Self { child, stdin }, ready))
+        self.stdout.read_line(&mut line)?;
+        match serde_json::from_str(&line) {
+            Ok(said) => Ok(said),
+            Err(_) => {
+                drop(self.stdin.take());
+                let status = self.child.wait()?;
+                bail!("the peer ended too soon ({status}); it says why above")
+            }
+        }
+    }
+
+    /// Tells it to go on.
+    pub fn go_on(&mut self) -> Result<()> {
+        let stdin = self.stdin.as_mut().context("the peer was let go")?;
+        stdin.write_all(b"go\n")?;
+        Ok(stdin.flush()?)
+    }
+
+    /// Tells it to end, without waiting for that.
+    pub fn let_go(&mut self) {
+        drop(self.stdin.take());
     }
 }
 
@@ -47,7 +79,14 @@ impl Drop for Helper {
     }
 }
 
-/// In the child: says that it is ready.
+/// In the child: waits until its parent tells it to go on.
+pub fn wait_for_word() -> Result<()> {
+    let mut line = String::new();
+    std::io::stdin().lock().read_line(&mut line)?;
+    Ok(())
+}
+
+/// In the child: says that it is ready, or what it has found.
 pub fn say_ready(ready: &impl Serialize) -> Result<()> {
     let mut stdout = std::io::stdout().lock();
     serde_json::to_writer(&mut stdout, ready)?;

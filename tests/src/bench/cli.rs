@@ -11,6 +11,7 @@ use crate::datapath::DatapathArgs;
 use crate::factors::FactorsArgs;
 use crate::messages::StationArgs;
 use crate::mr::MrArgs;
+use crate::multicast::{MemberArgs, MulticastArgs};
 use crate::tail::TailArgs;
 use crate::two_sided::TwoSidedArgs;
 
@@ -21,7 +22,8 @@ pub const MAX_CLIENTS: u16 = 64;
 ///
 /// Runs on the nodes that `scripts/vm` makes: node 0 is device rxe0 at 10.77.0.1
 /// in this network namespace, node k is rxek at 10.77.0.(k+1) in namespace nk.
-/// Clients are on node 0, the peer is on node 1.
+/// Clients are on node 0, the peer is on node 1. Multicast over shared memory runs
+/// anywhere.
 #[derive(Parser)]
 #[command(version)]
 pub struct Cli {
@@ -47,12 +49,17 @@ pub enum Command {
     Factors(FactorsArgs),
     /// Look-ups at the meta server: READs, time, and the server's CPU.
     Meta(MetaArgs),
+    /// Atomic multicast: the experiments of the Spindle paper.
+    Multicast(MulticastArgs),
     /// The other side of the benchmarks, which they start by themselves.
     #[command(hide = true)]
     Peer(PeerArgs),
     /// The other side of messages.
     #[command(hide = true)]
     Station(StationArgs),
+    /// One member of a multicast group.
+    #[command(hide = true)]
+    Member(MemberArgs),
     /// One cold connection, in a process of its own.
     #[command(hide = true)]
     Cold(ColdArgs),

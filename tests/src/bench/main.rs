@@ -18,6 +18,7 @@ mod mesh;
 mod messages;
 mod meta;
 mod mr;
+mod multicast;
 mod nodes;
 mod peer;
 mod pool;
@@ -46,8 +47,10 @@ fn main() -> ExitCode {
         Command::Mr(args) => mr::run(&args),
         Command::Factors(args) => factors::run(&args),
         Command::Meta(args) => meta::run(&args),
+        Command::Multicast(args) => multicast::run(&args),
         Command::Peer(args) => peer::serve(&args),
         Command::Station(args) => messages::serve(&args),
+        Command::Member(args) => multicast::be_member(&args),
         Command::Cold(args) => connect::connect_once(&args),
     };
     match outcome {

@@ -8,6 +8,7 @@
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
 
 /// Digits that a percentile is exact to.
 const SIGNIFICANT_DIGITS: u8 = 3;
@@ -66,6 +67,39 @@ impl Times {
     }
 }
 
+/// A distribution as one process tells it another: how often which time, in
+/// nanoseconds, was recorded.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recorded(Vec<(u64, u64)>);
+
+impl Recorded {
+    /// Adds all samples of another distribution.
+    pub fn add(&mut self, other: &Self) {
+        self.0.extend(&other.0);
+    }
+}
+
+impl From<&Times> for Recorded {
+    fn from(times: &Times) -> Self {
+        let values = times.0.iter_recorded();
+        Self(
+            values
+                .map(|value| (value.value_iterated_to(), value.count_at_value()))
+                .collect(),
+        )
+    }
+}
+
+impl From<&Recorded> for Times {
+    fn from(recorded: &Recorded) -> Self {
+        let mut times = Self::new();
+        for &(ns, count) in &recorded.0 {
+            times.0.saturating_record_n(ns, count);
+        }
+        times
+    }
+}
+
 fn us(ns: u64) -> f64 {
     // Exact below 2^53 ns, which is 104 days.
     ns as f64 / 1e3
@@ -96,6 +130,21 @@ mod tests {
         a.merge(&b);
         assert_eq!(a.count(), 2);
         assert!(a.max_us().unwrap() > 1.99e6);
+    }
+
+    #[test]
+    fn a_distribution_that_was_told_is_the_same() {
+        let mut times = Times::new();
+        for ns in [5, 5, 1_000, 77_777] {
+            times.record(Duration::from_nanos(ns));
+        }
+        let mut told = Recorded::from(&times);
+        let heard = Times::from(&told);
+        assert_eq!(heard.count(), 4);
+        assert_eq!(heard.percentile_us(50.0), times.percentile_us(50.0));
+        assert_eq!(heard.max_us(), times.max_us());
+        told.add(&Recorded::from(&times));
+        assert_eq!(Times::from(&told).count(), 8);
     }
 
     #[test]

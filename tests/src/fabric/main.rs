@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! `weft-fabric`: whether a fabric over RDMA keeps the promises of a fabric, on
-//! the nodes that `scripts/vm run` makes. It says `ok NAME` or `not ok NAME: why`.
+//! `weft-fabric`: whether a fabric keeps the promises of a fabric, and multicast
+//! over it those of multicast. Fabrics over RDMA are tried on the nodes that
+//! `scripts/vm run` makes. It says `ok NAME` or `not ok NAME: why`.
 
 mod member;
+mod messages;
 mod phases;
-mod place;
+mod process;
 #[path = "../check/report.rs"]
 mod report;
+#[path = "../check/rng.rs"]
+mod rng;
 mod story;
+mod stream;
 
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::process::ExitCode;
@@ -17,8 +22,8 @@ use anyhow::{anyhow, Result};
 use clap::{Parser, Subcommand};
 use weft::fabric::conformance;
 
-use place::{Kind, Placed};
 use report::Report;
+use weft_tests::place::{Kind, Placed};
 
 /// Checks a fabric.
 #[derive(Parser)]
@@ -44,9 +49,14 @@ enum What {
         /// Which fabric.
         kind: Kind,
     },
-    /// One of the processes.
+    /// Random messages: every member delivers the same sequence.
+    Messages(messages::Args),
+    /// One of the processes of a fabric.
     #[command(hide = true)]
     Member(member::Args),
+    /// One of the processes that send messages.
+    #[command(hide = true)]
+    Sender(messages::MemberArgs),
 }
 
 fn main() -> ExitCode {
@@ -64,14 +74,22 @@ fn main() -> ExitCode {
         What::Speed { kind } => {
             report.check(&format!("{kind} can be measured"), || phases::speed(kind));
         }
-        What::Member(args) => {
-            if let Err(error) = member::run(&args) {
-                eprintln!("weft-fabric: node {}: {error:#}", args.rank);
-                return ExitCode::FAILURE;
-            }
-        }
+        What::Messages(args) => messages::run(&mut report, &args),
+        What::Member(args) => return as_process(args.rank, member::run(&args)),
+        What::Sender(args) => return as_process(args.rank, messages::play(&args)),
     }
     report.exit_code()
+}
+
+/// How one of the processes ends.
+fn as_process(rank: usize, outcome: Result<()>) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("weft-fabric: node {rank}: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 fn suite(kind: Kind) -> Result<()> {

@@ -7,8 +7,8 @@ use anyhow::{ensure, Result};
 use weft::fabric::{Fabric, FabricError, Write};
 
 use crate::phases::{Phase, Player, PATIENCE};
-use crate::place::{Kind, Placed};
 use crate::story::{NODES, VICTIM};
+use weft_tests::place::{Kind, Meeting, Placed};
 
 /// Bytes of a node's region.
 pub const REGION_BYTES: usize = 1 << 16;
@@ -22,12 +22,12 @@ pub struct Args {
     #[arg(long)]
     pub rank: usize,
     #[arg(long)]
-    port: u16,
+    meeting: Meeting,
 }
 
 /// Is one of the processes.
 pub fn run(args: &Args) -> Result<()> {
-    let node = Placed::new(args.kind, args.rank, NODES, args.port);
+    let node = Placed::new(args.kind, args.rank, NODES, args.meeting);
     let connected = node.connect(REGION_BYTES, &[args.rank as u8], PATIENCE)?;
     let hellos: Vec<_> = (0..NODES).map(|rank| vec![rank as u8]).collect();
     ensure!(connected.hellos == hellos, "the hellos differ");

@@ -12,7 +12,7 @@ use anyhow::{ensure, Result};
 use weft::fabric::{Endpoint, Fabric, Write, WORD_ATOMIC_BYTES};
 
 use crate::member::REGION_BYTES;
-use crate::place::{Kind, Placed};
+use weft_tests::place::{Kind, Placed};
 
 /// How long anything may take.
 pub const PATIENCE: Duration = Duration::from_secs(60);

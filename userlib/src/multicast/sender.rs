@@ -4,16 +4,24 @@
 
 use super::shared::Shared;
 use super::SendError;
+use crate::predicates::{Idle, IdlePolicy};
 use crate::smc::{SlotError, Ticket};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Looks at a full window before the thread sleeps. Few: with as many threads
-/// as cores, whoever frees the slots needs this one.
-const SPINS: u32 = 16;
+/// How a sender waits for room. A stream frees slots every few microseconds,
+/// and whoever sleeps meanwhile has to be woken by the polling thread, which
+/// takes as long as posting several messages. Where a yield shows that others
+/// want the processor, the sender sleeps at once: it may be the polling thread
+/// that does not run.
+const ROOM_POLICY: IdlePolicy = IdlePolicy {
+    spins: 16,
+    quiesce_after: Duration::from_micros(100),
+    contended_after: Duration::from_micros(10),
+};
 
 /// Sends to one subgroup. Clone it for further threads: their messages are
 /// sent in the order in which their slots were taken.
@@ -122,15 +130,13 @@ impl Sender {
         let began = Instant::now();
         let shared = &self.shared;
         let answer = loop {
-            for _ in 0..SPINS {
-                if shared.slots.room() > 0 {
-                    break;
+            let is_over = || shared.slots.room() > 0 || shared.is_open().is_err();
+            let mut idle = Idle::new(ROOM_POLICY);
+            while !is_over() {
+                if !idle.pause() {
+                    shared.room.wait_until(None, is_over);
                 }
-                std::hint::spin_loop();
             }
-            shared.room.wait_until(None, || {
-                shared.slots.room() > 0 || shared.is_open().is_err()
-            });
             match self.take_slot(len) {
                 Err(SendError::Full) => {}
                 answer => break answer,

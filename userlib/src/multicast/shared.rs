@@ -14,6 +14,7 @@ use super::metrics::Counts;
 use super::SendError;
 use crate::fabric::{Endpoint, NodeSet};
 use crate::futex::Gate;
+use crate::line::Line;
 use crate::smc::Slots;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -51,20 +52,22 @@ pub(super) struct Shared {
     pub(super) spec: Spec,
     pub(super) endpoint: Arc<dyn Endpoint>,
     pub(super) status: Arc<Status>,
+    /// The members.
+    pub(super) members: NodeSet,
     /// This member's slots, if it sends.
     pub(super) slots: Slots,
     /// Own messages that everybody has delivered.
-    pub(super) flushed: AtomicU64,
+    pub(super) flushed: Line<AtomicU64>,
     /// Opened when slots have become free, or never will.
     pub(super) room: Gate,
     /// Messages and nulls that may be delivered: for whoever delivers on a
     /// thread of its own.
-    pub(super) stable: AtomicU64,
+    pub(super) stable: Line<AtomicU64>,
     /// Opened when `stable` has grown, or never will.
     pub(super) arrival: Gate,
     /// No more messages are accepted.
     pub(super) closed: AtomicBool,
-    pub(super) counts: Counts,
+    pub(super) counts: Line<Counts>,
     baseline_lock: Option<Mutex<()>>,
 }
 
@@ -74,12 +77,13 @@ impl Shared {
             slots: Slots::new(spec.shape),
             endpoint,
             status,
-            flushed: AtomicU64::new(0),
+            members: spec.members.iter().copied().collect(),
+            flushed: Line::default(),
             room: Gate::default(),
-            stable: AtomicU64::new(0),
+            stable: Line::default(),
             arrival: Gate::default(),
             closed: AtomicBool::new(false),
-            counts: Counts::default(),
+            counts: Line::default(),
             baseline_lock: (!spec.options.early_lock_release).then(Mutex::default),
             spec,
         }
@@ -94,11 +98,7 @@ impl Shared {
 
     /// Members that have failed.
     pub(super) fn failed(&self) -> NodeSet {
-        self.status.failed().and(self.members())
-    }
-
-    pub(super) fn members(&self) -> NodeSet {
-        self.spec.members.iter().copied().collect()
+        self.status.failed().and(self.members)
     }
 
     /// Whether messages can still be sent.

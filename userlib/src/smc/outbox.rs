@@ -91,6 +91,12 @@ impl Outbox {
         stage
     }
 
+    /// Whether there are committed messages that were not staged yet.
+    #[must_use]
+    pub fn has_more(&self, slots: &Slots) -> bool {
+        slots.ready(self.next).is_some()
+    }
+
     /// Sends receivers from the end of the last record to the ring's start.
     ///
     /// The end belongs to nobody: it is within a slot's length of the ring's

@@ -12,6 +12,7 @@
 //! takes it.
 
 use super::{record, Shape};
+use crate::line::Line;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Length of a slot that was given up.
@@ -55,9 +56,11 @@ struct Entry {
 #[derive(Debug)]
 pub struct Slots {
     shape: Shape,
-    tail: AtomicU64,
-    /// Slots whose messages were delivered everywhere.
-    freed: AtomicU64,
+    /// Written by those who send.
+    tail: Line<AtomicU64>,
+    /// Slots whose messages were delivered everywhere. Written by the polling
+    /// thread.
+    freed: Line<AtomicU64>,
     entries: Box<[Entry]>,
 }
 
@@ -108,8 +111,8 @@ impl Slots {
         let entries = shape.window().next_power_of_two();
         Self {
             shape,
-            tail: AtomicU64::new(0),
-            freed: AtomicU64::new(0),
+            tail: Line(AtomicU64::new(0)),
+            freed: Line(AtomicU64::new(0)),
             entries: (0..entries)
                 .map(|_| Entry {
                     place: AtomicU64::new(0),
@@ -187,6 +190,9 @@ impl Slots {
     fn cut(&self, ticket: &Ticket, end: u32) -> u32 {
         let taken = ticket.number.wrapping_add(1);
         let whole = ticket.end(ticket.room);
+        if end == whole {
+            return whole;
+        }
         let order = (Ordering::Relaxed, Ordering::Relaxed);
         // INVARIANT: `end` is within the slot, which is still the last one if
         // this succeeds: the number in the word cannot come around while the

@@ -6,6 +6,7 @@ use super::{Cell, List};
 use crate::fabric::{Endpoint, FabricError, NodeSet, Write};
 use std::fmt;
 use std::marker::PhantomData;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 /// A type of row, made by [`crate::sst_row!`].
@@ -67,13 +68,21 @@ impl<R> Columns<R> {
 ///
 /// # Invariants
 ///
-/// `base` is a multiple of 64, and `nodes` rows from there on are within the
-/// own region.
+/// `base` is a multiple of 64, and `nodes` rows from there on, the first of them
+/// at `rows`, are within the own region, which `endpoint` keeps mapped.
 pub struct Table<R> {
     endpoint: Arc<dyn Endpoint>,
     base: usize,
-    row: PhantomData<fn() -> R>,
+    rank: usize,
+    nodes: usize,
+    rows: NonNull<R>,
 }
+
+// SAFETY: rows are atomics, wherever they are looked at from, and are mapped
+// while the endpoint lives.
+unsafe impl<R: Row> Send for Table<R> {}
+// SAFETY: as for `Send`.
+unsafe impl<R: Row> Sync for Table<R> {}
 
 impl<R> fmt::Debug for Table<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -98,17 +107,18 @@ impl<R: Row> Table<R> {
     ///
     /// [`FabricError::BadRange`], [`FabricError::Misaligned`].
     pub fn new(endpoint: Arc<dyn Endpoint>, base: usize) -> Result<Self, FabricError> {
-        endpoint
-            .region()
-            .range(base, Self::bytes(endpoint.nodes()))?;
+        let nodes = endpoint.nodes();
+        let rows = endpoint.region().range(base, Self::bytes(nodes))?;
         if base % align_of::<R>() != 0 {
             return Err(FabricError::Misaligned(base));
         }
         // INVARIANT: just checked.
         Ok(Self {
-            endpoint,
             base,
-            row: PhantomData,
+            rank: endpoint.rank(),
+            nodes,
+            rows: rows.cast(),
+            endpoint,
         })
     }
 
@@ -120,26 +130,25 @@ impl<R: Row> Table<R> {
     /// If there is no such node.
     #[must_use]
     pub fn row(&self, node: usize) -> &R {
-        assert!(node < self.endpoint.nodes(), "no node {node}");
-        let offset = self.base + node * size_of::<R>();
-        let row = self.endpoint.region().range(offset, size_of::<R>());
-        let row = row.expect("within the region, by the invariant");
+        assert!(node < self.nodes, "no node {node}");
+        // SAFETY: one of the table's rows, by the check and the invariant.
+        let row = unsafe { self.rows.add(node) };
         // SAFETY: mapped while the endpoint lives, aligned by the invariant
         // (regions are aligned to 64); zeros are valid and all access, of
         // peers too, is to atomic words, since `R` is a `Row`.
-        unsafe { row.cast().as_ref() }
+        unsafe { row.as_ref() }
     }
 
     /// The row that this node owns.
     #[must_use]
     pub fn own(&self) -> &R {
-        self.row(self.endpoint.rank())
+        self.row(self.rank)
     }
 
     /// The write that pushes these columns of the own row.
     #[must_use]
     pub fn write(&self, columns: Columns<R>) -> Write {
-        let offset = self.base + self.endpoint.rank() * size_of::<R>() + columns.offset;
+        let offset = self.base + self.rank * size_of::<R>() + columns.offset;
         Write {
             local: offset,
             remote: offset,
@@ -178,7 +187,7 @@ impl<R: Row> Table<R> {
 
     fn post(&self, writes: &[Write], to: NodeSet) -> Result<(), FabricError> {
         let mut outcome = Ok(());
-        for peer in to.iter().filter(|&peer| peer != self.endpoint.rank()) {
+        for peer in to.iter().filter(|&peer| peer != self.rank) {
             outcome = outcome.and(self.endpoint.post(peer, writes));
         }
         outcome

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! What cannot be is a typed error, at once.
+
+use crate::{members, PATIENCE};
+use std::time::Duration;
+use weft::fabric::{shm::Shm, Fabric, FabricError, NodeSet};
+use weft::multicast::ConfigError;
+use weft::{Error, Group, Options, SendError, Subgroup};
+
+#[test]
+fn settings_that_cannot_be_are_refused() {
+    let join = |subgroups: Vec<Subgroup>| {
+        let node = Shm::threads(2).expect("a fabric").remove(0);
+        let mut builder = Group::builder(node).timeout(Duration::from_millis(1));
+        for subgroup in subgroups {
+            builder = builder.subgroup(subgroup);
+        }
+        match builder.join() {
+            Err(Error::Config(error)) => error,
+            other => panic!("{other:?}"),
+        }
+    };
+    let new = || Subgroup::new("a");
+    assert_eq!(join(vec![]), ConfigError::NoSubgroups);
+    assert!(matches!(
+        join(vec![new().senders([])]),
+        ConfigError::NoSenders(_)
+    ));
+    assert!(matches!(
+        join(vec![new().members([])]),
+        ConfigError::NoMembers(_)
+    ));
+    assert!(matches!(
+        join(vec![new().members([0, 2])]),
+        ConfigError::UnknownMember { member: 2, .. }
+    ));
+    assert!(matches!(
+        join(vec![new().members([0, 0])]),
+        ConfigError::Twice { member: 0, .. }
+    ));
+    assert!(matches!(
+        join(vec![new().members([0]).senders([1])]),
+        ConfigError::SenderNotMember { sender: 1, .. }
+    ));
+    assert!(matches!(
+        join(vec![new().window(0)]),
+        ConfigError::BadShape { .. }
+    ));
+    assert!(matches!(
+        join(vec![new().max_message(1 << 40)]),
+        ConfigError::BadShape { .. }
+    ));
+    assert!(matches!(
+        join(vec![new(), new()]),
+        ConfigError::NameTaken(_)
+    ));
+    assert!(matches!(
+        join(vec![Subgroup::new("")]),
+        ConfigError::BadName(_)
+    ));
+    assert!(matches!(
+        join(vec![Subgroup::new(&"x".repeat(65))]),
+        ConfigError::BadName(_)
+    ));
+    assert!(matches!(
+        join(vec![new().window(1 << 15)]),
+        ConfigError::BadShape { .. }
+    ));
+    let long = |at: u32| Subgroup::new(&at.to_string()).window(1 << 14);
+    let longest = (0..64).map(|at| long(at).max_message(60_000)).collect();
+    assert!(matches!(join(longest), ConfigError::TooLarge(_)));
+    let many = (0..257).map(|at| Subgroup::new(&at.to_string())).collect();
+    assert!(matches!(join(many), ConfigError::TooManySubgroups(257)));
+}
+
+#[test]
+fn deliveries_of_no_subgroup_are_refused() {
+    let node = Shm::threads(2).expect("a fabric").remove(0);
+    let refusal = Group::builder(node)
+        .subgroup(Subgroup::new("a"))
+        .deliver("b", |_| {})
+        .join();
+    assert_eq!(
+        refusal.map(drop),
+        Err(ConfigError::NoSuchSubgroup("b".to_owned()).into())
+    );
+}
+
+/// Groups of which member 1 has other settings than the others.
+fn odd_ones_out() -> Vec<(&'static str, Vec<Subgroup>)> {
+    let new = || Subgroup::new("test").window(8);
+    let baseline = Options::BASELINE;
+    vec![
+        ("the name", vec![Subgroup::new("other").window(8)]),
+        ("the window", vec![new().window(9)]),
+        ("the length", vec![new().max_message(1025)]),
+        ("the members", vec![new().members([0, 1]).senders([0])]),
+        ("the senders", vec![new().senders([0, 1])]),
+        ("the senders' order", vec![new().senders([1, 0, 2])]),
+        ("the order", vec![new().unordered()]),
+        ("the options", vec![new().options(baseline)]),
+        ("one more", vec![new(), Subgroup::new("more")]),
+    ]
+}
+
+#[test]
+fn members_that_disagree_all_learn_it() {
+    for (what, odd) in odd_ones_out() {
+        let answers = members(3, move |node| {
+            let subgroups = match node.rank() {
+                1 => odd.clone(),
+                _ => vec![Subgroup::new("test").window(8)],
+            };
+            let mut builder = Group::builder(node).timeout(PATIENCE);
+            for subgroup in subgroups {
+                builder = builder.subgroup(subgroup);
+            }
+            builder.join().map(drop)
+        });
+        for answer in answers {
+            assert!(
+                matches!(answer, Err(Error::Mismatch { .. })),
+                "{what}: {answer:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn who_counts_other_members_learns_it() {
+    let name = format!("count-{}", std::process::id());
+    let join = |rank, nodes| {
+        let node = Shm::new(&name, rank, nodes).expect("a node");
+        let builder = Group::builder(node).subgroup(Subgroup::new("test"));
+        builder.timeout(PATIENCE).join().map(drop)
+    };
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| join(1, 3));
+        let answers = [join(0, 2), other.join().expect("no panic")];
+        for answer in answers {
+            assert!(
+                matches!(answer, Err(Error::Fabric(FabricError::NodesDiffer { .. }))),
+                "{answer:?}"
+            );
+        }
+    });
+}
+
+#[test]
+fn a_member_that_does_not_come_is_named() {
+    let node = Shm::threads(3).expect("a fabric").remove(1);
+    let builder = Group::builder(node).subgroup(Subgroup::new("test"));
+    let answer = builder.timeout(Duration::from_millis(20)).join();
+    let missing = NodeSet::from_iter([0, 2]);
+    assert_eq!(
+        answer.map(drop),
+        Err(FabricError::Timeout { missing }.into())
+    );
+}
+
+#[test]
+fn what_a_member_cannot_do_is_an_error() {
+    let node = Shm::threads(1).expect("a fabric").remove(0);
+    let group = Group::builder(node)
+        .subgroup(Subgroup::new("test").window(1).max_message(4))
+        .join()
+        .expect("a group");
+    assert!(matches!(
+        group.sender("none"),
+        Err(Error::NoSuchSubgroup(_))
+    ));
+    let sender = group.sender("test").expect("it sends");
+    assert_eq!(
+        sender.send_bytes(b"longer"),
+        Err(SendError::TooLong { len: 6, room: 4 })
+    );
+    // Nobody takes deliveries, so that the window stays full.
+    sender.send_bytes(b"one").expect("room");
+    assert_eq!(sender.try_send(|_| ()), Err(SendError::Full));
+    let deliveries = group.deliveries("test").expect("nobody has them");
+    assert!(matches!(
+        group.deliveries("test"),
+        Err(Error::NoDeliveries(_))
+    ));
+    let unflushed = group.flush(Duration::from_millis(1));
+    assert!(matches!(unflushed, Err(Error::Unflushed { .. })));
+    drop(group);
+    assert_eq!(sender.send_bytes(b"two"), Err(SendError::Closed));
+    assert_eq!(deliveries.count(), 1, "what was stable is delivered");
+}

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! How groups live: subgroups side by side, rest, leaving, a member's end.
+
+use crate::{members, PATIENCE};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+use weft::fabric::Fabric;
+use weft::predicates::IdlePolicy;
+use weft::{Error, Event, Group, Subgroup};
+
+#[test]
+fn subgroups_of_different_members_share_one_polling_thread() {
+    let subgroups = [
+        ("all", vec![0, 1, 2], vec![0, 1, 2]),
+        ("pair", vec![0, 2], vec![2]),
+        ("other", vec![2, 1], vec![1, 2]),
+    ];
+    let delivered = members(3, move |node| {
+        let rank = node.rank();
+        let mut builder = Group::builder(node).timeout(PATIENCE);
+        for (name, members, senders) in &subgroups {
+            let subgroup = Subgroup::new(name)
+                .members(members.iter().copied())
+                .senders(senders.iter().copied());
+            builder = builder.subgroup(subgroup);
+        }
+        let group = builder.join().expect("a group");
+        let mut delivered = Vec::new();
+        for (name, members, senders) in &subgroups {
+            if senders.contains(&rank) {
+                let sender = group.sender(name).expect("it sends");
+                for number in 0..200_u64 {
+                    sender.send_value(&number).expect("it is sent");
+                    // Nobody takes anything yet, so the windows bound this.
+                    if sender.room() < 2 {
+                        break;
+                    }
+                }
+            }
+            if !members.contains(&rank) {
+                assert!(matches!(
+                    group.deliveries(name),
+                    Err(Error::NoSuchSubgroup(_))
+                ));
+            }
+        }
+        for (name, members, senders) in &subgroups {
+            if members.contains(&rank) {
+                let deliveries = group.deliveries(name).expect("nobody has them");
+                let count = senders.len() * 99;
+                let order: Vec<usize> = deliveries
+                    .take(count)
+                    .map(|message| message.sender)
+                    .collect();
+                delivered.push((*name, order));
+            }
+        }
+        group.leave(PATIENCE).expect("all is delivered");
+        delivered
+    });
+    for one in delivered.iter().flatten() {
+        for other in delivered.iter().flatten() {
+            assert!(one.0 != other.0 || one.1 == other.1, "{one:?} {other:?}");
+        }
+    }
+}
+
+#[test]
+fn an_idle_group_sleeps_and_posts_nothing_for_a_second() {
+    let quiet = members(3, |node| {
+        let rank = node.rank();
+        let group = Group::builder(node)
+            .subgroup(Subgroup::new("test"))
+            .deliver("test", |_| {})
+            .timeout(PATIENCE)
+            .join()
+            .expect("a group");
+        let sender = group.sender("test").expect("it sends");
+        if rank == 0 {
+            sender.send_bytes(b"wake").expect("it is sent");
+        }
+        let end = Instant::now() + PATIENCE;
+        // A second in which neither changes, whenever it comes.
+        loop {
+            let before = (group.posted(), group.sleeps());
+            std::thread::sleep(Duration::from_secs(1));
+            if before == (group.posted(), group.sleeps()) && before.1 > 0 {
+                return (rank, group);
+            }
+            assert!(Instant::now() < end, "it does not come to rest");
+        }
+    });
+    // Alive all the same.
+    for (_, group) in &quiet {
+        let sender = group.sender("test").expect("it sends");
+        sender.send_bytes(b"again").expect("it is sent");
+        group.flush(PATIENCE).expect("all wake");
+    }
+}
+
+#[test]
+fn leaving_is_quiet() {
+    let events = members(3, |node| {
+        let rank = node.rank();
+        let (told, events) = mpsc::channel();
+        let group = Group::builder(node)
+            .subgroup(Subgroup::new("test").window(4))
+            .deliver("test", |_| {})
+            .on_event(move |event| {
+                told.send(event).ok();
+            })
+            .timeout(PATIENCE)
+            .join()
+            .expect("a group");
+        let sender = group.sender("test").expect("it sends");
+        sender.send_bytes(b"before").expect("it is sent");
+        if rank == 1 {
+            group.leave(PATIENCE).expect("all is delivered");
+            return Vec::new();
+        }
+        let event = events.recv_timeout(PATIENCE).expect("it leaves");
+        // The others go on: many windows, with one sender gone.
+        for _ in 0..100 {
+            sender.send_bytes(b"after").expect("it is sent");
+        }
+        group.flush(PATIENCE).expect("the others deliver");
+        let more: Vec<Event> = events.try_iter().collect();
+        assert!(!more.contains(&Event::Failed(1)));
+        vec![event]
+    });
+    let from_others = events.iter().flatten();
+    assert!(from_others.clone().count() == 2);
+    assert!(from_others.clone().any(|event| *event == Event::Left(1)));
+}
+
+#[test]
+fn a_delivery_that_panics_ends_the_member_and_hangs_nobody() {
+    members(2, |node| {
+        let rank = node.rank();
+        let group = Group::builder(node)
+            .subgroup(Subgroup::new("test").senders([1]).window(2))
+            .deliver("test", move |_| assert!(rank != 0, "on purpose"))
+            .timeout(PATIENCE)
+            .join()
+            .expect("a group");
+        if rank == 1 {
+            let sender = group.sender("test").expect("it sends");
+            for _ in 0..20 {
+                sender.send_bytes(b"x").expect("it is sent");
+            }
+            group.flush(PATIENCE).expect("the other one is out");
+        } else {
+            // Its polling thread has ended, which closes what it sends and gets.
+            let over = group.deliveries("test").map(|_| ());
+            assert!(matches!(over, Err(Error::NoDeliveries(_))));
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    });
+}
+
+#[test]
+fn the_polling_policy_is_a_choice() {
+    let policy = IdlePolicy {
+        spins: 0,
+        quiesce_after: Duration::ZERO,
+        contended_after: Duration::ZERO,
+    };
+    let delivered = members(2, move |node| {
+        let group = Group::builder(node)
+            .subgroup(Subgroup::new("test").window(2))
+            .idle(policy)
+            .timeout(PATIENCE)
+            .join()
+            .expect("a group");
+        let deliveries = group.deliveries("test").expect("nobody has them");
+        let sender = group.sender("test").expect("it sends");
+        let sending = std::thread::spawn(move || {
+            for number in 0..2000_u64 {
+                sender.send_value(&number).expect("it is sent");
+            }
+        });
+        let messages: Vec<_> = deliveries.take(4000).collect();
+        sending.join().expect("no panic");
+        group.leave(PATIENCE).expect("all is delivered");
+        messages
+    });
+    assert_eq!(delivered[0], delivered[1]);
+}
