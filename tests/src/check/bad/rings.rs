@@ -440,7 +440,8 @@ fn written_while_they_go() -> Result<()> {
     let wr = request(OP_WRITE, local, there.addr(), rkey);
     for _ in 0..ROUNDS {
         let queues = (0..TOGETHER)
-            .map(|_| near.queue(4, 0))
+            // So long that they are not kept.
+            .map(|_| near.queue(MAX_SEND_WR, 0))
             .collect::<Result<Vec<_>, _>>()?;
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
