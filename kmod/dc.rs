@@ -11,6 +11,7 @@
 //! softirqs out.
 
 mod contexts;
+mod doubt;
 mod frames;
 mod inbox;
 mod incoming;
@@ -33,11 +34,12 @@ use crate::net::{Bearer, Endpoint, Handler, Skb};
 use crate::sync::{Periodic, Routine};
 
 use contexts::{Contexts, Here};
+pub(crate) use doubt::{doubt, doubts, Suspicion};
 use frames::Arrived;
 pub(crate) use inbox::{Inbox, Letter, Reader};
 pub(crate) use incoming::{Arrival, Receives};
 pub(crate) use receivers::Receivers;
-pub(crate) use stream::{Entry, Stream, Suspicion, Target};
+pub(crate) use stream::{Entry, Stream, Target};
 use table::StreamTable;
 
 /// How often streams look at the clock while requests are on their way.

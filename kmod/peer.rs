@@ -12,7 +12,7 @@ use weft_core::gid::Gid;
 use weft_core::meta::Record;
 
 use crate::counters::{Counted, COUNTERS};
-use crate::dc::{Stream, Suspicion, Target};
+use crate::dc::{doubt, Stream, Suspicion, Target};
 use crate::net::{Endpoint, UdpBearer};
 use crate::node::Dc;
 use crate::rc::{Rc, RcQueue};
@@ -227,7 +227,6 @@ impl DcCache {
     }
 
     /// The peer, if it is here and its record is not doubtful.
-    #[inline]
     pub(crate) fn find(&self, gid: &Gid) -> Option<Arc<Peer>> {
         let wanted = word(gid);
         let set = self.set(wanted).lock();
@@ -281,6 +280,7 @@ impl DcCache {
                 .get_mut(way)
                 .and_then(|way| way.replace((gid, peer)))
         };
+        doubt();
         drop(replaced);
     }
 
@@ -290,6 +290,7 @@ impl DcCache {
             let ways = core::mem::replace(&mut set.lock().ways, [const { None }; WAYS]);
             drop(ways);
         }
+        doubt();
     }
 
     /// Peers that are here.

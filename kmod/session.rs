@@ -3,7 +3,7 @@
 //! Sessions: one open file that has said hello, on one node. It owns VQPs and
 //! memory regions; when it goes they go, whatever the process was doing.
 //!
-//! Lock order: `mrs` and `vqps` are each held alone, but for `mrs` around a set
+//! Lock order: `mrs` and `owned` are each held alone, but for `mrs` around a set
 //! of the node's table.
 
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -16,7 +16,9 @@ use weft_core::uapi::{
 };
 
 use crate::counters::{Counted, COUNTERS};
+use crate::dc::doubts;
 use crate::node::Node;
+use crate::peer::Peer;
 use crate::quota::Kind;
 use crate::rings::Arena;
 use crate::sync::{new_lock, FastLock};
@@ -34,7 +36,22 @@ fn next_number() -> u32 {
     }
 }
 
-type Vqps = KVec<Option<Arc<Vqp>>>;
+/// What a session's lock is for.
+struct Owned {
+    /// By handle. Room for all is made at the start.
+    vqps: KVec<Option<Arc<Vqp>>>,
+    /// The peer that it connected to last.
+    last: Option<Known>,
+}
+
+/// A peer as the DCCache had it. A session that connects to the same one again
+/// neither looks there nor touches what it shares with other CPUs, but the peer.
+struct Known {
+    gid: u128,
+    /// As long as this is how many doubts there are.
+    doubts: u64,
+    peer: Arc<Peer>,
+}
 
 /// A session.
 #[pin_data(PinnedDrop)]
@@ -43,9 +60,8 @@ pub(crate) struct Session {
     user: u32,
     node: Arc<Node>,
     arena: Arc<Arena>,
-    /// By handle. Room for all is made at the start.
     #[pin]
-    vqps: FastLock<Vqps>,
+    owned: FastLock<Owned>,
     /// Keys.
     #[pin]
     mrs: Mutex<KVec<u32>>,
@@ -55,7 +71,10 @@ pub(crate) struct Session {
 impl Session {
     /// A session of a user on a node.
     pub(crate) fn new(node: Arc<Node>, user: u32) -> Result<Arc<Self>> {
-        let vqps = Vqps::with_capacity(MAX_VQPS_PER_SESSION, GFP_KERNEL)?;
+        let owned = Owned {
+            vqps: KVec::with_capacity(MAX_VQPS_PER_SESSION, GFP_KERNEL)?,
+            last: None,
+        };
         let arena = Arena::new()?;
         Arc::pin_init(
             pin_init!(Self {
@@ -63,7 +82,7 @@ impl Session {
                 user,
                 node,
                 arena,
-                vqps <- new_lock!(vqps, "weft_session_vqps"),
+                owned <- new_lock!(owned, "weft_session"),
                 mrs <- kernel::new_mutex!(KVec::new(), "weft_session_mrs"),
                 _count: Counted::one(&COUNTERS.sessions),
             }),
@@ -90,8 +109,9 @@ impl Session {
     ///
     /// `EBADF`.
     pub(crate) fn vqp(&self, handle: u32) -> Result<Arc<Vqp>> {
-        self.vqps
+        self.owned
             .lock()
+            .vqps
             .get(handle as usize)
             .cloned()
             .flatten()
@@ -107,8 +127,8 @@ impl Session {
         if !Arena::is_place(map_offset) {
             return Err(EINVAL);
         }
-        let vqps = self.vqps.lock();
-        let mut there = vqps.iter().flatten();
+        let owned = self.owned.lock();
+        let mut there = owned.vqps.iter().flatten();
         let found = there.find(|vqp| vqp.rings().are_at(map_offset));
         found.cloned().ok_or(EBADF)
     }
@@ -139,7 +159,8 @@ impl Session {
 
     /// Gives a VQP a handle. From now on messages reach it.
     fn take_in(&self, vqp: Arc<Vqp>, request: &mut VqpCreate) -> Result {
-        let mut vqps = self.vqps.lock();
+        let mut owned = self.owned.lock();
+        let vqps = &mut owned.vqps;
         let handle = match vqps.iter().position(Option::is_none) {
             Some(free) => free,
             None => {
@@ -169,8 +190,9 @@ impl Session {
     /// `EBADF`.
     pub(crate) fn destroy_vqp(&self, handle: u32) -> Result {
         let vqp = self
-            .vqps
+            .owned
             .lock()
+            .vqps
             .get_mut(handle as usize)
             .and_then(Option::take);
         let vqp = vqp.ok_or(EBADF)?;
@@ -199,8 +221,9 @@ impl Session {
         self.check_alive()?;
         let senders = Senders::new(request.port)?;
         // Held until all is done: whoever destroys the VQP comes before or after.
-        let vqps = self.vqps.lock();
-        let vqp = vqps.get(request.vqp as usize).and_then(Option::as_ref);
+        let owned = self.owned.lock();
+        let vqp = owned.vqps.get(request.vqp as usize);
+        let vqp = vqp.and_then(Option::as_ref);
         let vqp = vqp.ok_or(EBADF)?;
         if !vqp.receives() || vqp.is_connected() || vqp.is_bound() {
             return Err(EINVAL);
@@ -233,7 +256,6 @@ impl Session {
         if request.gid.is_zero() || request.port > uapi::MAX_PORT || request.reserved != 0 {
             return Err(EINVAL);
         }
-        self.check_alive()?;
         match self.connect_cached(request)? {
             Some(()) => Ok(()),
             None => self.connect_uncached(request),
@@ -243,15 +265,29 @@ impl Session {
     /// Connects if the peer is in the DCCache. The path that counts: the VQP is
     /// used where it is, under the lock.
     fn connect_cached(&self, request: &QConnect) -> Result<Option<()>> {
-        let vqps = self.vqps.lock();
-        let vqp = vqps
-            .get(request.vqp as usize)
-            .and_then(Option::as_ref)
-            .ok_or(EBADF)?;
+        let mut owned = self.owned.lock();
+        let Owned { vqps, last } = &mut *owned;
+        let vqp = vqps.get(request.vqp as usize);
+        let vqp = vqp.and_then(Option::as_ref).ok_or(EBADF)?;
+        let (gid, doubts) = (u128::from_ne_bytes(request.gid.0), doubts());
+        // A node that stops flushes its cache, which is a doubt too.
+        if let Some(known) = last {
+            if known.gid == gid && known.doubts == doubts {
+                COUNTERS.connects_cached.bump();
+                let connected = vqp.connect(known.peer.clone(), receiver(request));
+                return connected.map(Some);
+            }
+        }
+        self.check_alive()?;
         let Some(peer) = self.node.cached_peer(&request.gid) else {
             return Ok(None);
         };
-        vqp.connect(peer, receiver(request)).map(Some)
+        let connected = vqp.connect(peer.clone(), receiver(request));
+        let before = last.replace(Known { gid, doubts, peer });
+        // A peer that may be the last of its kind goes without the lock.
+        drop(owned);
+        drop(before);
+        connected.map(Some)
     }
 
     #[inline(never)]
@@ -320,11 +356,14 @@ impl PinnedDrop for Session {
     fn drop(self: Pin<&mut Self>) {
         // VQPs with requests on their way live on until those have ended; without
         // the regions those requests can touch nothing of ours.
-        let vqps = core::mem::take(&mut *self.vqps.lock());
+        let (vqps, last) = {
+            let mut owned = self.owned.lock();
+            (core::mem::take(&mut owned.vqps), owned.last.take())
+        };
         for vqp in vqps.iter().flatten() {
             self.retire(vqp);
         }
-        drop(vqps);
+        drop((vqps, last));
         for key in self.mrs.lock().iter() {
             // It is there: only this session could have removed it.
             if let Ok(ticket) = self.node.deregister(self.id, *key) {

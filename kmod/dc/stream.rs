@@ -2,8 +2,6 @@
 
 //! The initiator: one stream to one peer, shared by the VQPs of a CPU.
 
-use core::sync::atomic::{AtomicBool, Ordering};
-
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::KVBox;
 use kernel::prelude::*;
@@ -14,6 +12,7 @@ use weft_core::uapi::WcStatus;
 
 use crate::clock::now_ns;
 use crate::counters::{Counted, COUNTERS};
+use crate::dc::doubt::Suspicion;
 use crate::dc::frames::Arrived;
 use crate::dc::payload::{append, land};
 use crate::dc::{Requester, SoftDc};
@@ -61,26 +60,6 @@ struct Inner<B: Bearer, R> {
     path: B::Path,
     owners: KVec<Option<Owner<R>>>,
     dead: bool,
-}
-
-/// Set when a peer did not know us, or did not answer: its record may be
-/// outdated. Shared by the streams to it.
-pub(crate) struct Suspicion(AtomicBool);
-
-impl Suspicion {
-    /// None yet.
-    pub(crate) fn new() -> Result<Arc<Self>> {
-        Ok(Arc::new(Self(AtomicBool::new(false)), GFP_KERNEL)?)
-    }
-
-    /// Whether there is any.
-    pub(crate) fn is_raised(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    fn raise(&self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 /// A stream to a peer's target.
