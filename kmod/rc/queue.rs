@@ -245,6 +245,11 @@ impl<R: Requester> RcQueue<R> {
         self.room.seen()
     }
 
+    /// Has those look again who wait for room.
+    pub(super) fn wake_posters(&self) {
+        self.room.notify();
+    }
+
     /// Sleeps until room was made after `seen`, also while the caller attends.
     pub(crate) fn wait_for_room(&self, seen: u32, timeout_ns: u64, interruptible: bool) -> Woken {
         self.poll();
@@ -358,6 +363,7 @@ impl<R: Requester> RcQueue<R> {
     fn end_oldest(&self, status: WcStatus) -> Option<Arc<R>> {
         let oldest = self.window.oldest()?;
         // SAFETY: outstanding, and the caller holds the reaper's lock.
+        let slot = unsafe { self.slots.take(&self.window, oldest) };
         let Slot {
             who,
             cookie,
@@ -365,7 +371,7 @@ impl<R: Requester> RcQueue<R> {
             len,
             uses,
             ..
-        } = unsafe { self.slots.take(&self.window, oldest) };
+        } = slot;
         drop(uses);
         self.window.retire(len);
         match who {

@@ -62,6 +62,8 @@ impl<R: Requester> RcQueue<R> {
     fn revoke(&self, keys: &[u32], seq: u64) {
         self.store.lock().forget(keys);
         self.revocations.count.fetch_add(1, Ordering::AcqRel);
+        // One that this kept from posting waits, on a queue that may be empty.
+        self.wake_posters();
         let until = {
             let _posting = self.posting.lock();
             self.window.published()
