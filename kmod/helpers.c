@@ -172,11 +172,8 @@ fault:
 	return false;
 }
 
-/*
- * Charges the caller's address space for pages that are to be pinned, by the
- * rule that ib_core itself uses (drivers/infiniband/core/umem.c). NULL: over
- * RLIMIT_MEMLOCK.
- */
+/* ---- rings ---- */
+
 struct weft_rings {
 	struct llist_node node;
 	void *base;
@@ -243,6 +240,11 @@ int weft_rings_map(struct vm_area_struct *vma, void *base, size_t bytes)
 	return remap_vmalloc_range(vma, base, 0);
 }
 
+/*
+ * Charges the caller's address space for pages that are to be pinned, by the
+ * rule that ib_core itself uses (drivers/infiniband/core/umem.c). NULL: over
+ * RLIMIT_MEMLOCK.
+ */
 struct mm_struct *weft_mm_charge(unsigned long pages)
 {
 	struct mm_struct *mm = current->mm;

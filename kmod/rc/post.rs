@@ -70,10 +70,7 @@ impl<R: Requester> RcQueue<R> {
 
     /// Posts a batch of at most `N`, which is at most [`CHAIN`].
     fn post_batch<const N: usize>(&self, requester: &Arc<R>, batch: &[Entry]) -> usize {
-        let tries = 0..PREPARE_TRIES;
-        let posted = tries
-            .into_iter()
-            .find_map(|_| self.try_post_batch::<N>(requester, batch));
+        let posted = (0..PREPARE_TRIES).find_map(|_| self.try_post_batch::<N>(requester, batch));
         // Somebody else comes first; the caller waits and tries again.
         posted.unwrap_or(0)
     }
