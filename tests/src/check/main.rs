@@ -90,8 +90,9 @@ enum Worker {
     Sender(two_sided::PartyArgs),
     /// Is bound, and waits to be killed.
     Listener(two_sided::PartyArgs),
-    /// Has a region, says where, and waits for its standard input to end.
-    Holder,
+    /// Has a region and some others, says where, and waits for its standard input
+    /// to end.
+    Holder { others: usize },
     /// What users without privileges may not.
     Unprivileged,
     /// Minds its own business, and whether anybody disturbs it.
@@ -151,7 +152,7 @@ fn work(worker: &Worker, report: &mut Report) -> ExitCode {
         Worker::Caller(args) => two_sided::call(args),
         Worker::Sender(args) => two_sided::send_for_ever(args),
         Worker::Listener(args) => two_sided::listen_for_ever(args),
-        Worker::Holder => world::hold(),
+        Worker::Holder { others } => world::hold(*others),
         Worker::Victim(args) => isolation::victim(args),
         Worker::Attacker(args) => isolation::attacker(args),
         Worker::Heirs(args) => isolation::heirs(args),

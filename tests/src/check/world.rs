@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::report::Report;
-use anyhow::{bail, ensure, Context, Result};
+use anyhow::{ensure, Context, Result};
 use weft_shim::{Access, Device, Gid, MemoryRegion, Remote, SendWr, Vqp, VqpConfig, Wc, WcStatus};
 
 /// How long the module may take to put things away.
@@ -236,34 +236,37 @@ pub fn system(command: &str) -> Result<()> {
     Ok(())
 }
 
-/// A process on node 1 that holds a region until it is killed.
+/// A process on node 1 that holds regions until it is killed.
 pub struct Holder {
     child: Child,
-    /// Its region.
+    /// The first of them.
     pub remote: Remote,
+    /// The others.
+    pub others: Vec<Remote>,
 }
 
 impl Holder {
-    /// Starts one.
+    /// Starts one with one region.
     pub fn start() -> Result<Self> {
-        let mut command = worker(&["holder"])?;
+        Self::with_others(0)
+    }
+
+    /// Starts one with so many regions more.
+    pub fn with_others(count: usize) -> Result<Self> {
+        let mut command = worker(&["holder", &count.to_string()])?;
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
-        let mut line = String::new();
-        let stdout = child.stdout.take().context("no output")?;
-        BufReader::new(stdout).read_line(&mut line)?;
-        let Some((addr, rkey)) = line.trim().split_once(' ') else {
-            let status = child.wait()?;
-            bail!("the holder did not come up: {status}");
-        };
+        let mut stdout = BufReader::new(child.stdout.take().context("no output")?);
+        let remote = one_of(&mut stdout).context("the holder did not come up")?;
+        let others = (0..count)
+            .map(|_| one_of(&mut stdout))
+            .collect::<Result<_>>()?;
         Ok(Self {
             child,
-            remote: Remote {
-                addr: addr.parse()?,
-                rkey: rkey.parse()?,
-            },
+            remote,
+            others,
         })
     }
 
@@ -275,11 +278,26 @@ impl Holder {
     }
 }
 
+/// A region that a holder tells of.
+fn one_of(stdout: &mut impl BufRead) -> Result<Remote> {
+    let mut line = String::new();
+    stdout.read_line(&mut line)?;
+    let (addr, rkey) = line.trim().split_once(' ').context("it says nothing")?;
+    Ok(Remote {
+        addr: addr.parse()?,
+        rkey: rkey.parse()?,
+    })
+}
+
 /// Is such a process.
-pub fn hold() -> Result<()> {
+pub fn hold(others: usize) -> Result<()> {
     let device = Device::open_on(1)?;
-    let region = MemoryRegion::allocate(&device, 1 << 16, full_access())?;
-    println!("{} {}", region.remote().addr, region.remote().rkey);
+    let regions = (0..=others)
+        .map(|_| MemoryRegion::allocate(&device, 1 << 16, full_access()))
+        .collect::<Result<Vec<_>, _>>()?;
+    for region in &regions {
+        println!("{} {}", region.remote().addr, region.remote().rkey);
+    }
     std::io::stdout().flush()?;
     std::io::stdin().read_to_end(&mut Vec::new())?;
     Ok(())

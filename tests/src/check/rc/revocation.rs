@@ -8,17 +8,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{anyhow, bail, ensure, Result};
+use anyhow::{anyhow, bail, ensure, Context as _, Result};
 use weft_shim::{Device, Error, MemoryRegion, Remote, SendWr, Vqp, Wc, WcStatus};
 
 use super::pins::wait_until_up;
 use crate::report::Report;
 use crate::rng::Rng;
 use crate::traffic::{Traffic, SLICE};
-use crate::world::{connect, counter, full_access, system, wait_for, Link};
+use crate::world::{connect, counter, full_access, system, wait_for, Holder, Link};
 
 /// Nothing takes longer, on the slowest machine.
 const BOUND: Duration = Duration::from_secs(30);
+/// Longer than a peer may take to answer.
+const SETTLED: Duration = Duration::from_secs(2);
 const ROUNDS: usize = 24;
 const WRITERS: usize = 3;
 /// Requests of a writer, as long as what may be outstanding on one queue pair
@@ -105,22 +107,18 @@ fn until_refused(remote: Remote, reads: bool) -> Result<()> {
 /// Many regions that a peer knows go at once: few letters, and all memory.
 pub fn many() -> Result<()> {
     let near = Device::open_on(0)?;
-    let far = Device::open_on(1)?;
     let local = MemoryRegion::allocate(&near, 4096, full_access())?;
-    let before = (counter("mrs")?, counter("rc_lost")?);
-    let regions = (0..MANY)
-        .map(|_| MemoryRegion::allocate(&far, 4096, full_access()))
-        .collect::<Result<Vec<_>, _>>()?;
+    let (before, lost) = (settled("mrs")?, counter("rc_lost")?);
+    let holder = Holder::with_others(MANY)?;
     let mut vqp = connect(&near, 1, 16)?;
-    for region in &regions {
-        vqp.write(local.slice(0..8)?, region.remote())?;
+    for remote in &holder.others {
+        vqp.write(local.slice(0..8)?, *remote)?;
     }
-    let remotes: Vec<Remote> = regions.iter().map(MemoryRegion::remote).collect();
     let letters = counter("rc_notices")?;
-    // The session goes, and takes them with it.
-    regions.into_iter().for_each(std::mem::forget);
-    drop(far);
-    wait_for("all of them go", BOUND, || Ok(counter("mrs")? == before.0))?;
+    let remotes = holder.others.clone();
+    holder.kill()?;
+    let gone = wait_for("all of them go", BOUND, || Ok(counter("mrs")? == before));
+    gone.with_context(|| format!("{:?} regions, {before} before", counter("mrs")))?;
     let letters = counter("rc_notices")? - letters;
     println!("# {MANY} regions went with {letters} letters");
     ensure!(letters < FEW, "{MANY} regions cost {letters} letters");
@@ -128,8 +126,20 @@ pub fn many() -> Result<()> {
         let status = refusal(&near, &local, remote)?;
         ensure!(status == WcStatus::RemAccessErr, "it is {status:?}");
     }
-    ensure!(counter("rc_lost")? == before.1, "a queue pair broke");
+    ensure!(counter("rc_lost")? == lost, "a queue pair broke");
     Ok(())
+}
+
+/// A counter, once what was before has gone: nothing waits longer than that.
+fn settled(name: &str) -> Result<i64> {
+    let mut last = counter(name)?;
+    wait_for("it settles", BOUND, || {
+        thread::sleep(SETTLED);
+        let now = counter(name)?;
+        let is_same = now == std::mem::replace(&mut last, now);
+        Ok(is_same)
+    })?;
+    Ok(last)
 }
 
 fn refusal(near: &Device, local: &MemoryRegion, remote: Remote) -> Result<WcStatus> {
