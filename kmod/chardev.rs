@@ -17,7 +17,7 @@ use weft_core::uapi;
 
 use crate::session::Session;
 use crate::sync::Once;
-use crate::user::{read, write};
+use crate::user::Arg;
 use crate::{bindings, errno, meta, node};
 
 const MISC_DYNAMIC_MINOR: i32 = 255;
@@ -137,7 +137,7 @@ unsafe extern "C" fn ioctl(file: *mut c::file, request: u32, arg: usize) -> isiz
     }
     // SAFETY: `open` put it there, and C holds the file during the call.
     let file = unsafe { &*(*file).private_data.cast::<File>() };
-    match dispatch(file, request, arg as u64) {
+    match dispatch(file, request, &Arg::of(request, arg as u64)) {
         Ok(answer) => answer as isize,
         Err(error) => error.to_errno() as isize,
     }
@@ -166,13 +166,13 @@ unsafe extern "C" fn mmap(file: *mut c::file, vma: *mut c::vm_area_struct) -> i3
 ///
 /// What it calls is not inlined: together they would take kilobytes of stack, which
 /// `qconnect` would have to step over to pages that nobody else touches.
-fn dispatch(file: &File, request: u32, arg: u64) -> Result<u32> {
+fn dispatch(file: &File, request: u32, arg: &Arg) -> Result<u32> {
     // Before the rest: what the two fast paths cost is what counts here.
     let Some(session) = file.session.get() else {
         return first(file, request, arg).map(|()| 0);
     };
     match request {
-        uapi::IOC_QCONNECT => session.connect(&read(arg)?).map(|()| 0),
+        uapi::IOC_QCONNECT => session.connect(arg.get()?).map(|()| 0),
         uapi::IOC_ENTER => enter(session, arg),
         _ => manage(session, request, arg).map(|()| 0),
     }
@@ -180,34 +180,36 @@ fn dispatch(file: &File, request: u32, arg: u64) -> Result<u32> {
 
 /// Requests for what a session owns.
 #[inline(never)]
-fn manage(session: &Session, request: u32, arg: u64) -> Result {
+fn manage(session: &Session, request: u32, arg: &Arg) -> Result {
     match request {
         uapi::IOC_HELLO => Err(errno::already()),
         uapi::IOC_VQP_CREATE => {
-            let mut request: uapi::VqpCreate = read(arg)?;
+            let mut request: uapi::VqpCreate = *arg.get()?;
             session.create_vqp(&mut request)?;
-            write(arg, &request).or_else(|error| session.destroy_vqp(request.vqp).and(Err(error)))
+            arg.answer(&request)
+                .or_else(|error| session.destroy_vqp(request.vqp).and(Err(error)))
         }
-        uapi::IOC_QBIND => session.bind(&read(arg)?),
+        uapi::IOC_QBIND => session.bind(arg.get()?),
         uapi::IOC_ACCEPT => {
-            let mut request: uapi::Accept = read(arg)?;
+            let mut request: uapi::Accept = *arg.get()?;
             session.accept(&mut request)?;
-            write(arg, &request)
+            arg.answer(&request)
                 .or_else(|error| session.destroy_vqp(request.vqp.vqp).and(Err(error)))
         }
         uapi::IOC_VQP_DESTROY => {
-            let request: uapi::VqpHandle = read(arg)?;
+            let request: &uapi::VqpHandle = arg.get()?;
             zeroes(request.reserved == 0)?;
             session.destroy_vqp(request.vqp)
         }
         uapi::IOC_MR_REG => {
-            let mut request: uapi::MrReg = read(arg)?;
+            let mut request: uapi::MrReg = *arg.get()?;
             request.lkey = session.register(&request)?;
             request.rkey = request.lkey;
-            write(arg, &request).or_else(|error| session.deregister(request.lkey).and(Err(error)))
+            arg.answer(&request)
+                .or_else(|error| session.deregister(request.lkey).and(Err(error)))
         }
         uapi::IOC_MR_DEREG => {
-            let request: uapi::MrDereg = read(arg)?;
+            let request: &uapi::MrDereg = arg.get()?;
             zeroes(request.reserved == 0)?;
             session.deregister(request.lkey)
         }
@@ -217,38 +219,38 @@ fn manage(session: &Session, request: u32, arg: u64) -> Result {
 
 /// Requests off the paths that count.
 #[inline(never)]
-fn administer(session: &Session, request: u32, arg: u64) -> Result {
+fn administer(session: &Session, request: u32, arg: &Arg) -> Result {
     match request {
         uapi::IOC_NODE => {
-            let index = read::<uapi::NodeInfo>(arg)?.index;
-            write(arg, &node::get(index)?.info(index))
+            let index = arg.get::<uapi::NodeInfo>()?.index;
+            arg.answer(&node::get(index)?.info(index))
         }
         uapi::IOC_META => {
-            let index = read::<uapi::MetaInfo>(arg)?.index;
-            write(arg, &session.node().directory().info(index)?)
+            let index = arg.get::<uapi::MetaInfo>()?.index;
+            arg.answer(&session.node().directory().info(index)?)
         }
         uapi::IOC_LOOKUP => {
-            let mut request: uapi::Lookup = read(arg)?;
+            let mut request: uapi::Lookup = *arg.get()?;
             zeroes(request.reserved == [0; 4])?;
             session.node().look_up(&mut request)?;
-            write(arg, &request)
+            arg.answer(&request)
         }
         uapi::IOC_META_ADD => {
-            let server = read(arg)?;
+            let server = *arg.get()?;
             privileged().and_then(|()| meta::add(server))
         }
         uapi::IOC_META_REMOVE => {
-            let server: uapi::MetaServer = read(arg)?;
+            let server: &uapi::MetaServer = arg.get()?;
             zeroes(server.reserved == [0; 3])?;
-            privileged().and_then(|()| meta::remove(server))
+            privileged().and_then(|()| meta::remove(*server))
         }
         uapi::IOC_POOL_PIN => {
-            let request: uapi::PoolPin = read(arg)?;
+            let request: &uapi::PoolPin = arg.get()?;
             zeroes(request.reserved == 0)?;
             privileged().and_then(|()| session.node().pin(&request.gid))
         }
         uapi::IOC_POOL_UNPIN => {
-            let request: uapi::PoolPin = read(arg)?;
+            let request: &uapi::PoolPin = arg.get()?;
             zeroes(request.reserved == 0)?;
             privileged().and_then(|()| session.node().unpin(&request.gid))
         }
@@ -259,7 +261,7 @@ fn administer(session: &Session, request: u32, arg: u64) -> Result {
 
 /// A request before the session has begun.
 #[inline(never)]
-fn first(file: &File, request: u32, arg: u64) -> Result {
+fn first(file: &File, request: u32, arg: &Arg) -> Result {
     match request {
         uapi::IOC_HELLO => hello(file, arg),
         known if is_known(known) => Err(errno::proto()),
@@ -309,8 +311,8 @@ fn privileged() -> Result {
 }
 
 #[inline(never)]
-fn hello(file: &File, arg: u64) -> Result {
-    let mut request: uapi::Hello = read(arg)?;
+fn hello(file: &File, arg: &Arg) -> Result {
+    let mut request: uapi::Hello = *arg.get()?;
     if request.abi_version != uapi::ABI_VERSION {
         return Err(errno::proto_no_support());
     }
@@ -328,7 +330,7 @@ fn hello(file: &File, arg: u64) -> Result {
     request.node = index;
     request.node_count = node::count() as u32;
     // Written first: a session that the caller does not hear of must not be.
-    write(arg, &request)?;
+    arg.answer(&request)?;
     // SAFETY: called from a system call, so that there is a current task.
     let user = unsafe { bindings::weft_current_user() };
     if file.session.set(Session::new(node, user)?) {
@@ -339,10 +341,10 @@ fn hello(file: &File, arg: u64) -> Result {
 }
 
 #[inline(never)]
-fn enter(session: &Session, arg: u64) -> Result<u32> {
-    let request: uapi::Enter = read(arg)?;
+fn enter(session: &Session, arg: &Arg) -> Result<u32> {
+    let request: &uapi::Enter = arg.get()?;
     if request.reserved != 0 || request.flags != 0 {
         return Err(EINVAL);
     }
-    session.vqp(request.vqp)?.enter(&request)
+    session.vqp(request.vqp)?.enter(request)
 }

@@ -6,42 +6,76 @@
 //! of them: one window into user memory and plain moves cost a third of the
 //! general copy, which checks and calls for any length.
 
+use core::mem::MaybeUninit;
+
 use kernel::prelude::*;
 use weft_core::uapi::Pod;
 
 use crate::bindings;
 
-/// Copies a value in. Once: what is checked is the copy.
+/// Words of the longest argument.
+const WORDS: usize = 16;
+
+/// What a system call was given. It is copied once, whatever it is: what is
+/// checked is the copy. One place that copies is also warm for each call if it was
+/// for the one before.
 ///
-/// # Errors
+/// # Invariants
 ///
-/// `EFAULT`.
-pub(crate) fn read<T: Pod>(from: u64) -> Result<T> {
-    const { assert!(size_of::<T>() % 8 == 0) };
-    let mut value = T::zeroed();
-    let to = value.as_bytes_mut().as_mut_ptr().cast();
-    // SAFETY: `to` has room for so many words, of any alignment; the callee
-    // checks the user's address.
-    if unsafe { bindings::weft_user_read(to, from, size_of::<T>() / 8) } {
-        Ok(value)
-    } else {
-        Err(EFAULT)
-    }
+/// The first `len` bytes are initialised.
+pub(crate) struct Arg {
+    at: u64,
+    len: usize,
+    words: [MaybeUninit<u64>; WORDS],
 }
 
-/// Copies a value out.
-///
-/// # Errors
-///
-/// `EFAULT`; part of it may have been written.
-pub(crate) fn write<T: Pod>(to: u64, value: &T) -> Result {
-    const { assert!(size_of::<T>() % 8 == 0) };
-    let from = value.as_bytes().as_ptr().cast();
-    // SAFETY: there are so many words at `from`; the callee checks the user's
-    // address.
-    if unsafe { bindings::weft_user_write(to, from, size_of::<T>() / 8) } {
-        Ok(())
-    } else {
-        Err(EFAULT)
+impl Arg {
+    /// Copies what a request says that it carries. If that cannot be read, or is
+    /// longer than anything that is known, nothing is there.
+    #[inline]
+    pub(crate) fn of(request: u32, at: u64) -> Self {
+        let mut words = [MaybeUninit::uninit(); WORDS];
+        let len = (request >> 16) as usize & 0x3fff;
+        let fits = len % 8 == 0 && len <= size_of_val(&words);
+        // SAFETY: there is room for so many words; the callee checks the user's
+        // address.
+        let is_copied =
+            fits && unsafe { bindings::weft_user_read(words.as_mut_ptr().cast(), at, len / 8) };
+        // INVARIANT: the callee has written as many words if it says so.
+        let len = if is_copied { len } else { 0 };
+        Self { at, len, words }
+    }
+
+    /// The copy.
+    ///
+    /// # Errors
+    ///
+    /// `EFAULT`.
+    #[inline]
+    pub(crate) fn get<T: Pod>(&self) -> Result<&T> {
+        const { assert!(size_of::<T>() <= 8 * WORDS && align_of::<T>() <= 8) };
+        if self.len != size_of::<T>() {
+            return Err(EFAULT);
+        }
+        // SAFETY: as many bytes are initialised, by the invariant, and any bytes are
+        // a `T`; the alignment was looked at above.
+        Ok(unsafe { &*self.words.as_ptr().cast() })
+    }
+
+    /// Copies a value to where the argument came from.
+    ///
+    /// # Errors
+    ///
+    /// `EFAULT`; part of it may have been written.
+    pub(crate) fn answer<T: Pod>(&self, value: &T) -> Result {
+        const { assert!(size_of::<T>() % 8 == 0) };
+        let from = value.as_bytes().as_ptr().cast();
+        // SAFETY: there are so many words at `from`; the callee checks the user's
+        // address.
+        if unsafe { bindings::weft_user_write(self.at, from, size_of::<T>() / 8) } {
+            Ok(())
+        } else {
+            Err(EFAULT)
+        }
     }
 }

@@ -292,6 +292,7 @@ impl Device {
         })
     }
 
+    #[inline]
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.session.fd.as_fd()
     }

@@ -264,6 +264,7 @@ impl Error {
     }
 
     /// Of a connection or a look-up.
+    #[cold]
     pub(crate) fn of_peer(call: &'static str, errno: Errno, gid: Gid) -> Self {
         match errno {
             Errno::EINVAL => Self::ZeroGid,

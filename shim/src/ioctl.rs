@@ -39,6 +39,7 @@ macro_rules! plain_calls {
     ($($(#[$doc:meta])* $name:ident: $number:ident($ty:ident);)*) => {
         $(
             $(#[$doc])*
+            #[inline]
             pub(crate) fn $name(fd: BorrowedFd<'_>, arg: &mut uapi::$ty) -> Result<(), Errno> {
                 const CALL: Call<uapi::$ty> = Call::new(uapi::$number);
                 plain(fd, &CALL, arg).map(drop)
@@ -135,6 +136,7 @@ pub(crate) fn enter(
     Ok(plain(fd, &CALL, &mut arg)?.min(wr_count))
 }
 
+#[inline]
 fn plain<T: Plain>(fd: BorrowedFd<'_>, call: &Call<T>, arg: &mut T) -> Result<u32, Errno> {
     // SAFETY: a `Plain` struct has no address in it.
     unsafe { with_addresses(fd, call, arg) }
@@ -145,6 +147,7 @@ fn plain<T: Plain>(fd: BorrowedFd<'_>, call: &Call<T>, arg: &mut T) -> Result<u3
 /// # Safety
 ///
 /// What the module does to the memory at addresses in `arg` is sound.
+#[inline]
 unsafe fn with_addresses<T: Pod>(
     fd: BorrowedFd<'_>,
     call: &Call<T>,

@@ -120,6 +120,7 @@ impl Vqp {
     /// [`Error::UnknownPeer`], [`Error::NoMetaServer`], [`Error::MetaTimeout`],
     /// [`Error::AlreadyConnected`], [`Error::ZeroGid`], [`Error::BadPort`],
     /// [`Error::NodeGone`].
+    #[inline]
     pub fn qconnect(&mut self, gid: Gid, port: u32) -> Result<(), Error> {
         if port > MAX_PORT {
             return Err(Error::BadPort(port));
@@ -130,6 +131,7 @@ impl Vqp {
             gid,
             ..Pod::zeroed()
         };
+        // The call takes no longer than a return or two: failures are out of the way.
         ioctl::qconnect(self.handle.device().fd(), &mut arg)
             .map_err(|errno| Error::of_peer("IOC_QCONNECT", errno, gid))
     }

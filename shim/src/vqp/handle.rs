@@ -26,10 +26,12 @@ impl Handle {
         }
     }
 
+    #[inline]
     pub(super) fn device(&self) -> &Device {
         &self.device
     }
 
+    #[inline]
     pub(super) fn number(&self) -> u32 {
         self.number
     }
