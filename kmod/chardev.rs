@@ -15,6 +15,7 @@ use kernel::sync::Arc;
 use kernel::types::Opaque;
 use weft_core::uapi;
 
+use crate::few::room;
 use crate::session::Session;
 use crate::sync::Once;
 use crate::user::Arg;
@@ -137,7 +138,8 @@ unsafe extern "C" fn ioctl(file: *mut c::file, request: u32, arg: usize) -> isiz
     }
     // SAFETY: `open` put it there, and C holds the file during the call.
     let file = unsafe { &*(*file).private_data.cast::<File>() };
-    match dispatch(file, request, &Arg::of(request, arg as u64)) {
+    let mut words = room();
+    match dispatch(file, request, &Arg::of(request, arg as u64, &mut words)) {
         Ok(answer) => answer as isize,
         Err(error) => error.to_errno() as isize,
     }
@@ -166,7 +168,7 @@ unsafe extern "C" fn mmap(file: *mut c::file, vma: *mut c::vm_area_struct) -> i3
 ///
 /// What it calls is not inlined: together they would take kilobytes of stack, which
 /// `qconnect` would have to step over to pages that nobody else touches.
-fn dispatch(file: &File, request: u32, arg: &Arg) -> Result<u32> {
+fn dispatch(file: &File, request: u32, arg: &Arg<'_>) -> Result<u32> {
     // Before the rest: what the two fast paths cost is what counts here.
     let Some(session) = file.session.get() else {
         return first(file, request, arg).map(|()| 0);
@@ -180,7 +182,7 @@ fn dispatch(file: &File, request: u32, arg: &Arg) -> Result<u32> {
 
 /// Requests for what a session owns.
 #[inline(never)]
-fn manage(session: &Session, request: u32, arg: &Arg) -> Result {
+fn manage(session: &Session, request: u32, arg: &Arg<'_>) -> Result {
     match request {
         uapi::IOC_HELLO => Err(errno::already()),
         uapi::IOC_VQP_CREATE => {
@@ -219,7 +221,7 @@ fn manage(session: &Session, request: u32, arg: &Arg) -> Result {
 
 /// Requests off the paths that count.
 #[inline(never)]
-fn administer(session: &Session, request: u32, arg: &Arg) -> Result {
+fn administer(session: &Session, request: u32, arg: &Arg<'_>) -> Result {
     match request {
         uapi::IOC_NODE => {
             let index = arg.get::<uapi::NodeInfo>()?.index;
@@ -261,7 +263,7 @@ fn administer(session: &Session, request: u32, arg: &Arg) -> Result {
 
 /// A request before the session has begun.
 #[inline(never)]
-fn first(file: &File, request: u32, arg: &Arg) -> Result {
+fn first(file: &File, request: u32, arg: &Arg<'_>) -> Result {
     match request {
         uapi::IOC_HELLO => hello(file, arg),
         known if is_known(known) => Err(errno::proto()),
@@ -311,7 +313,7 @@ fn privileged() -> Result {
 }
 
 #[inline(never)]
-fn hello(file: &File, arg: &Arg) -> Result {
+fn hello(file: &File, arg: &Arg<'_>) -> Result {
     let mut request: uapi::Hello = *arg.get()?;
     if request.abi_version != uapi::ABI_VERSION {
         return Err(errno::proto_no_support());
@@ -341,7 +343,7 @@ fn hello(file: &File, arg: &Arg) -> Result {
 }
 
 #[inline(never)]
-fn enter(session: &Session, arg: &Arg) -> Result<u32> {
+fn enter(session: &Session, arg: &Arg<'_>) -> Result<u32> {
     let request: &uapi::Enter = arg.get()?;
     if request.reserved != 0 || request.flags != 0 {
         return Err(EINVAL);

@@ -69,8 +69,6 @@ void weft_spin_once(void)
 #endif
 	if (need_resched())
 		schedule();
-	else
-		cpu_relax();
 }
 
 u32 weft_current_user(void)

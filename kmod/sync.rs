@@ -9,7 +9,7 @@ mod event;
 mod once;
 mod work;
 
-pub(crate) use bh::{cpu, new_lock, BhDisabled, BhGuard, BhLock, FastLock};
+pub(crate) use bh::{cpu, new_lock, BhDisabled, BhGuard, BhLock, FastGuard, FastLock};
 pub(crate) use event::{EventCount, Woken};
 pub(crate) use once::Once;
 pub(crate) use work::{Periodic, Routine};

@@ -6,15 +6,14 @@
 //! of them: one window into user memory and plain moves cost a third of the
 //! general copy, which checks and calls for any length.
 
-use core::mem::MaybeUninit;
-
 use kernel::prelude::*;
 use weft_core::uapi::Pod;
 
 use crate::bindings;
+use crate::few::Room;
 
-/// Words of the longest argument.
-const WORDS: usize = 16;
+/// Words of any argument, at most.
+pub(crate) const WORDS: usize = 16;
 
 /// What a system call was given. It is copied once, whatever it is: what is
 /// checked is the copy. One place that copies is also warm for each call if it was
@@ -23,20 +22,19 @@ const WORDS: usize = 16;
 /// # Invariants
 ///
 /// The first `len` bytes are initialised.
-pub(crate) struct Arg {
+pub(crate) struct Arg<'a> {
     at: u64,
     len: usize,
-    words: [MaybeUninit<u64>; WORDS],
+    words: &'a Room<u64, WORDS>,
 }
 
-impl Arg {
-    /// Copies what a request says that it carries. If that cannot be read, or is
+impl<'a> Arg<'a> {
+    /// Copies what a request says that it carries into `words`. If that cannot be read, or is
     /// longer than anything that is known, nothing is there.
     #[inline]
-    pub(crate) fn of(request: u32, at: u64) -> Self {
-        let mut words = [MaybeUninit::uninit(); WORDS];
+    pub(crate) fn of(request: u32, at: u64, words: &'a mut Room<u64, WORDS>) -> Self {
         let len = (request >> 16) as usize & 0x3fff;
-        let fits = len % 8 == 0 && len <= size_of_val(&words);
+        let fits = len % 8 == 0 && len <= size_of_val(words);
         // SAFETY: there is room for so many words; the callee checks the user's
         // address.
         let is_copied =

@@ -19,6 +19,7 @@ mod clock;
 mod counters;
 mod dc;
 mod errno;
+mod few;
 mod mem;
 mod meta;
 mod net;

@@ -3,6 +3,8 @@
 //! The frames of a packet: requests of one stream, or responses to one, one behind
 //! the other.
 
+use core::mem::MaybeUninit;
+
 use weft_core::dc::wire::{
     self, Message, Operands, Packet, Receiver, Request, Response, MESSAGE_BYTES, REQUEST_BYTES,
     RESPONSE_BYTES,
@@ -13,6 +15,8 @@ use crate::net::{Endpoint, Skb};
 
 /// Bytes at the start of a frame that are looked at, at most.
 const HEAD_BYTES: usize = REQUEST_BYTES + MESSAGE_BYTES + LETTER_BYTES;
+
+type Head = [u8; HEAD_BYTES];
 
 /// A received packet.
 pub(crate) struct Arrived<'a> {
@@ -70,14 +74,14 @@ impl<'a> Arrived<'a> {
 
     /// The first bytes of a frame: in place, or copied if they lie in pieces. `None`:
     /// the packet ends before it.
-    fn head<'b>(&'b self, at: usize, copy: &'b mut [u8; HEAD_BYTES]) -> Option<&'b [u8]> {
+    fn head<'b>(&'b self, at: usize, copy: &'b mut MaybeUninit<Head>) -> Option<&'b [u8]> {
         let len = (self.packet.len() as usize)
             .checked_sub(at)?
             .min(HEAD_BYTES);
         if let Some(here) = self.start.get(at..at + len) {
             return Some(here);
         }
-        let copy = copy.get_mut(..len)?;
+        let copy = copy.write([0; HEAD_BYTES]).get_mut(..len)?;
         self.packet.copy_out(at as u32, copy).then_some(copy)
     }
 
@@ -99,7 +103,7 @@ impl<'a> Arrived<'a> {
     pub(crate) fn responses(&self, first: Response) -> impl Iterator<Item = (Response, u32)> + '_ {
         let mut at = 0;
         core::iter::from_fn(move || {
-            let mut copy = [0; HEAD_BYTES];
+            let mut copy = MaybeUninit::uninit();
             let Some(Packet::Response(response)) = wire::decode(self.head(at, &mut copy)?) else {
                 return None;
             };
@@ -111,7 +115,7 @@ impl<'a> Arrived<'a> {
     }
 
     fn request_at(&self, at: usize) -> Option<Frame<'a>> {
-        let mut copy = [0; HEAD_BYTES];
+        let mut copy = MaybeUninit::uninit();
         let start = self.head(at, &mut copy)?;
         let Some(Packet::Request(request)) = wire::decode(start) else {
             return None;

@@ -16,6 +16,7 @@ use crate::dc::doubt::Suspicion;
 use crate::dc::frames::Arrived;
 use crate::dc::payload::{append, land};
 use crate::dc::{Requester, SoftDc};
+use crate::few::{room, Few};
 use crate::mem::MrTable;
 use crate::net::{Bearer, Endpoint, Train};
 use crate::random::random_u64;
@@ -75,10 +76,6 @@ pub(crate) struct Stream<B: Bearer, R: Requester> {
     room: EventCount,
     _count: Counted,
 }
-
-/// The requesters of drained operations, to be dropped without the lock: the
-/// last reference may take a whole session's objects with it.
-type Drained<R> = [Option<Arc<R>>; DRAIN_BATCH];
 
 fn new_initiator() -> Result<KVBox<Initiator>> {
     static EMPTY: Initiator = Initiator::EMPTY;
@@ -242,7 +239,10 @@ impl<B: Bearer, R: Requester> Stream<B, R> {
     fn run<'a>(&'a self, mut inner: BhGuard<'a, Inner<B, R>>, now_ns: u64) {
         loop {
             inner.transmit(self.dc.bearer(), self.dc.mrs(), now_ns);
-            let mut drained: Drained<R> = [const { None }; DRAIN_BATCH];
+            // To be dropped without the lock: the last reference to a requester may
+            // take a whole session's objects with it.
+            let mut room = room::<_, DRAIN_BATCH>();
+            let mut drained = Few::new(&mut room);
             let count = inner.drain(&mut drained);
             drop(inner);
             if count != 0 {
@@ -319,10 +319,10 @@ impl<B: Bearer, R: Requester> Inner<B, R> {
         train.flush(&mut self.path);
     }
 
-    /// Hands out completions, as many as fit into `drained`.
-    fn drain(&mut self, drained: &mut Drained<R>) -> usize {
+    /// Hands out completions, as many as may fit into `drained`. Answers how many.
+    fn drain(&mut self, drained: &mut Few<'_, Arc<R>>) -> usize {
         let mut count = 0;
-        for place in drained.iter_mut() {
+        while count < DRAIN_BATCH {
             let Some(completion) = self.initiator.poll_completion() else {
                 break;
             };
@@ -332,7 +332,7 @@ impl<B: Bearer, R: Requester> Inner<B, R> {
                 owner.and_then(|owner| Some((owner.requester?, owner.signaled)))
             {
                 requester.completed(&completion, signaled);
-                *place = Some(requester);
+                drained.push(requester);
             }
             count += 1;
         }

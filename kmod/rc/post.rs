@@ -11,6 +11,7 @@ use weft_core::uapi::WcStatus;
 
 use crate::counters::COUNTERS;
 use crate::dc::{Entry, Requester};
+use crate::few::{room, Few};
 use crate::mem::RegionUse;
 use crate::rc::chain::{access, sges, Keys, CHAIN, SGES};
 use crate::rc::queue::{Posting, RcQueue};
@@ -80,13 +81,17 @@ impl<R: Requester> RcQueue<R> {
     fn try_post_batch<const N: usize>(&self, requester: &Arc<R>, batch: &[Entry]) -> Option<usize> {
         const { assert!(N <= CHAIN) };
         let seen = self.revocations.seen();
-        let mut prepared = [const { Prepared::EMPTY }; N];
-        for (place, entry) in prepared.iter_mut().zip(batch) {
-            *place = self.prepare(entry);
-            // What follows is flushed, whatever its keys.
-            if place.refused.is_some() {
-                break;
-            }
+        let mut room = room::<_, N>();
+        let mut prepared = Few::new(&mut room);
+        let mut is_refused = false;
+        for entry in batch {
+            // What follows one that is refused is flushed, whatever its keys.
+            let next = match is_refused {
+                false => self.prepare(entry),
+                true => Prepared::EMPTY,
+            };
+            is_refused |= next.refused.is_some();
+            prepared.push(next);
         }
         let (mut taken, mut refused) = (0, false);
         {
@@ -96,7 +101,7 @@ impl<R: Requester> RcQueue<R> {
                 return None;
             }
             posting.chain.clear();
-            for (entry, prepared) in batch.iter().zip(&mut prepared) {
+            for (entry, prepared) in batch.iter().zip(prepared.as_mut_slice()) {
                 let Some(claim) = self.window.claim(&mut posting.poster, entry.op.len) else {
                     break;
                 };

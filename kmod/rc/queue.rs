@@ -27,12 +27,13 @@ use crate::bindings;
 use crate::clock::now_ns;
 use crate::counters::{Counted, COUNTERS};
 use crate::dc::Requester;
+use crate::few::{room, Few};
 use crate::mem::MrTable;
 use crate::rc::chain::Chain;
 use crate::rc::revoke::Revocations;
 use crate::rc::slots::{Slot, Slots, Who};
 use crate::rdma::{Cq, Device, DmaBuffer, Notified, Qp, Ready, WorkCompletion};
-use crate::sync::{new_lock, EventCount, FastLock, Once, Periodic, Routine, Woken};
+use crate::sync::{new_lock, EventCount, FastGuard, FastLock, Once, Periodic, Routine, Woken};
 
 /// Completions taken from the device at a time.
 const POLL_BATCH: usize = 8;
@@ -282,26 +283,43 @@ impl<R: Requester> RcQueue<R> {
     pub(crate) fn poll(&self) -> usize {
         let mut total = 0;
         loop {
-            let mut drained = [const { None }; DRAIN_BATCH];
-            let mut count = 0;
-            {
-                let mut reaping = self.reaping.lock();
-                while let (Some(place), Some(status)) =
-                    (drained.get_mut(count), self.next_end(&mut reaping))
-                {
-                    *place = self.end_oldest(status);
-                    count += 1;
-                }
-            }
-            if count != 0 {
-                self.room.notify();
-            }
-            drop(drained);
+            let count = self.poll_some();
             total += count;
             if count < DRAIN_BATCH {
                 return total;
             }
         }
+    }
+
+    fn poll_some(&self) -> usize {
+        let mut reaping = self.reaping.lock();
+        // Most looks find nothing: what clears room for many comes after.
+        match self.next_end(&mut reaping) {
+            Some(status) => self.drain(reaping, status),
+            None => 0,
+        }
+    }
+
+    /// Ends requests: the oldest so, and others.
+    #[inline(never)]
+    fn drain(&self, mut reaping: FastGuard<'_, Reaping>, first: WcStatus) -> usize {
+        let mut room = room::<_, DRAIN_BATCH>();
+        let mut drained = Few::new(&mut room);
+        let (mut count, mut next) = (0, Some(first));
+        while let Some(status) = next {
+            if let Some(requester) = self.end_oldest(status) {
+                drained.push(requester);
+            }
+            count += 1;
+            // What is asked for has to be ended: it is told once.
+            next = match count < DRAIN_BATCH {
+                true => self.next_end(&mut reaping),
+                false => None,
+            };
+        }
+        drop(reaping);
+        self.room.notify();
+        count
     }
 
     /// How the oldest request has ended, if it has.

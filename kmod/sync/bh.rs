@@ -118,6 +118,9 @@ pub(crate) type BhGuard<'a, T> = Guard<'a, T, BhBackend>;
 /// A spin lock for data that only process context uses.
 pub(crate) type FastLock<T> = Lock<T, FastBackend>;
 
+/// Holds a [`FastLock`].
+pub(crate) type FastGuard<'a, T> = Guard<'a, T, FastBackend>;
+
 /// An initialiser of a lock, with a lock class of its own.
 macro_rules! new_lock {
     ($value:expr, $name:literal) => {

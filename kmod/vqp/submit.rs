@@ -2,7 +2,6 @@
 
 //! Submission, and waiting for completions.
 
-use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering;
 
 use kernel::prelude::*;
@@ -15,6 +14,7 @@ use super::{Connection, Vqp};
 use crate::clock::now_ns;
 use crate::dc::Entry;
 use crate::errno;
+use crate::few::{room, Few};
 use crate::peer::VqpQueue;
 use crate::rc::{self, Attending};
 use crate::sync::Woken;
@@ -28,47 +28,12 @@ const SPIN_NS: u64 = 20_000;
 /// How long it sleeps at most while requests end whose queue changes.
 const QUIESCE_NAP_NS: u64 = 1_000_000;
 
-/// Some entries. Filling an array with empty ones first would cost as much as a
-/// small request.
-///
-/// # Invariants
-///
-/// The first `len` are initialised.
-struct Batch {
-    entries: [MaybeUninit<Entry>; POST_BATCH],
-    len: usize,
+/// Some entries.
+struct Batch<'a> {
+    entries: Few<'a, Entry>,
     /// All need DC, or none does: a receiver hears of them, or they are atomic
     /// operations that the RDMA device does not make atomic enough.
     need_dc: bool,
-}
-
-impl Batch {
-    fn new() -> Self {
-        // INVARIANT: none.
-        Self {
-            entries: [const { MaybeUninit::uninit() }; POST_BATCH],
-            len: 0,
-            need_dc: false,
-        }
-    }
-
-    fn clear(&mut self) {
-        self.len = 0;
-    }
-
-    fn push(&mut self, entry: Entry) {
-        if let Some(place) = self.entries.get_mut(self.len) {
-            place.write(entry);
-            // INVARIANT: written just above.
-            self.len += 1;
-        }
-    }
-
-    fn entries(&self) -> &[Entry] {
-        // SAFETY: the first `len` are initialised, by the invariant; entries need
-        // no drop.
-        unsafe { core::slice::from_raw_parts(self.entries.as_ptr().cast(), self.len) }
-    }
 }
 
 impl Vqp {
@@ -129,7 +94,11 @@ impl Vqp {
     #[inline(never)]
     fn submit(self: &Arc<Self>, head: &mut u32, count: u32, submitted: &mut u32) -> Result {
         let connection = self.connection.get().ok_or_else(errno::not_conn)?;
-        let mut batch = Batch::new();
+        let mut room = room::<_, POST_BATCH>();
+        let mut batch = Batch {
+            entries: Few::new(&mut room),
+            need_dc: false,
+        };
         while *submitted < count {
             let wanted = (count - *submitted).min(POST_BATCH as u32);
             let places = {
@@ -155,8 +124,8 @@ impl Vqp {
     }
 
     /// Copies up to `places` requests that go the same way.
-    fn copy(&self, connection: &Connection, head: u32, places: u32, batch: &mut Batch) {
-        batch.clear();
+    fn copy(&self, connection: &Connection, head: u32, places: u32, batch: &mut Batch<'_>) {
+        batch.entries.clear();
         let queue = self.queue();
         for index in 0..places {
             let wr = self.rings.send_wr(head.wrapping_add(index));
@@ -169,14 +138,19 @@ impl Vqp {
                 // It is copied again, and that copy judged, in the next batch.
                 break;
             }
-            batch.push(entry);
+            batch.entries.push(entry);
         }
     }
 
     /// Posts some of them, waiting for room if there is none; `places` were
     /// admitted. Answers how many.
-    fn post(self: &Arc<Self>, connection: &Connection, batch: &Batch, places: u32) -> Result<u32> {
-        let entries = batch.entries();
+    fn post(
+        self: &Arc<Self>,
+        connection: &Connection,
+        batch: &Batch<'_>,
+        places: u32,
+    ) -> Result<u32> {
+        let entries = batch.entries.as_slice();
         let mut queue = self.queue();
         if queue.is_some() && batch.need_dc {
             self.quiesce(queue.as_deref(), places)?;

@@ -16,7 +16,7 @@ use weft_core::uapi::MAX_SEND_WR;
 pub const MAX_HELD_COMPLETIONS: usize = MAX_SEND_WR as usize;
 
 /// Completions that a synchronous call reaps at once.
-const SYNC_WCS: usize = 16;
+const SYNC_WCS: usize = 4;
 
 #[derive(Debug, Default)]
 pub(crate) struct Held {
