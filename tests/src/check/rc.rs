@@ -4,6 +4,7 @@
 //! makes mistakes or dies, and whatever becomes of the queue pair. Three nodes, of
 //! which 0 and 1 are connected.
 
+mod bursts;
 mod loss;
 mod pins;
 mod regions;
@@ -95,6 +96,11 @@ fn data(report: &mut Report, seed: u64, few: bool) {
     check(report, "all kinds of requests in one queue", &mut || {
         two_sided::all_kinds(100)
     });
+    check(
+        report,
+        "bursts end though polls come late",
+        &mut bursts::end,
+    );
     if let Some(baseline) = baseline {
         report.check("all of it leaves nothing behind", || baseline.is_back());
     }
