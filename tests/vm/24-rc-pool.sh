@@ -2,7 +2,7 @@
 # A module that takes RC for every peer (pool=rc); loading and unloading with
 # queue pairs up.
 # vm: --meta --nodes 3 --mem 2048 --timeout 600
-. "$(dirname "$0")/../lib.sh"
+. "$(dirname "$0")/lib.sh"
 
 readonly KO=$WEFT_OUT/kmod/weft.ko META=10.77.0.1:7471
 readonly ROUNDS=5
