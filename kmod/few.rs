@@ -43,18 +43,6 @@ impl<'a, T> Few<'a, T> {
         }
     }
 
-    /// Whether no other one fits.
-    #[inline]
-    pub(crate) fn is_full(&self) -> bool {
-        self.len == self.room.len()
-    }
-
-    /// How many there are.
-    #[inline]
-    pub(crate) fn len(&self) -> usize {
-        self.len
-    }
-
     /// The values.
     #[inline]
     pub(crate) fn as_slice(&self) -> &[T] {

@@ -35,10 +35,10 @@ impl<'a> Arg<'a> {
     pub(crate) fn of(request: u32, at: u64, words: &'a mut Room<u64, WORDS>) -> Self {
         let len = (request >> 16) as usize & 0x3fff;
         let fits = len % 8 == 0 && len <= size_of_val(words);
+        let to = words.as_mut_ptr().cast();
         // SAFETY: there is room for so many words; the callee checks the user's
         // address.
-        let is_copied =
-            fits && unsafe { bindings::weft_user_read(words.as_mut_ptr().cast(), at, len / 8) };
+        let is_copied = fits && unsafe { bindings::weft_user_read(to, at, len / 8) };
         // INVARIANT: the callee has written as many words if it says so.
         let len = if is_copied { len } else { 0 };
         Self { at, len, words }
