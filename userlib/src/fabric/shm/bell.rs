@@ -24,14 +24,16 @@ impl<'a> Bell<'a> {
         Self { word }
     }
 
-    /// Wakes the sleeper, if there is one. Two instructions if not.
-    pub(super) fn ring(self) {
+    /// Wakes the sleeper, and answers whether there was one. Two instructions if
+    /// not.
+    pub(super) fn ring(self) -> bool {
         fence(Ordering::SeqCst);
-        if self.word.load(Ordering::Relaxed) == ASLEEP
-            && self.word.swap(AWAKE, Ordering::SeqCst) == ASLEEP
-        {
+        let slept = self.word.load(Ordering::Relaxed) == ASLEEP
+            && self.word.swap(AWAKE, Ordering::SeqCst) == ASLEEP;
+        if slept {
             futex::wake(self.word, 1, Scope::Host);
         }
+        slept
     }
 
     /// Waits for a ring, unless `ready` has seen something.
