@@ -238,17 +238,23 @@ impl Vqp {
         self.queue.lock().clone()
     }
 
-    /// Looks for what to use from now on. No request is on its way, and the
-    /// submitter's lock is held.
+    /// What requests go to by RC from now on. It changes only while none is on its
+    /// way. The submitter's lock is held.
     fn choose(&self, peer: &Peer) -> Option<Arc<VqpQueue>> {
-        let current = self.queue().filter(|queue| queue.is_usable());
-        let chosen = current.or_else(|| peer.rc_queue());
-        let before = core::mem::replace(&mut *self.queue.lock(), chosen.clone());
-        drop(before);
+        let current = self.queue();
+        let is_usable = current.as_ref().is_some_and(|queue| queue.is_usable());
+        if is_usable || self.in_flight() != 0 {
+            return current;
+        }
+        let chosen = peer.rc_queue();
+        if current.is_some() || chosen.is_some() {
+            let before = core::mem::replace(&mut *self.queue.lock(), chosen.clone());
+            drop(before);
+        }
         chosen
     }
 
-    /// Uses DC from now on. As [`Vqp::choose`].
+    /// Uses DC from now on. As [`Vqp::choose`], with none on its way.
     fn use_dc(&self) {
         let before = self.queue.lock().take();
         drop(before);

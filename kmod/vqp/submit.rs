@@ -47,17 +47,19 @@ impl Vqp {
         let mut outcome = Ok(());
         // Another thread must not post between the choice and what is posted by it.
         let head = (request.wr_count != 0).then(|| self.submitter.lock());
-        let queue = self.connection.get().and_then(|connection| {
-            if head.is_some() && self.in_flight() == 0 {
-                self.choose(&connection.peer)
-            } else {
-                self.queue()
-            }
+        let queue = self.connection.get().and_then(|connection| match &head {
+            Some(_) => self.choose(&connection.peer),
+            None => self.queue(),
         });
         // Before posting: then completions need no event.
         let mut attending = queue.as_deref().map(|queue| queue.attend());
         if let Some(mut head) = head {
-            outcome = self.submit(&mut head, request.wr_count, &mut submitted);
+            outcome = self.submit(
+                &mut head,
+                queue.as_deref(),
+                request.wr_count,
+                &mut submitted,
+            );
         }
         // Full queues are a reason to wait, not to give up.
         if request.wc_min != 0 && (outcome.is_ok() || outcome == Err(ENOSPC)) {
@@ -71,7 +73,14 @@ impl Vqp {
                 outcome = match wait(true) {
                     Ok(true) => {
                         let mut head = self.submitter.lock();
-                        self.submit(&mut head, request.wr_count, &mut submitted)
+                        // Another thread may have changed it meanwhile.
+                        let queue = self.queue();
+                        self.submit(
+                            &mut head,
+                            queue.as_deref(),
+                            request.wr_count,
+                            &mut submitted,
+                        )
                     }
                     Ok(false) => break,
                     Err(error) => Err(error),
@@ -90,9 +99,15 @@ impl Vqp {
     }
 
     /// Takes `count` requests from index `head` on. It is the submitter's, whose lock
-    /// is held.
+    /// is held, and `queue` what they go to by RC.
     #[inline(never)]
-    fn submit(self: &Arc<Self>, head: &mut u32, count: u32, submitted: &mut u32) -> Result {
+    fn submit(
+        self: &Arc<Self>,
+        head: &mut u32,
+        mut queue: Option<&VqpQueue>,
+        count: u32,
+        submitted: &mut u32,
+    ) -> Result {
         let connection = self.connection.get().ok_or_else(errno::not_conn)?;
         let mut room = room::<_, POST_BATCH>();
         let mut batch = Batch {
@@ -109,8 +124,8 @@ impl Vqp {
             if places == 0 {
                 return Err(ENOSPC);
             }
-            self.copy(connection, *head, places, &mut batch);
-            let posted = self.post(connection, &batch, places);
+            self.copy(connection, queue, *head, places, &mut batch);
+            let posted = self.post(connection, &mut queue, &batch, places);
             let taken = posted.unwrap_or(0);
             if taken < places {
                 self.queues.lock().withdraw(places - taken);
@@ -124,14 +139,20 @@ impl Vqp {
     }
 
     /// Copies up to `places` requests that go the same way.
-    fn copy(&self, connection: &Connection, head: u32, places: u32, batch: &mut Batch<'_>) {
+    fn copy(
+        &self,
+        connection: &Connection,
+        queue: Option<&VqpQueue>,
+        head: u32,
+        places: u32,
+        batch: &mut Batch<'_>,
+    ) {
         batch.entries.clear();
-        let queue = self.queue();
         for index in 0..places {
             let wr = self.rings.send_wr(head.wrapping_add(index));
             let entry = self.entry(connection, &wr);
-            let takes = |queue: &Arc<VqpQueue>| queue.takes(entry.op.kind);
-            let needs_dc = entry.op.imm.is_some() || !queue.as_ref().is_none_or(takes);
+            let takes = |queue: &VqpQueue| queue.takes(entry.op.kind);
+            let needs_dc = entry.op.imm.is_some() || !queue.is_none_or(takes);
             if index == 0 {
                 batch.need_dc = needs_dc;
             } else if batch.need_dc != needs_dc {
@@ -147,18 +168,18 @@ impl Vqp {
     fn post(
         self: &Arc<Self>,
         connection: &Connection,
+        queue: &mut Option<&VqpQueue>,
         batch: &Batch<'_>,
         places: u32,
     ) -> Result<u32> {
         let entries = batch.entries.as_slice();
-        let mut queue = self.queue();
         if queue.is_some() && batch.need_dc {
-            self.quiesce(queue.as_deref(), places)?;
+            self.quiesce(*queue, places)?;
             self.use_dc();
-            queue = None;
+            *queue = None;
         }
         loop {
-            let woken = match &queue {
+            let woken = match queue {
                 Some(queue) => {
                     let seen = queue.room_seen();
                     match queue.post(self, entries) {
@@ -266,6 +287,9 @@ impl Vqp {
             let left_ns = timeout_ns - waited_ns;
             if let Some(polling) = attending.as_ref().filter(|_| waited_ns < rc::SPIN_NS) {
                 polling.spin(&self.done, seen, left_ns.min(rc::SPIN_NS));
+                if !full && self.unreaped() >= request.wc_min {
+                    return Ok(false);
+                }
                 continue;
             }
             // From here on the queue calls.

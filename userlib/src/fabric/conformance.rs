@@ -37,6 +37,7 @@ where
     writes_become_visible_in_order(&connect(make(2)));
     words_are_never_torn(&connect(make(2)));
     small_writes_publish_large_ones(&connect(make(2)));
+    what_can_be_seen_is_published_too(&connect(make(2)));
     reads_see_own_writes(&connect(make(2)));
     a_fence_leaves_the_source_free(&connect(make(2)));
     bad_ranges_are_refused(&connect(make(2)));
@@ -183,6 +184,41 @@ fn small_writes_publish_large_ones(nodes: &[Node]) {
             until(&nodes[1], "the counter", || load(&nodes[1], 0) == round);
             for at in 0..PAYLOAD_BYTES / WORD {
                 let word = load(&nodes[1], PAYLOAD + at * WORD);
+                assert_eq!(word, round, "payload word {at} came after its counter");
+            }
+            store(&nodes[1], 8, round);
+            post(&nodes[1], 0, &[same(8, WORD)]);
+        }
+    });
+}
+
+/// A payload that is not posted, then a counter that is: where a node can look into
+/// its peer's region, the payload is there.
+fn what_can_be_seen_is_published_too(nodes: &[Node]) {
+    let seen = nodes[1].region_of(0);
+    let both = seen.is_some() == nodes[0].region_of(1).is_some();
+    assert!(both, "all nodes see the others' regions, or none");
+    assert!(nodes[0].region_of(0).is_none(), "a node is not its peer");
+    let Some(seen) = seen else { return };
+    let word = |at| seen.word(at).expect("in the region");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 1..=ROUNDS / 20 {
+                for at in 0..PAYLOAD_BYTES / WORD {
+                    let place = nodes[0].region().word(PAYLOAD + at * WORD);
+                    place
+                        .expect("in the region")
+                        .store(round, Ordering::Relaxed);
+                }
+                store(&nodes[0], 0, round);
+                post(&nodes[0], 1, &[same(0, WORD)]);
+                until(&nodes[0], "the answer", || load(&nodes[0], 8) == round);
+            }
+        });
+        for round in 1..=ROUNDS / 20 {
+            until(&nodes[1], "the counter", || load(&nodes[1], 0) == round);
+            for at in 0..PAYLOAD_BYTES / WORD {
+                let word = word(PAYLOAD + at * WORD).load(Ordering::Relaxed);
                 assert_eq!(word, round, "payload word {at} came after its counter");
             }
             store(&nodes[1], 8, round);

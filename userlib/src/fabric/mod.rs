@@ -211,6 +211,15 @@ pub trait Endpoint: Send + Sync + fmt::Debug {
     /// The node's own region.
     fn region(&self) -> &Region;
 
+    /// A peer's region, where this node can look into it: all that the peer stored
+    /// there before a post is visible to whoever has seen what was posted. So bytes
+    /// that the peer keeps in place need not be posted at all. Either all nodes see
+    /// all others' regions, or, with a network in between, none does.
+    fn region_of(&self, peer: usize) -> Option<&Region> {
+        let _ = peer;
+        None
+    }
+
     /// Posts writes to a peer, in this order. It may return before they are
     /// visible, but never waits for the peer's processor: a full send queue is
     /// waited for, a dead peer is not.

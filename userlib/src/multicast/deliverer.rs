@@ -116,11 +116,17 @@ impl Deliverer {
             Order::PerSender => Some(Table::new(Arc::clone(endpoint), places.acks)?),
         };
         let mut inboxes = Vec::with_capacity(shared.spec.senders.len());
-        for sender in 0..shared.spec.senders.len() {
-            let Some(base) = places.ring(endpoint.rank(), sender) else {
+        for (index, &sender) in shared.spec.senders.iter().enumerate() {
+            // Where the messages arrive; or where they were built, if that can be
+            // seen from here.
+            let (node, region) = match endpoint.region_of(sender) {
+                Some(region) => (sender, region),
+                None => (endpoint.rank(), endpoint.region()),
+            };
+            let Some(base) = places.ring(node, index) else {
                 break;
             };
-            let ring = Ring::new(endpoint.region().clone(), base, shared.spec.shape)?;
+            let ring = Ring::new(region.clone(), base, shared.spec.shape)?;
             inboxes.push(Inbox::new(ring));
         }
         Ok(Self {

@@ -115,7 +115,7 @@ impl Shape {
     }
 }
 
-/// A ring's bytes in the own region.
+/// A ring's bytes in a region: the own one, or a sender's that can be seen.
 ///
 /// # Invariants
 ///

@@ -5,8 +5,7 @@
 //! Small aligned writes are control state, which others load while it is being
 //! stored: they go word by word, each a release store, so that the second
 //! promise of [`crate::fabric`] holds. Everything else is payload, which
-//! nobody looks at before a later small write says so: it goes as one `memcpy`
-//!.
+//! nobody looks at before a later small write says so: it goes as one `memcpy`.
 
 use crate::fabric::WORD_ATOMIC_BYTES;
 use std::ptr::NonNull;

@@ -193,6 +193,10 @@ impl Endpoint for ShmEndpoint {
         self.shared.memory.region()
     }
 
+    fn region_of(&self, peer: usize) -> Option<&Region> {
+        self.peer(peer).ok().map(Memory::region)
+    }
+
     fn post(&self, peer: usize, writes: &[Write]) -> Result<(), FabricError> {
         let to = self.live_peer(peer)?.region();
         let own = self.region();

@@ -21,7 +21,7 @@ pub(super) struct Own {
     /// Its index among the senders.
     pub(super) index: usize,
     pub(super) outbox: Outbox,
-    /// Where its ring is here, and at each peer.
+    /// Where its ring is here, and at each peer that cannot see it here.
     pub(super) base: usize,
     pub(super) remote: Vec<(usize, usize)>,
     pub(super) sent: Sent,
@@ -47,6 +47,7 @@ impl Own {
         let ring = Ring::new(endpoint.region().clone(), base, shared.spec.shape)?;
         let remote = peers
             .iter()
+            .filter(|&peer| endpoint.region_of(peer).is_none())
             .filter_map(|peer| Some((peer, places.ring(peer, index)?)));
         Ok(Some(Self {
             index,
