@@ -263,14 +263,6 @@ pub trait Endpoint: Send + Sync + fmt::Debug {
     /// every round of posts. A node may ring itself.
     fn ring(&self, node: usize);
 
-    /// Rings the own doorbell before something is posted to these peers. If the own
-    /// polling thread slept, theirs may too: a fabric that can wake them without a
-    /// message does, so that all wake at once and not one after another.
-    fn rouse(&self, peers: NodeSet) {
-        let _ = peers;
-        self.ring(self.rank());
-    }
-
     /// Puts the calling thread to sleep until a peer or a thread of this node
     /// rings, a peer dies, or the time is over. At most one thread sleeps.
     ///

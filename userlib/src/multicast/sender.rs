@@ -234,7 +234,7 @@ impl Slot<'_> {
             let _lock = shared.baseline_lock();
             shared.slots.commit(ticket, self.len);
         }
-        shared.rouse();
+        shared.ring();
     }
 }
 

@@ -125,9 +125,4 @@ impl Shared {
     pub(super) fn ring(&self) {
         self.endpoint.ring(self.endpoint.rank());
     }
-
-    /// Wakes the polling thread, which has something to post to all members.
-    pub(super) fn rouse(&self) {
-        self.endpoint.rouse(self.members);
-    }
 }

@@ -24,16 +24,14 @@ impl<'a> Bell<'a> {
         Self { word }
     }
 
-    /// Wakes the sleeper, and answers whether there was one. Two instructions if
-    /// not.
-    pub(super) fn ring(self) -> bool {
+    /// Wakes the sleeper, if there is one. Two instructions if not.
+    pub(super) fn ring(self) {
         fence(Ordering::SeqCst);
-        let slept = self.word.load(Ordering::Relaxed) == ASLEEP
-            && self.word.swap(AWAKE, Ordering::SeqCst) == ASLEEP;
-        if slept {
+        if self.word.load(Ordering::Relaxed) == ASLEEP
+            && self.word.swap(AWAKE, Ordering::SeqCst) == ASLEEP
+        {
             futex::wake(self.word, 1, Scope::Host);
         }
-        slept
     }
 
     /// Waits for a ring, unless `ready` has seen something.

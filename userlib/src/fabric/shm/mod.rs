@@ -251,14 +251,6 @@ impl Endpoint for ShmEndpoint {
         }
     }
 
-    fn rouse(&self, peers: NodeSet) {
-        if self.shared.memory.bell().ring() {
-            for peer in peers.iter().filter(|&peer| peer != self.rank) {
-                self.ring(peer);
-            }
-        }
-    }
-
     fn sleep(&self, timeout: Option<Duration>, ready: &mut dyn FnMut() -> bool) {
         let down = self.down();
         self.shared
