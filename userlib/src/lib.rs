@@ -36,6 +36,7 @@ mod futex;
 mod line;
 pub mod multicast;
 pub mod predicates;
+pub mod rdmc;
 pub mod smc;
 pub mod sst;
 mod sync;
