@@ -29,8 +29,8 @@ pub(crate) struct Arg<'a> {
 }
 
 impl<'a> Arg<'a> {
-    /// Copies what a request says that it carries into `words`. If that cannot be read, or is
-    /// longer than anything that is known, nothing is there.
+    /// Copies what a request says that it carries into `words`. If that cannot be
+    /// read, or is longer than anything that is known, nothing is there.
     #[inline]
     pub(crate) fn of(request: u32, at: u64, words: &'a mut Room<u64, WORDS>) -> Self {
         let len = (request >> 16) as usize & 0x3fff;
