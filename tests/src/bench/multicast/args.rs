@@ -34,7 +34,8 @@ pub struct MulticastArgs {
     /// Only these rungs of the ladder, by their names.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub opts: Vec<String>,
-    /// Milliseconds for which a case is measured each time. [default: 200; quick: 50]
+    /// Milliseconds for which a case is measured each time. [default: 200; quick: 50;
+    /// over RDMA 1000 and 500]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u32).range(1..=60_000))]
     pub slice_ms: Option<u32>,
     /// Times that each case is measured. [default: 5; quick: 2, over RDMA 1]
@@ -45,7 +46,7 @@ pub struct MulticastArgs {
 impl MulticastArgs {
     /// How often each case is measured.
     pub fn rounds(&self) -> u32 {
-        let default = match (self.common.quick, self.fabrics.contains(&Kind::Shm)) {
+        let default = match (self.common.quick, self.on_shm()) {
             (false, _) => 5,
             (true, true) => 2,
             (true, false) => 1,
@@ -55,13 +56,23 @@ impl MulticastArgs {
 
     /// For how long a case is measured each time.
     pub fn pace(&self) -> Pace {
-        let default = if self.common.quick { 50 } else { 200 };
+        // An emulated device takes tens of milliseconds for a window.
+        let default = match (self.common.quick, self.on_shm()) {
+            (false, true) => 200,
+            (true, true) => 50,
+            (false, false) => 1000,
+            (true, false) => 500,
+        };
         let slice_ms = u64::from(self.slice_ms.unwrap_or(default));
         Pace {
             warm_up_ms: slice_ms / 3,
             slice_ms,
             lone_messages: if self.common.quick { 40 } else { 100 },
         }
+    }
+
+    fn on_shm(&self) -> bool {
+        self.fabrics.contains(&Kind::Shm)
     }
 }
 
