@@ -13,7 +13,7 @@ use kernel::sync::{Arc, SpinLock};
 use weft_core::gid::Gid;
 
 use crate::bindings;
-use crate::rdma::connection::{Connection, Patience};
+use crate::rdma::connection::Connection;
 use crate::rdma::{Device, DmaBuffer, EventCq, Pd};
 use crate::sync::{EventCount, Woken};
 
@@ -256,7 +256,6 @@ impl Connector {
             pd: self.pd.clone(),
             private: [0; PRIVATE_BYTES],
             next_number: 1,
-            patience: Patience::default(),
         };
         let mut param = rdma_conn_param {
             responder_resources: READ_DEPTH,

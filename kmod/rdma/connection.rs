@@ -12,34 +12,9 @@ use crate::rdma::cm::{CmId, PRIVATE_BYTES};
 use crate::rdma::{DmaBuffer, EventCq, Pd};
 use crate::sync::Woken;
 
-/// How long a completion is looked for before sleeping: longer than a READ takes
-/// on hardware, and on soft-RoCE if its thread runs on another CPU.
-const SPIN_NS: u64 = 100_000;
-/// Completions in a row that came too late for looking, before it is given up.
-const GIVE_UP_AFTER: u32 = 4;
-/// Then looking is tried again once in so many requests.
-const TRY_AGAIN_EVERY: u32 = 16;
-
-/// Whether looking for a completion has paid.
-#[derive(Default)]
-pub(super) struct Patience {
-    late: u32,
-}
-
-impl Patience {
-    fn spin_ns(&self) -> u64 {
-        if self.late < GIVE_UP_AFTER || self.late % TRY_AGAIN_EVERY == 0 {
-            SPIN_NS
-        } else {
-            0
-        }
-    }
-
-    fn learn(&mut self, slept: bool) {
-        let next = self.late.wrapping_add(1).max(1);
-        self.late = if slept { next } else { 0 };
-    }
-}
+/// How long a completion is looked for before sleeping: longer than a READ takes,
+/// on soft-RoCE and a busy host too.
+const SPIN_NS: u64 = 1_000_000;
 
 /// A connected RC queue pair, with its completion queue and one page of memory
 /// for its requests.
@@ -53,7 +28,6 @@ pub(crate) struct Connection {
     pub(super) pd: Arc<Pd>,
     pub(super) private: [u8; PRIVATE_BYTES],
     pub(super) next_number: u64,
-    pub(super) patience: Patience,
 }
 
 impl Connection {
@@ -137,21 +111,19 @@ impl Connection {
         self.wait_for(number, timeout_ns)
     }
 
-    /// Waits for the completion of a request: looks for it for a moment, which
-    /// is all that it should take, then sleeps until the queue calls. Where the
-    /// moment was never enough, as on a busy host with soft-RoCE, whose threads
-    /// may want this very CPU, it is not spent.
+    /// Waits for the completion of a request: looks for it for a moment, which is
+    /// all that it should take, then sleeps until the queue calls. Soft-RoCE's
+    /// threads may want this very CPU: who looks makes way.
     fn wait_for(&mut self, number: u64, timeout_ns: u64) -> Result {
         let start_ns = now_ns();
-        let spin_ns = self.patience.spin_ns();
-        let mut slept = false;
         loop {
             if let Some(outcome) = self.poll_for(number) {
-                self.patience.learn(slept);
                 return outcome;
             }
             let waited_ns = now_ns().saturating_sub(start_ns);
-            if waited_ns < spin_ns {
+            if waited_ns < SPIN_NS {
+                // SAFETY: process context, and no spin lock is held.
+                unsafe { bindings::weft_spin_once() };
                 continue;
             }
             let seen = self.cq.events().seen();
@@ -159,13 +131,11 @@ impl Connection {
             if self.cq.arm() {
                 let left_ns = timeout_ns.saturating_sub(waited_ns);
                 if let Some(outcome) = self.poll_for(number) {
-                    self.patience.learn(slept);
                     return outcome;
                 }
                 if left_ns == 0 || self.cq.events().wait(seen, left_ns, false) == Woken::TimedOut {
                     return Err(ETIMEDOUT);
                 }
-                slept = true;
             }
         }
     }
