@@ -57,7 +57,8 @@ bool weft_fatal_signal_pending(void)
 /*
  * One turn of a loop that looks for something: lets those run who want this CPU,
  * also if they would only get it lazily, at the next tick. The driver's threads
- * may be among them.
+ * may be among them. No pause: what is looked for is a microsecond away, and
+ * under a hypervisor a pause can cost more than that.
  */
 void weft_spin_once(void)
 {

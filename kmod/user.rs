@@ -13,7 +13,7 @@ use crate::bindings;
 use crate::few::Room;
 
 /// Words of any argument, at most.
-pub(crate) const WORDS: usize = 16;
+const WORDS: usize = 16;
 
 /// What a system call was given. It is copied once, whatever it is: what is
 /// checked is the copy. One place that copies is also warm for each call if it was

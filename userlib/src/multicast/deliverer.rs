@@ -276,8 +276,8 @@ impl Deliverer {
         }
     }
 
-    /// Something that changes with each delivery.
-    fn progress(&self) -> u64 {
+    /// Messages, and nulls in total order, that were delivered.
+    pub(super) fn progress(&self) -> u64 {
         match self.acks {
             None => self.next,
             Some(_) => self.inboxes.iter().map(Inbox::taken).sum(),

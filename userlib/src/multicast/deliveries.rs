@@ -25,7 +25,9 @@ pub struct Received {
 }
 
 /// The messages of one subgroup, for one thread. As an iterator it copies
-/// each; [`Self::batch`] hands them out in place.
+/// each; [`Self::batch`] hands them out in place. After the group was left,
+/// what had been stable can still be taken, and senders have room for it until
+/// it was, or this was dropped.
 pub struct Deliveries {
     deliverer: Deliverer,
     shared: Arc<Shared>,
@@ -75,7 +77,13 @@ impl Deliveries {
             let stable = self.shared.stable.load(Ordering::Acquire);
             let mut answer = None;
             let mut upcall = |batch: &mut Batch<'_>| answer = Some(deliver(batch));
-            match self.deliverer.run(stable, most, &mut upcall) {
+            if !self.shared.stay.start_reading() {
+                return None;
+            }
+            let run = self.deliverer.run(stable, most, &mut upcall);
+            let delivered = self.deliverer.progress();
+            self.shared.stay.stop_reading(&self.shared, delivered, over);
+            match run {
                 Ok(true) => self.shared.ring(),
                 Ok(false) => {}
                 Err(CorruptSender(node)) => {
@@ -94,6 +102,12 @@ impl Deliveries {
                 return None;
             }
         }
+    }
+}
+
+impl Drop for Deliveries {
+    fn drop(&mut self) {
+        self.shared.stay.end();
     }
 }
 

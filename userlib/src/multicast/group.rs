@@ -11,10 +11,10 @@ use super::member::{Delivery, Member, Upcall};
 use super::metrics::Metrics;
 use super::sender::Sender;
 use super::shared::{Shared, Status};
+use super::stay::Presence;
 use super::watcher::{Event, EventUpcall, Watcher};
 use crate::fabric::{Endpoint, Fabric, NodeSet};
 use crate::predicates::{IdlePolicy, Outcome, Poller, Predicates};
-use crate::sst::Table;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::Ordering;
@@ -110,7 +110,7 @@ impl<F: Fabric> Builder<F> {
         config::agree(&met.hellos, rank)?;
         let mut upcalls = self.upcalls;
         let assembly = Assembly::new(specs, &layout, &met.endpoint, &mut upcalls)?;
-        assembly.start(&layout, self.on_event, self.idle)
+        assembly.start(self.on_event, self.idle)
     }
 }
 
@@ -128,6 +128,7 @@ struct Part {
 struct Assembly {
     endpoint: Arc<dyn Endpoint>,
     status: Arc<Status>,
+    presence: Arc<Presence>,
     parts: Vec<Part>,
     members: Vec<Member>,
 }
@@ -141,6 +142,7 @@ impl Assembly {
     ) -> Result<Self, Error> {
         let rank = endpoint.rank();
         let status = Arc::new(Status::default());
+        let presence = Arc::new(Presence::new(endpoint, layout.nodes)?);
         let mut parts = Vec::new();
         let mut members = Vec::new();
         for (spec, places) in specs.into_iter().zip(&layout.subgroups) {
@@ -154,10 +156,11 @@ impl Assembly {
             let deliverer = Deliverer::new(Arc::clone(&shared), places)?;
             let (delivery, deliveries) = match upcall {
                 Some(upcall) => (Delivery::Upcall(Box::new(deliverer), upcall), None),
-                None => (
-                    Delivery::Elsewhere,
-                    Some(Deliveries::new(Arc::clone(&shared), deliverer)),
-                ),
+                None => {
+                    shared.stay.begin(Arc::clone(&presence));
+                    let deliveries = Deliveries::new(Arc::clone(&shared), deliverer);
+                    (Delivery::Elsewhere, Some(deliveries))
+                }
             };
             members.push(Member::new(Arc::clone(&shared), places, delivery)?);
             parts.push(Part {
@@ -169,20 +172,16 @@ impl Assembly {
         Ok(Self {
             endpoint: Arc::clone(endpoint),
             status,
+            presence,
             parts,
             members,
         })
     }
 
-    fn start(
-        self,
-        layout: &Layout,
-        upcall: Option<EventUpcall>,
-        idle: IdlePolicy,
-    ) -> Result<Group, Error> {
+    fn start(self, upcall: Option<EventUpcall>, idle: IdlePolicy) -> Result<Group, Error> {
         let mut watcher = Watcher {
             endpoint: Arc::clone(&self.endpoint),
-            table: Table::new(Arc::clone(&self.endpoint), layout.nodes)?,
+            presence: self.presence,
             status: Arc::clone(&self.status),
             subgroups: self
                 .parts

@@ -99,7 +99,7 @@ impl Member {
         fired |= self.fill_with_nulls(left);
         fired |= self.deliver(left);
         fired |= self.push();
-        fired |= self.free(left);
+        fired |= self.free(self.shared.status.gone());
         for peer in std::mem::take(&mut self.rung).iter() {
             self.shared.endpoint.ring(peer);
         }

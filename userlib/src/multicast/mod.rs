@@ -22,6 +22,7 @@ mod options;
 mod rows;
 mod sender;
 mod shared;
+mod stay;
 #[cfg(test)]
 mod tests;
 mod watcher;

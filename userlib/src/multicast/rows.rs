@@ -14,6 +14,8 @@ crate::sst_row! {
     pub(super) struct NodeRow {
         /// It has left, and its last messages are before this.
         pub(super) left: Flag,
+        /// And it reads no more of what others have sent.
+        pub(super) gone: Flag,
     }
 }
 

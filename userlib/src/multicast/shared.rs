@@ -2,15 +2,17 @@
 
 //! What a subgroup's polling thread shares with the application's threads.
 //!
-//! Nothing here is locked on the way of a message. The one lock is the
-//! baseline's, which exists only when [`Options::early_lock_release`] is
-//! switched off; it is the only lock that is held while another function of
-//! this crate is called, so there is no order to keep.
+//! Nothing here is locked on the way of a message; around a batch that an
+//! application's thread asks for, [`Stay`] is, briefly. The baseline's lock
+//! exists only when [`Options::early_lock_release`] is switched off; it is the
+//! only lock that is held while another function of this crate is called, so
+//! there is no order to keep.
 //!
 //! [`Options::early_lock_release`]: super::Options::early_lock_release
 
 use super::config::Spec;
 use super::metrics::Counts;
+use super::stay::Stay;
 use super::SendError;
 use crate::fabric::{Endpoint, NodeSet};
 use crate::futex::Gate;
@@ -23,12 +25,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 #[derive(Debug, Default)]
 pub(super) struct Status {
     left: AtomicU64,
+    gone: AtomicU64,
     failed: AtomicU64,
 }
 
 impl Status {
     pub(super) fn left(&self) -> NodeSet {
         NodeSet::from_bits(self.left.load(Ordering::Acquire))
+    }
+
+    /// Those of who has left that read no more.
+    pub(super) fn gone(&self) -> NodeSet {
+        NodeSet::from_bits(self.gone.load(Ordering::Acquire))
     }
 
     pub(super) fn failed(&self) -> NodeSet {
@@ -38,6 +46,11 @@ impl Status {
     pub(super) fn add_left(&self, node: usize) {
         let nodes = NodeSet::EMPTY.with(node).bits();
         self.left.fetch_or(nodes, Ordering::Release);
+    }
+
+    pub(super) fn add_gone(&self, node: usize) {
+        let nodes = NodeSet::EMPTY.with(node).bits();
+        self.gone.fetch_or(nodes, Ordering::Release);
     }
 
     pub(super) fn add_failed(&self, node: usize) {
@@ -65,6 +78,8 @@ pub(super) struct Shared {
     pub(super) stable: Line<AtomicU64>,
     /// Opened when `stable` has grown, or never will.
     pub(super) arrival: Gate,
+    /// How long that thread keeps this member from being gone.
+    pub(super) stay: Stay,
     /// No more messages are accepted.
     pub(super) closed: AtomicBool,
     pub(super) counts: Line<Counts>,
@@ -82,6 +97,7 @@ impl Shared {
             room: Gate::default(),
             stable: Line::default(),
             arrival: Gate::default(),
+            stay: Stay::default(),
             closed: AtomicBool::new(false),
             counts: Line::default(),
             baseline_lock: (!spec.options.early_lock_release).then(Mutex::default),
@@ -117,6 +133,7 @@ impl Shared {
     /// No more messages. Wakes all who wait.
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::Release);
+        self.stay.close(self);
         self.room.open();
         self.arrival.open();
     }

@@ -4,15 +4,15 @@
 //!
 //! Who leaves says so in its row, behind all that it has sent. From then on
 //! its turns are nulls and nobody waits for it, at every member after the same
-//! message: leaving takes no agreement and delays nobody. Who goes without a
+//! message: leaving takes no agreement and delays nobody. Its reading may hold
+//! senders up for a while longer ([`super::stay`]). Who goes without a
 //! word has failed: what it had received cannot be known any more, so its
 //! subgroups deliver no more, and say so.
 
-use super::rows::NodeRow;
 use super::shared::{Shared, Status};
+use super::stay::Presence;
 use crate::fabric::{Endpoint, NodeSet};
 use crate::predicates::Outcome;
-use crate::sst::Table;
 use std::sync::Arc;
 
 /// Something that happened to another node.
@@ -31,7 +31,7 @@ pub(super) type EventUpcall = Box<dyn FnMut(Event) + Send>;
 /// The predicate that watches the other nodes.
 pub(super) struct Watcher {
     pub(super) endpoint: Arc<dyn Endpoint>,
-    pub(super) table: Table<NodeRow>,
+    pub(super) presence: Arc<Presence>,
     pub(super) status: Arc<Status>,
     pub(super) subgroups: Vec<Arc<Shared>>,
     pub(super) upcall: Option<EventUpcall>,
@@ -47,9 +47,10 @@ impl Watcher {
         let own = self.endpoint.rank();
         for node in (0..self.endpoint.nodes()).filter(|&node| node != own) {
             if self.told.contains(node) {
+                fired |= self.see_off(node, down);
                 continue;
             }
-            let event = if self.table.row(node).left.is_raised() {
+            let event = if self.presence.of(node).left.is_raised() {
                 self.status.add_left(node);
                 tracing::debug!(node, "left");
                 Event::Left(node)
@@ -62,27 +63,39 @@ impl Watcher {
             };
             self.told = self.told.with(node);
             fired = true;
-            for subgroup in &self.subgroups {
-                subgroup.room.open();
-                subgroup.arrival.open();
-            }
+            self.wake();
             if let Some(upcall) = &mut self.upcall {
                 upcall(event);
             }
         }
         fired.into()
     }
+
+    /// Waits for one who has left to read no more, or to be down.
+    fn see_off(&self, node: usize, down: NodeSet) -> bool {
+        let leaving = self.status.left().minus(self.status.gone());
+        if !leaving.contains(node) {
+            return false;
+        }
+        let gone = down.contains(node) || self.presence.of(node).gone.is_raised();
+        if gone {
+            self.status.add_gone(node);
+            self.wake();
+        }
+        gone
+    }
+
+    fn wake(&self) {
+        for subgroup in &self.subgroups {
+            subgroup.room.open();
+            subgroup.arrival.open();
+        }
+    }
 }
 
 impl Drop for Watcher {
     /// The polling thread has ended, so nothing is sent after this.
     fn drop(&mut self) {
-        self.table.own().left.raise();
-        let others: NodeSet = (0..self.endpoint.nodes()).collect();
-        // Who is gone already need not be told.
-        let _ = self.table.push(NodeRow::left(), others);
-        for node in others.iter() {
-            self.endpoint.ring(node);
-        }
+        self.presence.leave();
     }
 }

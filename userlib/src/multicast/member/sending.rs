@@ -152,14 +152,14 @@ impl Member {
     }
 
     /// Frees the slots of messages that everybody has delivered.
-    pub(super) fn free(&mut self, left: NodeSet) -> bool {
+    pub(super) fn free(&mut self, gone: NodeSet) -> bool {
         let Some(own) = &mut self.own else {
             return false;
         };
         if own.under_way.is_empty() {
             return false;
         }
-        let staying = self.shared.members.minus(left);
+        let staying = self.shared.members.minus(gone);
         let before = own.flushed;
         if let Some(acks) = &self.acks {
             let all = staying
