@@ -32,6 +32,9 @@ const ROUNDS: u32 = 100;
 const REST: Duration = Duration::from_millis(5);
 /// The fewest, however many clients there are.
 const MIN_ROUNDS: u32 = 5;
+/// The shortest block of a case that is not slow: its first samples find the
+/// caches as the case before left them, and are to be the few.
+const MIN_BLOCK: u32 = 50;
 /// Slow cases take this much fewer samples.
 const SLOW: u32 = 10;
 
@@ -98,12 +101,19 @@ fn measure(cases: Vec<Named<'_>>, clients: u16, samples: u32) -> Result<Vec<Row>
 /// Blocks that together give about `samples` of all clients. Many clients have
 /// fewer and longer blocks, so that they run side by side for most of each.
 fn amount(samples: u32, slow: bool, clients: u16) -> Amount {
-    let (share, at_least) = if slow { (SLOW, 2) } else { (1, 50) };
+    let (share, at_least, block) = if slow {
+        (SLOW, 2, 1)
+    } else {
+        (1, 50, MIN_BLOCK)
+    };
     let of_each = match u32::from(clients) {
         1 => (samples / share).max(1),
         many => (samples / share / many).max(at_least),
     };
-    let rounds = of_each.min((ROUNDS / u32::from(clients)).max(MIN_ROUNDS));
+    let most = (ROUNDS / u32::from(clients))
+        .min(of_each / block)
+        .max(MIN_ROUNDS);
+    let rounds = of_each.min(most);
     Amount {
         block: of_each.div_ceil(rounds),
         rounds,
@@ -141,6 +151,8 @@ mod tests {
         assert_eq!((fast.block, fast.rounds), (50, 100));
         let slow = amount(5000, true, 1);
         assert_eq!((slow.block, slow.rounds), (5, 100));
+        let quick = amount(1000, false, 1);
+        assert_eq!((quick.block, quick.rounds), (50, 20));
         let crowd = amount(5000, false, 64);
         assert_eq!((crowd.block, crowd.rounds), (16, 5));
         assert_eq!(amount(1, true, 64).rounds, 2);

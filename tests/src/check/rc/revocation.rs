@@ -116,7 +116,9 @@ pub fn many() -> Result<()> {
     let remotes = holder.others.clone();
     holder.kill()?;
     let others = i64::try_from(MANY)?;
-    let gone = wait_for("all of them go", BOUND, || Ok(counter("mrs")? < full - others));
+    let gone = wait_for("all of them go", BOUND, || {
+        Ok(counter("mrs")? < full - others)
+    });
     gone.with_context(|| format!("{:?} regions of {full}", counter("mrs")))?;
     let letters = counter("rc_notices")? - letters;
     println!("# {MANY} regions went with {letters} letters");
