@@ -13,7 +13,7 @@ pub use cold::{connect_once, ColdArgs};
 
 use std::time::Duration;
 
-use anyhow::{ensure, Result};
+use anyhow::{ensure, Context as _, Result};
 
 use crate::cli::{ConnectArgs, System};
 use crate::nodes::SERVER;
@@ -46,6 +46,9 @@ struct Named<'a> {
     exchange: Option<&'static str>,
     slow: bool,
     make: MakeCase<'a>,
+    /// The same, call after call with nothing between them, as the null ioctl is
+    /// measured: the case's times of calls are these.
+    calls: Option<MakeCase<'a>>,
 }
 
 /// Runs the benchmark.
@@ -85,17 +88,27 @@ pub fn run(args: &ConnectArgs) -> Result<()> {
 
 /// Measures all cases, interleaved, with this many clients.
 fn measure(cases: Vec<Named<'_>>, clients: u16, samples: u32) -> Result<Vec<Row>> {
-    let (rows, cases): (Vec<_>, Vec<_>) = cases
-        .into_iter()
-        .map(|named| {
-            let amount = amount(samples, named.slow, clients);
-            let row = Row::new(named.system, named.case, named.exchange, clients);
-            (row, (named.make, amount))
+    let mut rows = Vec::new();
+    let mut makers = Vec::new();
+    for named in cases {
+        let amount = amount(samples, named.slow, clients);
+        let row = Row::new(named.system, named.case, named.exchange, clients);
+        rows.push((row, named.calls.is_some()));
+        makers.push((named.make, amount));
+        makers.extend(named.calls.map(|make| (make, amount)));
+    }
+    let mut outcomes = round_robin::run("connect", &makers, clients)?.into_iter();
+    let mut next = || outcomes.next().context("a case has no outcome");
+    rows.into_iter()
+        .map(|(row, has_calls)| {
+            let row = row.filled(&next()?);
+            Ok(if has_calls {
+                row.with_calls(&next()?)
+            } else {
+                row
+            })
         })
-        .unzip();
-    let outcomes = round_robin::run("connect", &cases, clients)?;
-    let filled = rows.into_iter().zip(outcomes);
-    Ok(filled.map(|(row, outcome)| row.filled(&outcome)).collect())
+        .collect()
 }
 
 /// Blocks that together give about `samples` of all clients. Many clients have

@@ -59,6 +59,16 @@ impl Row {
 
     /// The row with what was measured.
     pub fn filled(self, outcome: &Outcome) -> Self {
+        Self {
+            first_write_us_p50: rounded(outcome.first_write.percentile_us(50.0)),
+            create_us_p50: rounded(outcome.create.percentile_us(50.0)),
+            per_sec: outcome.per_sec().round(),
+            ..self.with_calls(outcome)
+        }
+    }
+
+    /// The row with the times of calls that were measured apart.
+    pub fn with_calls(self, outcome: &Outcome) -> Self {
         let call = &outcome.call;
         Self {
             samples: call.count(),
@@ -67,9 +77,6 @@ impl Row {
             call_us_avg: rounded(call.mean_us()),
             call_us_p99: rounded(call.percentile_us(99.0)),
             call_us_p999: rounded(call.percentile_us(99.9)),
-            first_write_us_p50: rounded(outcome.first_write.percentile_us(50.0)),
-            create_us_p50: rounded(outcome.create.percentile_us(50.0)),
-            per_sec: outcome.per_sec().round(),
             ..self
         }
     }

@@ -72,6 +72,7 @@ impl VerbsCases {
                     exchange,
                     slow,
                     make,
+                    calls: None,
                 });
             }
         };

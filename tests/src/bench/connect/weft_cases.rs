@@ -5,6 +5,10 @@
 //! The call that is measured is `qconnect`. Making the VQP is a call of its own
 //! and reported beside it; its time is not part of `call` or `first write`.
 //!
+//! Calls are measured one after another, like the null ioctls that they are
+//! compared with; the first WRITE, which leaves the node's threads at work for
+//! a while, with calls of its own.
+//!
 //! The DCCache is the node's. With several clients, the look-up of one serves
 //! those that connect right after it, in `uncached` too: that is what happens
 //! when a crowd of workers starts on a host that does not know the peer.
@@ -18,7 +22,7 @@ use super::Named;
 use crate::cli::System;
 use crate::nodes::{CLIENT, SERVER};
 use crate::peer::Ready;
-use crate::round_robin::{Case, Sample};
+use crate::round_robin::{Case, MakeCase, Sample};
 
 /// Weft on this host.
 pub struct WeftCases(());
@@ -39,7 +43,7 @@ impl WeftCases {
     pub fn cases(&self, systems: &[System], peer: &Ready) -> Result<Vec<Named<'_>>> {
         let remote: Remote = peer.weft.context("the peer does not serve Weft")?.into();
         let mut cases = Vec::new();
-        let mut add = |system, case, make| {
+        let mut add = |system, case, make, calls| {
             if systems.contains(&system) {
                 cases.push(Named {
                     system,
@@ -47,38 +51,33 @@ impl WeftCases {
                     exchange: None,
                     slow: false,
                     make,
+                    calls,
                 });
             }
         };
         add(
             System::Weft,
             "uncached",
-            Box::new(move || {
-                Ok(Box::new(Connect {
-                    client: Client::open(remote)?,
-                    flush: true,
-                }))
-            }),
+            Connect::maker(remote, true, true),
+            Some(Connect::maker(remote, true, false)),
         );
         add(
             System::Weft,
             "cached",
-            Box::new(move || {
-                Ok(Box::new(Connect {
-                    client: Client::open(remote)?,
-                    flush: false,
-                }))
-            }),
+            Connect::maker(remote, false, true),
+            Some(Connect::maker(remote, false, false)),
         );
         add(
             System::Weft,
             "dc_read8",
             Box::new(move || Ok(Box::new(DcRead8::connect(Client::open(remote)?)?))),
+            None,
         );
         add(
             System::Ref,
             "null_ioctl",
             Box::new(|| Ok(Box::new(NullIoctl(Client::device()?)))),
+            None,
         );
         Ok(cases)
     }
@@ -111,6 +110,20 @@ impl Client {
 struct Connect {
     client: Client,
     flush: bool,
+    /// The connection carries a WRITE.
+    write: bool,
+}
+
+impl Connect {
+    fn maker<'a>(remote: Remote, flush: bool, write: bool) -> MakeCase<'a> {
+        Box::new(move || {
+            Ok(Box::new(Self {
+                client: Client::open(remote)?,
+                flush,
+                write,
+            }))
+        })
+    }
 }
 
 impl Case for Connect {
@@ -131,12 +144,15 @@ impl Case for Connect {
         let start = Instant::now();
         vqp.qconnect(SERVER.gid(), 0)?;
         let call = start.elapsed();
-        vqp.write(memory.slice(0..8)?, *remote)?;
-        let first_write = start.elapsed();
+        let mut first_write = None;
+        if self.write {
+            vqp.write(memory.slice(0..8)?, *remote)?;
+            first_write = Some(start.elapsed());
+        }
         Ok(Sample {
             create: Some(create),
             call,
-            first_write: Some(first_write),
+            first_write,
             ..Sample::default()
         })
     }
