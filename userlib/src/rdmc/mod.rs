@@ -2,7 +2,72 @@
 
 //! RDMC: multicast of large objects as many point-to-point transfers (rdmc §4).
 //!
+//! A [`Node`] has memory for messages, registered once, and one thread that
+//! moves them. A [`Group`] of nodes has a root, its first member, which sends; all
+//! others receive each message, whole and in order, into memory that they choose.
 //! A message is cut into blocks. A [`schedule`] says which member hands which
-//! block to which other member, and when.
+//! block to which other member, and when; a member goes through its part as fast
+//! as its own transfers allow.
+//!
+//! A block is written into the receiver's memory at its final place, once the
+//! receiver has said where that is. The first one of a message says how long the
+//! message is, and so it comes before: into memory that each member keeps for
+//! first blocks, or where nodes can look into one another's memory, by a look.
+//!
+//! If a member dies, leaves, or has no memory for a message, the group ends, with
+//! one event at every other member; other groups go on. The rest can have a
+//! group of their own.
+//!
+//! ```
+//! use std::{sync::mpsc, thread, time::Duration};
+//! use weft::fabric::shm::Shm;
+//! use weft::rdmc::{Event, GroupConfig, Node};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let wait = Duration::from_secs(10);
+//! let mut nodes = Shm::threads(2)?.into_iter();
+//! let (root, other) = (nodes.next().unwrap(), nodes.next().unwrap());
+//! let receiver = thread::spawn(move || {
+//!     let node = Node::builder(other).join().unwrap();
+//!     let (tell, told) = mpsc::channel();
+//!     let memory = { let node = node.clone(); move |m: weft::rdmc::Incoming| node.allocate(m.size).ok() };
+//!     let event = move |event| drop(tell.send(event));
+//!     let _group = node.create_group(&GroupConfig::new(1, [0, 1]), wait, memory, event).unwrap();
+//!     match told.recv().unwrap() {
+//!         Event::Received(message) => message.bytes().to_vec(),
+//!         other => panic!("{other:?}"),
+//!     }
+//! });
+//! let node = Node::builder(root).join()?;
+//! let group = node.create_group(&GroupConfig::new(1, [0, 1]), wait, |_| None, |_| {})?;
+//! let mut image = node.allocate(5)?;
+//! image.copy_from_slice(b"image");
+//! group.send(image, 5)?;
+//! group.flush(wait)?;
+//! assert_eq!(receiver.join().unwrap(), b"image");
+//! # Ok(())
+//! # }
+//! ```
 
+mod config;
+mod engine;
+mod error;
+mod event;
+mod group;
+mod layout;
+mod memory;
+mod node;
 pub mod schedule;
+mod words;
+
+pub use config::{Choice, GroupConfig, MAX_BLOCK_BYTES};
+pub use error::{Error, SendError, SendReason};
+pub use event::{End, EndReason, Event, Incoming, Message};
+pub use group::Group;
+pub use memory::Buffer;
+pub use node::{Builder, Node};
+
+/// Most groups that a node is in at a time.
+pub const MAX_GROUPS: usize = 1024;
+/// Most messages of a group that wait or are on their way.
+pub const MAX_QUEUED: u64 = 1024;

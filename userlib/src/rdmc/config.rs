@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! A group's settings, and what follows from them for a message.
+
+use super::error::Error;
+use super::schedule::{self, Algorithm, MAX_BLOCKS};
+use crate::fabric::NodeSet;
+use std::hash::{Hash, Hasher};
+
+/// Longest message of which all members take all from the root at once, where
+/// [`Choice::Auto`] may choose.
+const AT_ONCE: usize = 1 << 20;
+
+/// How messages travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Choice {
+    /// As suits a message's size: a short one in one block from the root to all, a
+    /// longer one by the binomial pipeline.
+    Auto,
+    /// Always so.
+    Always(Algorithm),
+}
+
+/// A group's settings. All members give the same.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct GroupConfig {
+    pub(super) number: u32,
+    pub(super) members: Vec<usize>,
+    pub(super) choice: Choice,
+    pub(super) block_bytes: usize,
+}
+
+/// How one message travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Plan {
+    pub(super) algorithm: Algorithm,
+    pub(super) block_bytes: usize,
+    pub(super) blocks: usize,
+}
+
+impl GroupConfig {
+    /// Group `number` of these nodes; the first is the root, which sends. Later
+    /// groups have higher numbers. By default blocks are of 1 MiB and the
+    /// algorithm is chosen by a message's size.
+    #[must_use]
+    pub fn new(number: u32, members: impl IntoIterator<Item = usize>) -> Self {
+        Self {
+            number,
+            members: members.into_iter().collect(),
+            choice: Choice::Auto,
+            block_bytes: 1 << 20,
+        }
+    }
+
+    /// Sets the algorithm.
+    #[must_use]
+    pub fn algorithm(mut self, choice: Choice) -> Self {
+        self.choice = choice;
+        self
+    }
+
+    /// Sets the bytes of a block, all but the last one (rdmc §4.2).
+    #[must_use]
+    pub fn block_bytes(mut self, bytes: usize) -> Self {
+        self.block_bytes = bytes;
+        self
+    }
+
+    /// Checks all that one node can check.
+    pub(super) fn check(&self, rank: usize, nodes: usize) -> Result<(), Error> {
+        let bad = |what| {
+            Err(Error::BadGroup {
+                group: self.number,
+                what,
+            })
+        };
+        if !self.members.contains(&rank) {
+            return bad("this node is no member: only members create it");
+        }
+        if self.members.iter().any(|&node| node >= nodes) {
+            return bad("it names a node that there is not: ranks are below their number");
+        }
+        if self.set().iter().count() != self.members.len() {
+            return bad("it names a node twice");
+        }
+        if !(1..=MAX_BLOCK_BYTES).contains(&self.block_bytes) {
+            return bad("blocks are of 1 byte to 1 GiB");
+        }
+        for choice in self.algorithms() {
+            if schedule::first_relayer(choice, 0, self.members.len()).is_err() {
+                return bad("its algorithm cannot have so many members in a rack");
+            }
+        }
+        Ok(())
+    }
+
+    /// All algorithms that its messages may travel by.
+    pub(super) fn algorithms(&self) -> impl Iterator<Item = Algorithm> {
+        let (first, second) = match self.choice {
+            Choice::Always(algorithm) => (algorithm, None),
+            Choice::Auto => (Algorithm::Sequential, Some(Algorithm::BinomialPipeline)),
+        };
+        std::iter::once(first).chain(second)
+    }
+
+    /// How a message of this size travels; none if it has too many blocks.
+    pub(super) fn plan(&self, size: usize) -> Option<Plan> {
+        let (algorithm, block_bytes) = match self.choice {
+            Choice::Always(algorithm) => (algorithm, self.block_bytes),
+            Choice::Auto if size <= self.block_bytes.min(AT_ONCE) => {
+                (Algorithm::Sequential, self.block_bytes)
+            }
+            Choice::Auto => (Algorithm::BinomialPipeline, self.block_bytes),
+        };
+        let blocks = size.div_ceil(block_bytes);
+        (1..=MAX_BLOCKS).contains(&blocks).then_some(Plan {
+            algorithm,
+            block_bytes,
+            blocks,
+        })
+    }
+
+    /// Whom a member may get first blocks from, by their index among the members.
+    pub(super) fn first_relayers(&self, index: usize) -> impl Iterator<Item = usize> + '_ {
+        self.algorithms().filter_map(move |algorithm| {
+            schedule::first_relayer(algorithm, index, self.members.len()).ok()?
+        })
+    }
+
+    pub(super) fn set(&self) -> NodeSet {
+        self.members.iter().copied().collect()
+    }
+
+    /// The same at all members that have the same settings.
+    pub(super) fn digest(&self) -> u64 {
+        // Of one release, on hosts of one kind: the default hasher has no key.
+        let mut hasher = std::hash::DefaultHasher::new();
+        self.hash(&mut hasher);
+        hasher.finish()
+    }
+}
+
+/// Longest block.
+pub const MAX_BLOCK_BYTES: usize = 1 << 30;

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! One other member, as a group sees it: the cell that it writes, and the cell
+//! that is posted to it.
+
+use super::super::layout::Layout;
+use super::super::words::{self, Bye, Tag, Word};
+use crate::fabric::{Endpoint, FabricError, Region, Write};
+use std::sync::atomic::Ordering;
+
+const WORD: usize = size_of::<u64>();
+
+/// A way to one other member.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) node: usize,
+    region: Region,
+    tag: Tag,
+    heard: usize,
+    told: usize,
+    /// Where the member's own copy of `told` is.
+    remote: usize,
+    /// Where first blocks arrive there.
+    landing: usize,
+    /// It has created the group.
+    pub(super) is_here: bool,
+    /// Blocks given to it, and seen from it.
+    pub(super) given: u64,
+    pub(super) seen: u64,
+    /// Something was posted since it was last rung.
+    silent: bool,
+}
+
+impl Link {
+    pub(super) fn new(
+        endpoint: &dyn Endpoint,
+        layout: Layout,
+        place: usize,
+        tag: Tag,
+        node: usize,
+    ) -> Self {
+        Self {
+            node,
+            region: endpoint.region().clone(),
+            tag,
+            heard: layout.heard(place, node),
+            told: layout.told(place, node),
+            remote: layout.heard(place, endpoint.rank()),
+            landing: 0,
+            is_here: false,
+            given: 0,
+            seen: 0,
+            silent: false,
+        }
+    }
+
+    /// A word that the member wrote.
+    fn hear(&self, word: Word) -> u64 {
+        let place = self.region.word(self.heard + word.offset());
+        place.map_or(0, |place| place.load(Ordering::Acquire))
+    }
+
+    /// Puts a word where it is posted from.
+    fn put(&self, word: Word, value: u64) {
+        if let Ok(place) = self.region.word(self.told + word.offset()) {
+            place.store(value, Ordering::Release);
+        }
+    }
+
+    /// The write of some words, from the first to the last of them.
+    fn write(&self, first: Word, last: Word) -> Write {
+        Write {
+            local: self.told + first.offset(),
+            remote: self.remote + first.offset(),
+            len: last.offset() + WORD - first.offset(),
+        }
+    }
+
+    /// Who is down is noticed by the engine, not here.
+    fn post(&mut self, endpoint: &dyn Endpoint, writes: &[Write]) {
+        let _: Result<(), FabricError> = endpoint.post(self.node, writes);
+        self.silent = true;
+    }
+
+    fn tell(&mut self, endpoint: &dyn Endpoint, word: Word, value: u64) {
+        self.put(word, value);
+        self.post(endpoint, &[self.write(word, word)]);
+    }
+
+    /// Rings the member, if anything was posted.
+    pub(super) fn ring(&mut self, endpoint: &dyn Endpoint) {
+        if std::mem::take(&mut self.silent) {
+            endpoint.ring(self.node);
+        }
+    }
+
+    /// Says that this node has created the group.
+    pub(super) fn greet(&mut self, endpoint: &dyn Endpoint, hello: Hello) {
+        self.put(Word::Settings, hello.settings);
+        self.put(Word::Landing, hello.landing as u64);
+        let settings = self.write(Word::Settings, Word::Landing);
+        self.put(Word::Hello, u64::from(hello.number) + 1);
+        let hello = self.write(Word::Hello, Word::Hello);
+        self.post(endpoint, &[settings, hello]);
+    }
+
+    /// Looks whether the member has created the group; then, whether with these
+    /// settings.
+    pub(super) fn is_greeted(&mut self, hello: Hello) -> Option<bool> {
+        if self.hear(Word::Hello) != u64::from(hello.number) + 1 {
+            return None;
+        }
+        self.is_here = true;
+        self.landing = usize::try_from(self.hear(Word::Landing)).unwrap_or(usize::MAX);
+        Some(self.hear(Word::Settings) == hello.settings)
+    }
+
+    /// Blocks that the member has given to this node.
+    pub(super) fn sent(&self) -> u64 {
+        self.tag.read_count(self.hear(Word::Sent))
+    }
+
+    /// The size of a message whose first block is the last that was sent, and
+    /// where that is in the member's region.
+    pub(super) fn first(&self, message: u64) -> Option<(usize, usize)> {
+        let size = words::read_first(self.hear(Word::First), message)?;
+        let at = usize::try_from(self.hear(Word::FirstAt)).ok()?;
+        Some((size, at))
+    }
+
+    /// Where the member is ready for the blocks of a message.
+    pub(super) fn place(&self, message: u64) -> Option<usize> {
+        self.tag.read_place(self.hear(Word::Place), message)
+    }
+
+    /// Messages that the member has all blocks of.
+    pub(super) fn done(&self) -> u64 {
+        self.tag.read_count(self.hear(Word::Done))
+    }
+
+    /// Blocks given to the member that it has not said to have seen.
+    pub(super) fn under_way(&self) -> u64 {
+        let taken = self.tag.read_count(self.hear(Word::Taken));
+        self.given.saturating_sub(taken)
+    }
+
+    pub(super) fn bye(&self) -> Option<Bye> {
+        self.tag.read_bye(self.hear(Word::Bye))
+    }
+
+    /// Gives the member a block at its place.
+    pub(super) fn give(&mut self, endpoint: &dyn Endpoint, block: Write) {
+        self.given += 1;
+        self.put(Word::Sent, self.tag.count(self.given));
+        let sent = self.write(Word::Sent, Word::Sent);
+        self.post(endpoint, &[block, sent]);
+    }
+
+    /// Gives the member the first block of a message, which says how long that
+    /// is. Where it can look, the block stays where it is.
+    pub(super) fn give_first(
+        &mut self,
+        endpoint: &dyn Endpoint,
+        message: u64,
+        size: usize,
+        block: Write,
+    ) {
+        self.put(Word::First, words::first(message, size));
+        self.put(Word::FirstAt, block.local as u64);
+        self.given += 1;
+        self.put(Word::Sent, self.tag.count(self.given));
+        let first = self.write(Word::First, Word::FirstAt);
+        let sent = self.write(Word::Sent, Word::Sent);
+        if endpoint.region_of(self.node).is_some() {
+            self.post(endpoint, &[first, sent]);
+        } else {
+            let block = Write {
+                remote: self.landing,
+                ..block
+            };
+            self.post(endpoint, &[block, first, sent]);
+        }
+    }
+
+    pub(super) fn tell_place(&mut self, endpoint: &dyn Endpoint, message: u64, offset: usize) {
+        self.tell(endpoint, Word::Place, self.tag.place(message, offset));
+    }
+
+    pub(super) fn tell_done(&mut self, endpoint: &dyn Endpoint, messages: u64) {
+        self.tell(endpoint, Word::Done, self.tag.count(messages));
+    }
+
+    pub(super) fn tell_taken(&mut self, endpoint: &dyn Endpoint) {
+        self.tell(endpoint, Word::Taken, self.tag.count(self.seen));
+    }
+
+    pub(super) fn tell_bye(&mut self, endpoint: &dyn Endpoint, bye: Bye) {
+        self.tell(endpoint, Word::Bye, self.tag.bye(bye));
+    }
+}
+
+/// What members say of a group when they create it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Hello {
+    pub(super) number: u32,
+    pub(super) settings: u64,
+    pub(super) landing: usize,
+}

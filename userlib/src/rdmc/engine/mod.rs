@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! All groups of a node, on its one polling thread (rdmc §4.2).
+
+mod link;
+mod session;
+mod shared;
+mod transfer;
+
+use super::layout::Layout;
+use super::memory::Arena;
+use super::words::Tag;
+use crate::fabric::Endpoint;
+use crate::predicates::Outcome;
+pub(super) use session::NewGroup;
+use session::Session;
+pub(super) use shared::{Command, Commands, GroupShared};
+use std::sync::Arc;
+
+/// What all groups of a node use.
+pub(super) struct Node {
+    pub(super) endpoint: Arc<dyn Endpoint>,
+    pub(super) layout: Layout,
+    pub(super) arena: Arc<Arena>,
+}
+
+impl Node {
+    /// Whether nodes look into one another's memory: then what was posted is
+    /// there, and nobody need say so.
+    pub(super) fn is_shared(&self) -> bool {
+        let own = self.endpoint.rank();
+        let other = usize::from(own == 0);
+        other >= self.endpoint.nodes() || self.endpoint.region_of(other).is_some()
+    }
+}
+
+/// The groups. The polling thread's.
+pub(super) struct Engine {
+    node: Node,
+    commands: Arc<Commands>,
+    /// By place.
+    sessions: Vec<Option<Session>>,
+    /// Groups whose place is not free yet.
+    waiting: Vec<NewGroup>,
+}
+
+impl Engine {
+    pub(super) fn new(node: Node, commands: Arc<Commands>) -> Self {
+        Self {
+            sessions: (0..node.layout.groups).map(|_| None).collect(),
+            node,
+            commands,
+            waiting: Vec::new(),
+        }
+    }
+
+    /// Does a little for each group.
+    pub(super) fn step(&mut self) -> Outcome {
+        let commands = self.commands.take();
+        let mut fired = !commands.is_empty();
+        for command in commands {
+            self.obey(command);
+        }
+        if !self.waiting.is_empty() {
+            fired |= self.start_waiting();
+        }
+        for place in &mut self.sessions {
+            if let Some(session) = place {
+                fired |= session.step(&self.node);
+                if session.is_over() {
+                    *place = None;
+                }
+            }
+        }
+        fired.into()
+    }
+
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::Create(new) => self.waiting.push(*new),
+            Command::Send {
+                group,
+                buffer,
+                size,
+            } => {
+                if let Some(session) = self.session(group) {
+                    session.submit(buffer, size);
+                }
+            }
+            Command::Leave(group) => {
+                if let Some(session) = self.session(group) {
+                    session.leave();
+                }
+            }
+            Command::Abandon(group) => {
+                self.waiting.retain(|new| new.config.number != group);
+                let place = self.place_of(group);
+                let session = self.sessions[place].as_mut();
+                if let Some(session) = session.filter(|session| session.number() == group) {
+                    session.abandon(&self.node);
+                }
+            }
+        }
+    }
+
+    fn place_of(&self, group: u32) -> usize {
+        group as usize % self.sessions.len()
+    }
+
+    fn session(&mut self, group: u32) -> Option<&mut Session> {
+        let place = self.place_of(group);
+        let session = self.sessions[place].as_mut();
+        session.filter(|session| session.number() == group)
+    }
+
+    fn start_waiting(&mut self) -> bool {
+        let mut started = false;
+        for new in std::mem::take(&mut self.waiting) {
+            let number = new.config.number;
+            let place = self.place_of(number);
+            if self.sessions[place].is_some() {
+                self.waiting.push(new);
+                continue;
+            }
+            let nth = u64::from(number) / self.sessions.len() as u64;
+            let session = Session::new(&self.node, place, Tag::of(nth), new);
+            self.sessions[place] = Some(session);
+            started = true;
+        }
+        started
+    }
+}
+
+impl Drop for Engine {
+    /// The polling thread ends, perhaps because a callback has panicked: the
+    /// other members learn it, and nobody here waits for it.
+    fn drop(&mut self) {
+        let own = shared::deserted(self.node.endpoint.rank());
+        for session in self.sessions.iter_mut().flatten() {
+            session.abandon(&self.node);
+            session.step(&self.node);
+        }
+        for command in self.commands.close() {
+            if let Command::Create(new) = command {
+                new.shared.has_ended(own);
+            }
+        }
+        for new in &self.waiting {
+            new.shared.has_ended(own);
+        }
+    }
+}

@@ -1,0 +1,465 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! One group at one member, on the polling thread.
+//!
+//! A message is at a member from its first block on (at the root: from its
+//! turn on) until it is whole, all sends are done, and all whom it was given to
+//! have all of it. So a message's memory is the application's again when nobody
+//! reads or writes it any more. At the end of a group that is told by the other
+//! members' farewells: until then what was in transfer is kept.
+
+use super::super::config::GroupConfig;
+use super::super::event::{End, Event, Incoming, Message};
+use super::super::memory::Buffer;
+use super::super::schedule;
+use super::super::words::{Bye, Tag, Why};
+use super::super::Error;
+use super::link::{Hello, Link};
+use super::shared::GroupShared;
+use super::transfer::Transfer;
+use super::Node;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Blocks that a group has under way at a time, where posting is not the whole
+/// transfer: one that travels, one behind it, and some for the answers' way.
+const SEND_WINDOW: u64 = 4;
+
+pub(in crate::rdmc) type Memory = Box<dyn FnMut(Incoming) -> Option<Buffer> + Send>;
+pub(in crate::rdmc) type Tell = Box<dyn FnMut(Event) + Send>;
+
+/// A group that is to be created.
+pub(in crate::rdmc) struct NewGroup {
+    pub(in crate::rdmc) config: GroupConfig,
+    pub(in crate::rdmc) shared: Arc<GroupShared>,
+    pub(in crate::rdmc) memory: Memory,
+    pub(in crate::rdmc) tell: Tell,
+    /// Where first blocks arrive, unless they can be looked at where they are.
+    pub(in crate::rdmc) landing: Option<Buffer>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Not all members have created it.
+    Joining,
+    Open,
+    /// It has ended here, but others may still look at what was in transfer.
+    Closing,
+    Over,
+}
+
+pub(super) struct Session {
+    state: State,
+    new: NewGroup,
+    hello: Hello,
+    /// This member's index.
+    index: usize,
+    /// By index; none at the own one.
+    links: Vec<Option<Link>>,
+    /// Members, by index, that first blocks may come from.
+    relayers: Vec<usize>,
+    queue: VecDeque<(Buffer, usize)>,
+    active: Option<Transfer>,
+    has_told_done: bool,
+    completed: u64,
+    /// Somebody leaves after so many messages.
+    stop: Option<Bye>,
+    is_leaving: bool,
+    limbo: Option<Buffer>,
+}
+
+impl Session {
+    pub(super) fn new(node: &Node, place: usize, tag: Tag, new: NewGroup) -> Self {
+        let config = &new.config;
+        let rank = node.endpoint.rank();
+        let links = config.members.iter().map(|&member| {
+            (member != rank).then(|| Link::new(&*node.endpoint, node.layout, place, tag, member))
+        });
+        let index = new.shared.index;
+        let mut session = Self {
+            state: State::Joining,
+            hello: Hello {
+                number: config.number,
+                settings: config.digest(),
+                landing: new.landing.as_ref().map_or(0, Buffer::offset),
+            },
+            index,
+            links: links.collect(),
+            relayers: config.first_relayers(index).collect(),
+            queue: VecDeque::new(),
+            active: None,
+            has_told_done: false,
+            completed: 0,
+            stop: None,
+            is_leaving: false,
+            limbo: None,
+            new,
+        };
+        for link in session.links.iter_mut().flatten() {
+            link.greet(&*node.endpoint, session.hello);
+        }
+        session
+    }
+
+    pub(super) fn number(&self) -> u32 {
+        self.new.config.number
+    }
+
+    /// Whether its place is free again.
+    pub(super) fn is_over(&self) -> bool {
+        self.state == State::Over
+    }
+
+    /// Does what there is to do, and says whether there was anything.
+    pub(super) fn step(&mut self, node: &Node) -> bool {
+        let fired = match self.state {
+            State::Joining => self.join(node),
+            State::Open => self.advance(node),
+            State::Closing => self.close(node),
+            State::Over => false,
+        };
+        for link in self.links.iter_mut().flatten() {
+            link.ring(&*node.endpoint);
+        }
+        fired
+    }
+
+    /// Takes a message of the application's.
+    pub(super) fn submit(&mut self, buffer: Buffer, size: usize) {
+        if matches!(self.state, State::Closing | State::Over) {
+            (self.new.tell)(Event::Returned(buffer));
+        } else {
+            self.queue.push_back((buffer, size));
+        }
+    }
+
+    /// Leaves as soon as all is done that was begun.
+    pub(super) fn leave(&mut self) {
+        self.is_leaving = true;
+    }
+
+    /// Leaves now.
+    pub(super) fn abandon(&mut self, node: &Node) {
+        if matches!(self.state, State::Joining | State::Open) {
+            let bye = self.own_bye(match self.is_idle() {
+                true => Why::Left,
+                false => Why::Deserted,
+            });
+            self.end(node, bye, true);
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.active.is_none() && self.queue.is_empty()
+    }
+
+    fn own_bye(&self, why: Why) -> Bye {
+        self.bye_of(self.index, why)
+    }
+
+    fn bye_of(&self, index: usize, why: Why) -> Bye {
+        Bye {
+            why,
+            node: self.new.config.members[index],
+            messages: self.completed,
+        }
+    }
+
+    fn join(&mut self, node: &Node) -> bool {
+        let mut fired = false;
+        for at in 0..self.links.len() {
+            let Some(link) = &mut self.links[at] else {
+                continue;
+            };
+            if link.is_here {
+                continue;
+            }
+            if let Some(agrees) = link.is_greeted(self.hello) {
+                fired = true;
+                self.new.shared.is_here(self.new.config.members[at]);
+                if !agrees {
+                    let mismatch = Error::Mismatch {
+                        group: self.number(),
+                        node: self.new.config.members[at],
+                    };
+                    self.new.shared.has_joined(Err(mismatch));
+                    self.end(node, self.own_bye(Why::Left), true);
+                    return true;
+                }
+            }
+        }
+        if self.hear_farewells(node) {
+            return true;
+        }
+        if self.links.iter().flatten().all(|link| link.is_here) {
+            self.state = State::Open;
+            self.new.shared.has_joined(Ok(()));
+            return true;
+        }
+        fired
+    }
+
+    fn advance(&mut self, node: &Node) -> bool {
+        if self.hear_farewells(node) {
+            return true;
+        }
+        let mut fired = self.begin_own() || self.begin_incoming(node);
+        fired |= self.receive(node);
+        fired |= self.send(node);
+        fired |= self.finish();
+        if self.is_leaving && self.state == State::Open && self.is_idle() {
+            self.end(node, self.own_bye(Why::Left), true);
+            fired = true;
+        }
+        fired
+    }
+
+    /// Looks who has left or died. Says whether the group has ended by it.
+    fn hear_farewells(&mut self, node: &Node) -> bool {
+        let down = node.endpoint.down();
+        for at in 0..self.links.len() {
+            let Some(link) = &self.links[at] else {
+                continue;
+            };
+            match link.bye() {
+                Some(bye) if bye.why == Why::Left => {
+                    let is_first = self.stop.is_none_or(|stop| bye.messages < stop.messages);
+                    if is_first {
+                        self.stop = Some(bye);
+                    }
+                }
+                Some(bye) => {
+                    self.end(node, bye, false);
+                    return true;
+                }
+                None if down.contains(link.node) => {
+                    self.end(node, self.bye_of(at, Why::Died), false);
+                    return true;
+                }
+                None => {}
+            }
+        }
+        match self.stop {
+            Some(stop) if self.completed >= stop.messages => {
+                self.end(node, stop, false);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The root's next message.
+    fn begin_own(&mut self) -> bool {
+        if self.active.is_some() {
+            return false;
+        }
+        let Some((buffer, size)) = self.queue.pop_front() else {
+            return false;
+        };
+        let members = self.links.len();
+        let number = self.completed + 1;
+        let plan = self.new.config.plan(size);
+        // `Group::send` has seen that there is one.
+        self.active =
+            plan.and_then(|plan| Transfer::new(plan, 0, members, number, size, buffer).ok());
+        true
+    }
+
+    /// A message whose first block is here.
+    fn begin_incoming(&mut self, node: &Node) -> bool {
+        if self.active.is_some() {
+            return false;
+        }
+        let come = self.relayers.iter().copied().find(|&at| {
+            let link = self.links[at].as_ref();
+            link.is_some_and(|link| link.sent() > link.seen)
+        });
+        let Some(from) = come else {
+            return false;
+        };
+        match self.begin(node, from) {
+            Ok(transfer) => {
+                self.active = Some(transfer);
+                self.has_told_done = false;
+            }
+            Err(bye) => self.end(node, bye, false),
+        }
+        true
+    }
+
+    fn begin(&mut self, node: &Node, from: usize) -> Result<Transfer, Bye> {
+        let corrupt = self.bye_of(from, Why::Corrupt);
+        let refused = self.own_bye(Why::Refused);
+        let (number, members) = (self.completed + 1, self.links.len());
+        let link = self.links[from].as_mut().ok_or(corrupt)?;
+        let (size, at) = link.first(number).ok_or(corrupt)?;
+        let plan = self.new.config.plan(size).ok_or(corrupt)?;
+        let buffer = (self.new.memory)(Incoming { number, size });
+        let buffer = buffer.filter(|buffer| buffer.len() >= size && buffer.is_of(&node.arena));
+        let buffer = buffer.ok_or(refused)?;
+        let transfer = Transfer::new(plan, self.index, members, number, size, buffer);
+        let mut transfer = transfer.map_err(|_| corrupt)?;
+        let (source, block) = transfer.first_from(from).ok_or(corrupt)?;
+        let region = node.endpoint.region_of(link.node);
+        let (region, at) = match (region, &self.new.landing) {
+            (Some(region), _) => (region, at),
+            (None, Some(landing)) => (node.endpoint.region(), landing.offset()),
+            (None, None) => return Err(corrupt),
+        };
+        let len = transfer.write(block, 0).len;
+        let place = region.range(at, len).map_err(|_| corrupt)?;
+        // SAFETY: so many bytes are there. The sender does not touch them until
+        // this node has the message, and no other one writes where first blocks
+        // arrive.
+        unsafe { transfer.copy_in(block, place) };
+        link.seen += transfer.take(source, 1);
+        if !node.is_shared() {
+            link.tell_taken(&*node.endpoint);
+        }
+        for source in &transfer.sources {
+            if let Some(link) = &mut self.links[source.from] {
+                link.tell_place(&*node.endpoint, number, transfer.buffer.offset());
+            }
+        }
+        Ok(transfer)
+    }
+
+    /// Notes the blocks that have come.
+    fn receive(&mut self, node: &Node) -> bool {
+        let Some(transfer) = &mut self.active else {
+            return false;
+        };
+        let mut fired = false;
+        for at in 0..transfer.sources.len() {
+            let Some(link) = &mut self.links[transfer.sources[at].from] else {
+                continue;
+            };
+            let taken = transfer.take(at, link.sent() - link.seen);
+            if taken > 0 {
+                fired = true;
+                link.seen += taken;
+                if !node.is_shared() {
+                    link.tell_taken(&*node.endpoint);
+                }
+            }
+        }
+        if self.index != 0 && transfer.is_whole() && !self.has_told_done {
+            self.has_told_done = true;
+            fired = true;
+            let sources = transfer.sources.iter().map(|source| source.from);
+            let told: Vec<usize> = sources.chain(self.relayers.iter().copied()).collect();
+            for (at, link) in self.links.iter_mut().enumerate() {
+                if let Some(link) = link.as_mut().filter(|_| told.contains(&at)) {
+                    link.tell_done(&*node.endpoint, transfer.number);
+                }
+            }
+        }
+        fired
+    }
+
+    /// Sends the next block, if it is here and its target is ready. One at a
+    /// time: then it is another group's turn.
+    fn send(&mut self, node: &Node) -> bool {
+        let Some(transfer) = &mut self.active else {
+            return false;
+        };
+        let Some(next) = transfer.next_send() else {
+            return false;
+        };
+        if !node.is_shared() {
+            let links = self.links.iter().flatten();
+            if links.map(Link::under_way).sum::<u64>() >= SEND_WINDOW {
+                return false;
+            }
+        }
+        let Some(link) = &mut self.links[next.peer] else {
+            return false;
+        };
+        let number = transfer.number;
+        let is_first = !transfer.targets.contains(&next.peer)
+            && schedule::first_relayer(
+                transfer.plan.algorithm,
+                next.peer,
+                self.new.config.members.len(),
+            ) == Ok(Some(self.index));
+        if is_first {
+            if link.done() + 1 < number {
+                return false;
+            }
+            let block = transfer.write(next.block, 0);
+            link.give_first(&*node.endpoint, number, transfer.size, block);
+        } else {
+            let Some(place) = link.place(number) else {
+                return false;
+            };
+            link.give(&*node.endpoint, transfer.write(next.block, place));
+        }
+        transfer.sent();
+        true
+    }
+
+    /// Ends the message if nothing of it is left to do.
+    fn finish(&mut self) -> bool {
+        let is_done = |transfer: &mut Transfer| {
+            let targets = transfer.targets.iter();
+            let number = transfer.number;
+            let mut links = targets.filter_map(|&at| self.links[at].as_ref());
+            transfer.has_sent()
+                && (self.index == 0 || transfer.is_whole())
+                && links.all(|link| link.done() >= number)
+        };
+        let Some(transfer) = self.active.take_if(is_done) else {
+            return false;
+        };
+        self.completed = transfer.number;
+        let message = Message {
+            number: transfer.number,
+            size: transfer.size,
+            buffer: transfer.buffer,
+        };
+        (self.new.tell)(match self.index {
+            0 => Event::Sent(message),
+            _ => Event::Received(message),
+        });
+        self.new.shared.has_completed(self.completed);
+        true
+    }
+
+    /// Ends the group here, and tells the others; the application too, unless it
+    /// is its own doing.
+    fn end(&mut self, node: &Node, bye: Bye, is_own: bool) {
+        let told = Bye {
+            messages: self.completed,
+            ..bye
+        };
+        for link in self.links.iter_mut().flatten() {
+            link.tell_bye(&*node.endpoint, told);
+        }
+        let was_open = self.state == State::Open;
+        self.state = State::Closing;
+        let end = End::from(bye);
+        tracing::debug!(group = self.number(), %end, "ended");
+        self.new.shared.has_ended(end);
+        if was_open && !is_own {
+            (self.new.tell)(Event::Ended(end));
+        }
+        for (buffer, _) in std::mem::take(&mut self.queue) {
+            (self.new.tell)(Event::Returned(buffer));
+        }
+        self.limbo = self.active.take().map(|transfer| transfer.buffer);
+    }
+
+    /// Waits until nobody writes here or reads from here any more.
+    fn close(&mut self, node: &Node) -> bool {
+        let down = node.endpoint.down();
+        let mut here = self.links.iter().flatten().filter(|link| link.is_here);
+        if !here.all(|link| link.bye().is_some() || down.contains(link.node)) {
+            return false;
+        }
+        self.state = State::Over;
+        if let Some(buffer) = self.limbo.take().filter(|_| self.index == 0) {
+            (self.new.tell)(Event::Returned(buffer));
+        }
+        true
+    }
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! What a group tells its application, on the node's polling thread.
+
+use super::memory::Buffer;
+use super::words::{Bye, Why};
+use std::fmt;
+
+/// A message that comes; the answer is the memory for it (rdmc §4.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Incoming {
+    /// Its number in the group, from 1.
+    pub number: u64,
+    /// Its bytes.
+    pub size: usize,
+}
+
+/// A message that has arrived, or was sent.
+#[derive(Debug)]
+pub struct Message {
+    /// Its number in the group, from 1.
+    pub number: u64,
+    /// Its bytes, at the beginning of the buffer.
+    pub size: usize,
+    /// The memory, the application's again.
+    pub buffer: Buffer,
+}
+
+impl Message {
+    /// Its bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.buffer[..self.size]
+    }
+}
+
+/// Why a group has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EndReason {
+    /// The node has left, and all messages up to then were done.
+    Left,
+    /// The node has left in the middle of a message.
+    Deserted,
+    /// The node has died.
+    Died,
+    /// The node had no memory for a message.
+    Refused,
+    /// The node wrote what no member writes.
+    Corrupt,
+}
+
+/// How a group has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct End {
+    /// Whose doing it is.
+    pub node: usize,
+    /// What happened to it.
+    pub reason: EndReason,
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self.reason {
+            EndReason::Left => "has left",
+            EndReason::Deserted => "has left in the middle of a message",
+            EndReason::Died => "has died",
+            EndReason::Refused => "had no memory for a message",
+            EndReason::Corrupt => "wrote what no member writes",
+        };
+        write!(f, "node {} {what}", self.node)
+    }
+}
+
+impl From<Bye> for End {
+    fn from(bye: Bye) -> Self {
+        Self {
+            node: bye.node,
+            reason: match bye.why {
+                Why::Left => EndReason::Left,
+                Why::Deserted => EndReason::Deserted,
+                Why::Died => EndReason::Died,
+                Why::Refused => EndReason::Refused,
+                Why::Corrupt => EndReason::Corrupt,
+            },
+        }
+    }
+}
+
+/// Something that happened in a group.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// A message is here, whole, and relayed as far as that is this node's part.
+    Received(Message),
+    /// A message was given to all whom this node, the root, gives it to, and they
+    /// have it. Others may still be getting it from them.
+    Sent(Message),
+    /// The group has ended; nothing follows but [`Self::Returned`]. At most once.
+    Ended(End),
+    /// Memory of a message that was not done when the group ended, at the root: as
+    /// soon as nobody looks at it any more.
+    Returned(Buffer),
+}

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! A process among those that have groups together.
+
+use super::config::GroupConfig;
+use super::engine::{self, Command, Commands, Engine, GroupShared, NewGroup};
+use super::event::{Event, Incoming};
+use super::group::Group;
+use super::layout::Layout;
+use super::memory::{Arena, Buffer};
+use super::words::TAGS;
+use super::Error;
+use crate::fabric::{Endpoint, Fabric, NodeSet};
+use crate::predicates::{IdlePolicy, Poller, Predicates};
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
+
+/// How long the polling thread polls before it sleeps (rdmc §4.2).
+const POLL: Duration = Duration::from_millis(50);
+const PATIENCE: Duration = Duration::from_secs(30);
+const DEFAULT_BYTES: usize = 64 << 20;
+const DEFAULT_GROUPS: usize = 16;
+
+/// Puts a node together.
+#[derive(Debug)]
+pub struct Builder<F> {
+    fabric: F,
+    bytes: usize,
+    groups: usize,
+    idle: IdlePolicy,
+    timeout: Duration,
+}
+
+impl<F: Fabric> Builder<F> {
+    /// Memory for messages, in bytes: 64 MiB unless told. Over RDMA it is
+    /// registered, and so pinned. Nodes may differ.
+    #[must_use]
+    pub fn memory(mut self, bytes: usize) -> Self {
+        self.bytes = bytes;
+        self
+    }
+
+    /// Groups that a node can be in at a time: 16 unless told. The same at all
+    /// nodes.
+    #[must_use]
+    pub fn groups(mut self, groups: usize) -> Self {
+        self.groups = groups;
+        self
+    }
+
+    /// How the polling thread waits: unless told it polls for 50 ms and then
+    /// sleeps until it is rung (rdmc §4.2); where others want its processor it
+    /// sleeps at once.
+    #[must_use]
+    pub fn idle(mut self, policy: IdlePolicy) -> Self {
+        self.idle = policy;
+        self
+    }
+
+    /// How long to wait for the other nodes. 30 seconds unless told.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Meets the other nodes, and starts the polling thread.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::BadNode`], before anything is done; [`Error::Fabric`] if not all
+    /// came in time; [`Error::NodesDiffer`]; [`Error::Thread`].
+    pub fn join(self) -> Result<Node, Error> {
+        let layout = Layout {
+            nodes: self.fabric.nodes(),
+            groups: self.groups,
+        };
+        let region_bytes = layout.region_bytes(self.bytes)?;
+        let hello = (self.groups as u64).to_le_bytes();
+        let met = self.fabric.connect(region_bytes, &hello, self.timeout)?;
+        if let Some(node) = met.hellos.iter().position(|other| *other != hello) {
+            return Err(Error::NodesDiffer(node));
+        }
+        let endpoint = met.endpoint;
+        let arena = Arena::new(endpoint.region().clone(), layout.memory());
+        let commands = Arc::new(Commands::default());
+        let mut engine = Engine::new(
+            engine::Node {
+                endpoint: Arc::clone(&endpoint),
+                layout,
+                arena: Arc::clone(&arena),
+            },
+            Arc::clone(&commands),
+        );
+        let poller_id = Arc::new(OnceLock::new());
+        let (id, mut predicates) = (Arc::clone(&poller_id), Predicates::default());
+        let added = predicates.add(move || {
+            id.get_or_init(|| thread::current().id());
+            engine.step()
+        });
+        added.map_err(|error| Error::Thread(error.to_string()))?;
+        let poller = Poller::start(Arc::clone(&endpoint), predicates, self.idle)
+            .map_err(|error| Error::Thread(error.to_string()))?;
+        Ok(Node(Arc::new(Inner {
+            poller,
+            poller_id,
+            commands,
+            used: Mutex::new(vec![None; self.groups]),
+            arena,
+            endpoint,
+        })))
+    }
+}
+
+/// What a node and its groups hold together.
+pub(super) struct Inner {
+    // Dropped first: the polling thread's last act is to say farewell.
+    poller: Poller,
+    poller_id: Arc<OnceLock<ThreadId>>,
+    commands: Arc<Commands>,
+    /// The last number of each place.
+    used: Mutex<Vec<Option<u32>>>,
+    pub(super) arena: Arc<Arena>,
+    endpoint: Arc<dyn Endpoint>,
+}
+
+impl Inner {
+    pub(super) fn command(&self, command: Command) -> Result<(), Command> {
+        self.commands.push(command)?;
+        self.endpoint.ring(self.endpoint.rank());
+        Ok(())
+    }
+
+    /// Whether this is the polling thread.
+    pub(super) fn is_poller(&self) -> bool {
+        self.poller_id.get() == Some(&thread::current().id())
+    }
+
+    pub(super) fn rank(&self) -> usize {
+        self.endpoint.rank()
+    }
+
+    /// Takes a number, which nobody takes again.
+    fn take_number(&self, number: u32) -> Result<(), Error> {
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let groups = used.len();
+        if u64::from(number) / groups as u64 >= TAGS {
+            return Err(Error::BadGroup {
+                group: number,
+                what:
+                    "its number is too high: it may be 65535 times the number of groups at a time",
+            });
+        }
+        let last = &mut used[number as usize % groups];
+        if last.is_some_and(|last| number <= last) {
+            return Err(Error::NumberUsed(number));
+        }
+        *last = Some(number);
+        Ok(())
+    }
+}
+
+/// A process, or a part of one, among those that have groups together. It has
+/// memory for messages and one thread that moves them.
+#[derive(Clone)]
+pub struct Node(Arc<Inner>);
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Node")
+            .field("endpoint", &self.0.endpoint)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Node {
+    /// Starts to make a node of a fabric.
+    pub fn builder<F: Fabric>(fabric: F) -> Builder<F> {
+        Builder {
+            fabric,
+            bytes: DEFAULT_BYTES,
+            groups: DEFAULT_GROUPS,
+            idle: IdlePolicy {
+                quiesce_after: POLL,
+                ..IdlePolicy::default()
+            },
+            timeout: PATIENCE,
+        }
+    }
+
+    /// This node's rank.
+    #[must_use]
+    pub fn rank(&self) -> usize {
+        self.0.endpoint.rank()
+    }
+
+    /// How many nodes met.
+    #[must_use]
+    pub fn nodes(&self) -> usize {
+        self.0.endpoint.nodes()
+    }
+
+    /// The nodes that are known to be dead or gone.
+    #[must_use]
+    pub fn down(&self) -> NodeSet {
+        self.0.endpoint.down()
+    }
+
+    /// Memory for a message of so many bytes. What it holds is undefined.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoMemory`].
+    pub fn allocate(&self, bytes: usize) -> Result<Buffer, Error> {
+        self.0.arena.allocate(bytes)
+    }
+
+    /// Bytes for messages that are free, perhaps in pieces.
+    #[must_use]
+    pub fn available(&self) -> usize {
+        self.0.arena.available()
+    }
+
+    /// How often the polling thread has gone to sleep.
+    #[must_use]
+    pub fn sleeps(&self) -> u64 {
+        self.0.poller.sleeps()
+    }
+
+    /// Creates a group, at the same time as all its other members (rdmc §4.1).
+    /// `memory` gives memory for a message that comes; `tell` is told what
+    /// happens. Both are called on the polling thread: they should be short, and
+    /// may send, allocate and drop, but not wait.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::BadGroup`], [`Error::NumberUsed`] and [`Error::NoMemory`], before
+    /// anything is done; [`Error::Timeout`], [`Error::Mismatch`],
+    /// [`Error::Ended`] if a member went meanwhile; [`Error::InCallback`].
+    pub fn create_group(
+        &self,
+        config: &GroupConfig,
+        timeout: Duration,
+        memory: impl FnMut(Incoming) -> Option<Buffer> + Send + 'static,
+        tell: impl FnMut(Event) + Send + 'static,
+    ) -> Result<Group, Error> {
+        if self.0.is_poller() {
+            return Err(Error::InCallback);
+        }
+        let end = Instant::now() + timeout;
+        let (rank, number) = (self.rank(), config.number);
+        config.check(rank, self.nodes())?;
+        let peer = config.members.iter().find(|&&node| node != rank);
+        let sees = peer.is_none_or(|&peer| self.0.endpoint.region_of(peer).is_some());
+        let landing = match sees {
+            true => None,
+            false => Some(self.allocate(config.block_bytes)?),
+        };
+        self.0.take_number(number)?;
+        let index = config.members.iter().position(|&node| node == rank);
+        let others = config.set().minus(NodeSet::EMPTY.with(rank));
+        let shared = GroupShared::new(number, index.unwrap_or_default(), others);
+        let shared = Arc::new(shared);
+        let new = NewGroup {
+            config: config.clone(),
+            shared: Arc::clone(&shared),
+            memory: Box::new(memory),
+            tell: Box::new(tell),
+            landing,
+        };
+        let thread_ended = || Error::Thread("it has ended".to_owned());
+        let sent = self.0.command(Command::Create(Box::new(new)));
+        sent.map_err(|_| thread_ended())?;
+        // From now on the group is abandoned when this is dropped.
+        let group = Group::new(Arc::clone(&self.0), Arc::clone(&shared), config.clone());
+        shared
+            .gate()
+            .wait_until(Some(end), || shared.joined().is_some());
+        match shared.joined() {
+            Some(outcome) => outcome.map(|()| group),
+            None => Err(Error::Timeout {
+                group: number,
+                missing: shared.missing(),
+            }),
+        }
+    }
+}

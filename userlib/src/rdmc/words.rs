@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! What two members of a group tell each other, word by word.
+//!
+//! Each node has, for each place of a group and each other node, a *cell* of
+//! words that only that node writes. Cells are used again by later groups;
+//! words that would be mistaken for a later group's carry its *tag*, and with
+//! another tag they count as never written.
+
+/// Words of a cell. The first eight, a cache line, change as messages travel.
+pub(super) const CELL_WORDS: usize = 16;
+/// Bytes of a cell.
+pub(super) const CELL_BYTES: usize = CELL_WORDS * size_of::<u64>();
+/// Bytes that offsets of buffers are multiples of.
+pub(super) const PAGE: usize = 4096;
+/// Tags there are, zero left out.
+pub(super) const TAGS: u64 = (1 << 16) - 1;
+
+const COUNT_BITS: u32 = 48;
+const MESSAGE_BITS: u32 = 26;
+const SIZE_BITS: u32 = 40;
+
+/// The places of the words in a cell, as the writer means them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Word {
+    /// Blocks that I have given you.
+    Sent = 0,
+    /// Of the message whose first block is the last of these: its number and size.
+    First = 1,
+    /// Where that block is in my region, if you can look into it.
+    FirstAt = 2,
+    /// Where in my region the message is that I am ready for.
+    Place = 3,
+    /// Messages of which I have all blocks.
+    Done = 4,
+    /// Blocks of yours that I have seen.
+    Taken = 5,
+    /// I have left, and why.
+    Bye = 6,
+    /// The group's number, plus one.
+    Hello = 8,
+    /// A hash of its settings.
+    Settings = 9,
+    /// Where in my region first blocks arrive.
+    Landing = 10,
+}
+
+impl Word {
+    /// Its offset in the cell.
+    pub(super) const fn offset(self) -> usize {
+        self as usize * size_of::<u64>()
+    }
+}
+
+/// Marks the words of one group among those that use the same cells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Tag(u16);
+
+impl Tag {
+    /// Of the group that is the `nth` to use its place.
+    pub(super) fn of(nth: u64) -> Self {
+        Self((nth % TAGS) as u16 + 1)
+    }
+
+    /// A count of this group.
+    pub(super) fn count(self, count: u64) -> u64 {
+        (u64::from(self.0) << COUNT_BITS) | (count & low(COUNT_BITS))
+    }
+
+    /// The count that a word holds, 0 if it is another group's.
+    pub(super) fn read_count(self, word: u64) -> u64 {
+        if self.marks(word) {
+            word & low(COUNT_BITS)
+        } else {
+            0
+        }
+    }
+
+    /// The place of a message: a multiple of [`PAGE`].
+    pub(super) fn place(self, message: u64, offset: usize) -> u64 {
+        let pages = (offset / PAGE) as u64;
+        self.count((pages << MESSAGE_BITS) | (message & low(MESSAGE_BITS)))
+    }
+
+    /// The place of this message, if the word tells it.
+    pub(super) fn read_place(self, word: u64, message: u64) -> Option<usize> {
+        let place = word & low(COUNT_BITS);
+        let is_it = self.marks(word) && place & low(MESSAGE_BITS) == message & low(MESSAGE_BITS);
+        let pages = usize::try_from(place >> MESSAGE_BITS).ok()?;
+        is_it.then_some(pages * PAGE)
+    }
+
+    pub(super) fn bye(self, bye: Bye) -> u64 {
+        let Bye {
+            why,
+            node,
+            messages,
+        } = bye;
+        self.count(((why as u64) << 44) | ((node as u64 & 0xFF) << 36) | (messages & low(36)))
+    }
+
+    /// The farewell, if it is this group's.
+    pub(super) fn read_bye(self, word: u64) -> Option<Bye> {
+        let why = Why::from_number((word >> 44) & 0xF)?;
+        self.marks(word).then_some(Bye {
+            why,
+            node: usize::try_from((word >> 36) & 0xFF).ok()?,
+            messages: word & low(36),
+        })
+    }
+
+    fn marks(self, word: u64) -> bool {
+        word >> COUNT_BITS == u64::from(self.0)
+    }
+}
+
+/// Why a group ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Why {
+    /// The node has left, with all that was sent before done.
+    Left = 1,
+    /// The node has left in the middle of a message.
+    Deserted = 2,
+    /// The node has died.
+    Died = 3,
+    /// The node gave no memory for a message.
+    Refused = 4,
+    /// The node wrote what no member writes.
+    Corrupt = 5,
+}
+
+impl Why {
+    fn from_number(number: u64) -> Option<Self> {
+        [
+            Self::Left,
+            Self::Deserted,
+            Self::Died,
+            Self::Refused,
+            Self::Corrupt,
+        ]
+        .into_iter()
+        .find(|why| *why as u64 == number)
+    }
+}
+
+/// A member's last word in a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Bye {
+    pub(super) why: Why,
+    /// Whose doing it is.
+    pub(super) node: usize,
+    /// Messages that it has done with.
+    pub(super) messages: u64,
+}
+
+/// A message's number and size in one word.
+pub(super) fn first(message: u64, size: usize) -> u64 {
+    (message << SIZE_BITS) | (size as u64 & low(SIZE_BITS))
+}
+
+/// The size, if the word is of this message.
+pub(super) fn read_first(word: u64, message: u64) -> Option<usize> {
+    let is_it = word >> SIZE_BITS == message & low(u64::BITS - SIZE_BITS);
+    usize::try_from(word & low(SIZE_BITS))
+        .ok()
+        .filter(|_| is_it)
+}
+
+const fn low(bits: u32) -> u64 {
+    (1 << bits) - 1
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::fabric::MAX_REGION_BYTES;
+    use proptest::prelude::*;
+
+    #[test]
+    fn another_groups_words_say_nothing() {
+        let (old, new) = (Tag::of(4), Tag::of(5));
+        assert_eq!(new.read_count(old.count(7)), 0);
+        assert_eq!(new.read_count(0), 0);
+        assert_eq!(new.read_place(old.place(1, PAGE), 1), None);
+        let bye = Bye {
+            why: Why::Left,
+            node: 3,
+            messages: 9,
+        };
+        assert_eq!(new.read_bye(old.bye(bye)), None);
+        assert_eq!(new.read_bye(0), None);
+        assert_eq!(new.read_bye(new.bye(bye)), Some(bye));
+    }
+
+    #[test]
+    fn no_tag_is_that_of_untouched_memory() {
+        for nth in [0, 1, TAGS - 1, TAGS] {
+            assert_ne!(Tag::of(nth).count(0), 0);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_told_is_read(
+            nth in 0..TAGS,
+            count in 0..1_u64 << COUNT_BITS,
+            message in 1..1_u64 << 36,
+            page in 0..MAX_REGION_BYTES / PAGE,
+            size in 1..=MAX_REGION_BYTES,
+            node in 0..64_usize,
+        ) {
+            let tag = Tag::of(nth);
+            prop_assert_eq!(tag.read_count(tag.count(count)), count);
+            let place = tag.place(message, page * PAGE);
+            prop_assert_eq!(tag.read_place(place, message), Some(page * PAGE));
+            prop_assert_eq!(tag.read_place(place, message + 1), None);
+            prop_assert_eq!(read_first(first(message, size), message), Some(size));
+            prop_assert_eq!(read_first(first(message, size), message + 1), None);
+            let bye = Bye { why: Why::Died, node, messages: message };
+            prop_assert_eq!(tag.read_bye(tag.bye(bye)), Some(bye));
+        }
+    }
+}
