@@ -240,7 +240,9 @@ impl Session {
             }
         }
         match self.stop {
-            Some(stop) if self.completed >= stop.messages => {
+            // Who has created it and left was there: all others are waited for,
+            // so that the group ends in the same way everywhere.
+            Some(stop) if self.state == State::Open && self.completed >= stop.messages => {
                 self.end(node, stop, false);
                 true
             }
