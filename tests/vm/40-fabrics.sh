@@ -1,7 +1,7 @@
 #!/bin/bash
 # The fabrics over RDMA keep the promises of a fabric: the library's own suite,
 # and processes on two nodes of which one is killed. And multicast over them
-# delivers one sequence to all members.
+# delivers one sequence to all members, RDMC large messages whole.
 # vm: --meta --nodes 2 --mem 2048 --timeout 900
 . "$(dirname "$0")/lib.sh"
 
@@ -18,6 +18,7 @@ for kind in verbs verbs-single weft weft-single; do
 done
 for kind in verbs weft; do
   weft-fabric messages "$kind" --members 1,2,3,4 --messages 1000 || FAILURES=$((FAILURES + 1))
+  weft-fabric rdmc "$kind" --members 3 --mib 6 --longest 1024 || FAILURES=$((FAILURES + 1))
 done
 check "workers that ended left nothing" within 10 back_to_base
 done_testing

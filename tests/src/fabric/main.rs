@@ -8,6 +8,7 @@ mod member;
 mod messages;
 mod phases;
 mod process;
+mod rdmc;
 #[path = "../check/report.rs"]
 mod report;
 #[path = "../check/rng.rs"]
@@ -51,12 +52,17 @@ enum What {
     },
     /// Random messages: every member delivers the same sequence.
     Messages(messages::Args),
+    /// Large messages through overlapping groups: all arrive as they were sent.
+    Rdmc(rdmc::Args),
     /// One of the processes of a fabric.
     #[command(hide = true)]
     Member(member::Args),
     /// One of the processes that send messages.
     #[command(hide = true)]
     Sender(messages::MemberArgs),
+    /// One of the processes that send large messages.
+    #[command(hide = true)]
+    Copier(rdmc::MemberArgs),
 }
 
 fn main() -> ExitCode {
@@ -75,6 +81,8 @@ fn main() -> ExitCode {
             report.check(&format!("{kind} can be measured"), || phases::speed(kind));
         }
         What::Messages(args) => messages::run(&mut report, &args),
+        What::Rdmc(args) => rdmc::run(&mut report, &args),
+        What::Copier(args) => return as_process(args.rank, rdmc::play(&args)),
         What::Member(args) => return as_process(args.rank, member::run(&args)),
         What::Sender(args) => return as_process(args.rank, messages::play(&args)),
     }

@@ -7,7 +7,7 @@
 //! which is no less than what separate processes would show: they share
 //! nothing but the fabric.
 
-use super::{Connected, Endpoint, Fabric, FabricError, Write, WORD_ATOMIC_BYTES};
+use super::{Connected, Endpoint, Fabric, FabricError, Write, COPIED_BYTES, WORD_ATOMIC_BYTES};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -39,6 +39,7 @@ where
     small_writes_publish_large_ones(&connect(make(2)));
     what_can_be_seen_is_published_too(&connect(make(2)));
     reads_see_own_writes(&connect(make(2)));
+    short_sources_are_free_at_once(&connect(make(2)));
     a_fence_leaves_the_source_free(&connect(make(2)));
     bad_ranges_are_refused(&connect(make(2)));
     a_ring_ends_the_sleep(&connect(make(2)));
@@ -138,6 +139,27 @@ fn writes_become_visible_in_order(nodes: &[Node]) {
             let first = load(&nodes[1], 0);
             assert!(first >= second, "write {second} overtook write {first}");
             second == ROUNDS
+        });
+    });
+}
+
+/// What a source becomes when it was posted is never seen.
+fn short_sources_are_free_at_once(nodes: &[Node]) {
+    const ROUNDS: u64 = 2000;
+    let words = (0..COPIED_BYTES).step_by(WORD);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let all = |value| words.clone().for_each(|at| store(&nodes[0], at, value));
+            for round in 1..=ROUNDS {
+                all(round);
+                post(&nodes[0], 1, &[same(0, COPIED_BYTES)]);
+                all(u64::MAX);
+            }
+        });
+        until(&nodes[1], "the last round", || {
+            let seen = words.clone().map(|at| load(&nodes[1], at));
+            assert!(seen.clone().all(|word| word <= ROUNDS), "a later word");
+            seen.min() == Some(ROUNDS)
         });
     });
 }

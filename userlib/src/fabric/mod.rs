@@ -24,7 +24,9 @@
 //!    behind that says that they are there.
 //! 3. *Sources.* The source of a write is read at some time between the post
 //!    and the next [`Endpoint::fence`]. Whoever changes it before sends the old
-//!    or the new word, which monotonic state does not mind (spindle §III.C).
+//!    or the new word, which monotonic state does not mind (spindle §III.C). Of
+//!    a write of words of at most [`COPIED_BYTES`] it is read before the post
+//!    returns.
 //! 4. *Death.* A peer that dies, even by SIGKILL, appears in
 //!    [`Endpoint::down`] soon and without anything being posted to it, and the
 //!    local node's sleep ends. What was posted to it may be lost silently or
@@ -62,6 +64,8 @@ pub const MAX_REGION_BYTES: usize = 1 << 34;
 pub const MAX_HELLO_BYTES: usize = 1 << 16;
 /// Longest write whose words are atomic.
 pub const WORD_ATOMIC_BYTES: usize = 256;
+/// Longest write of words whose source may be changed as soon as it is posted.
+pub const COPIED_BYTES: usize = 64;
 
 /// A one-sided write: a range of the own region to the same length at an
 /// offset of the peer's.

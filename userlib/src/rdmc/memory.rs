@@ -54,6 +54,28 @@ impl Arena {
     }
 }
 
+/// A node's memory for messages, for callbacks: it does not keep the node, which
+/// keeps them.
+#[derive(Clone, Debug)]
+pub struct Memory(pub(super) Arc<Arena>);
+
+impl Memory {
+    /// Memory for a message of so many bytes. What it holds is undefined.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoMemory`].
+    pub fn allocate(&self, bytes: usize) -> Result<Buffer, Error> {
+        self.0.allocate(bytes)
+    }
+
+    /// Bytes that are free, perhaps in pieces.
+    #[must_use]
+    pub fn available(&self) -> usize {
+        self.0.available()
+    }
+}
+
 /// Memory for a message, at one place for as long as it lives; freed on drop.
 ///
 /// # Invariants

@@ -30,7 +30,8 @@
 //! let receiver = thread::spawn(move || {
 //!     let node = Node::builder(other).join().unwrap();
 //!     let (tell, told) = mpsc::channel();
-//!     let memory = { let node = node.clone(); move |m: weft::rdmc::Incoming| node.allocate(m.size).ok() };
+//!     let memory = node.memory();
+//!     let memory = move |m: weft::rdmc::Incoming| memory.allocate(m.size).ok();
 //!     let event = move |event| drop(tell.send(event));
 //!     let _group = node.create_group(&GroupConfig::new(1, [0, 1]), wait, memory, event).unwrap();
 //!     match told.recv().unwrap() {
@@ -64,7 +65,7 @@ pub use config::{Choice, GroupConfig, MAX_BLOCK_BYTES};
 pub use error::{Error, SendError, SendReason};
 pub use event::{End, EndReason, Event, Incoming, Message};
 pub use group::Group;
-pub use memory::Buffer;
+pub use memory::{Buffer, Memory};
 pub use node::{Builder, Node};
 
 /// Most groups that a node is in at a time.

@@ -7,7 +7,7 @@ use super::engine::{self, Command, Commands, Engine, GroupShared, NewGroup};
 use super::event::{Event, Incoming};
 use super::group::Group;
 use super::layout::Layout;
-use super::memory::{Arena, Buffer};
+use super::memory::{Arena, Buffer, Memory};
 use super::words::TAGS;
 use super::Error;
 use crate::fabric::{Endpoint, Fabric, NodeSet};
@@ -163,8 +163,9 @@ impl Inner {
 }
 
 /// A process, or a part of one, among those that have groups together. It has
-/// memory for messages and one thread that moves them.
-#[derive(Clone)]
+/// memory for messages and one thread that moves them. When it and its groups
+/// are dropped, the thread has said farewell and ended, unless a callback keeps
+/// one of them.
 pub struct Node(Arc<Inner>);
 
 impl fmt::Debug for Node {
@@ -208,6 +209,12 @@ impl Node {
         self.0.endpoint.down()
     }
 
+    /// The memory for messages, for callbacks.
+    #[must_use]
+    pub fn memory(&self) -> Memory {
+        Memory(Arc::clone(&self.0.arena))
+    }
+
     /// Memory for a message of so many bytes. What it holds is undefined.
     ///
     /// # Errors
@@ -232,7 +239,8 @@ impl Node {
     /// Creates a group, at the same time as all its other members (rdmc §4.1).
     /// `memory` gives memory for a message that comes; `tell` is told what
     /// happens. Both are called on the polling thread: they should be short, and
-    /// may send, allocate and drop, but not wait.
+    /// may send, allocate and drop, but not wait. What they own of the node is best
+    /// its [`Self::memory`].
     ///
     /// # Errors
     ///

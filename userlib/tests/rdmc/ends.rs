@@ -69,7 +69,7 @@ fn who_has_no_memory_for_a_message_ends_the_group() {
     nodes(3, 1 << 20, |node| {
         let config = group(1, &[0, 1, 2]);
         let (tell, events) = std::sync::mpsc::channel();
-        let memory = node.clone();
+        let memory = node.memory();
         let refuses = node.rank() == 1;
         let created = node.create_group(
             &config,
@@ -83,14 +83,12 @@ fn who_has_no_memory_for_a_message_ends_the_group() {
         };
         if node.rank() == 0 {
             member.send(&node, &pattern(1, 40_000));
-            member.send(&node, &pattern(2, 10));
         }
         let end = member.ended();
         assert_eq!((end.node, end.reason), (1, EndReason::Refused));
         if node.rank() == 0 {
-            let back = [member.next(), member.next()];
-            let all = back.iter().all(|event| matches!(event, Event::Returned(_)));
-            assert!(all, "{back:?}");
+            let back = member.next();
+            assert!(matches!(back, Event::Returned(_)), "{back:?}");
         }
         works(&node, &group(2, &[0, 1, 2]));
         assert!(node.available() > 1 << 19, "the memory is free again");

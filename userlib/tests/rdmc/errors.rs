@@ -3,6 +3,7 @@
 //! What cannot be is a typed error, at once or when the time is over.
 
 use crate::{nodes, Member, PATIENCE};
+use std::sync::Arc;
 use std::time::Duration;
 use weft::fabric::{shm::Shm, NodeSet};
 use weft::rdmc::schedule::{Algorithm, Between};
@@ -108,9 +109,9 @@ fn a_member_that_does_not_come_is_named() {
 
 #[test]
 fn a_callback_cannot_wait() {
-    let node = alone();
+    let node = Arc::new(alone());
     let (tell, told) = std::sync::mpsc::channel();
-    let within = node.clone();
+    let within = Arc::clone(&node);
     let event = move |_| {
         let config = GroupConfig::new(2, [0]);
         let refused = within.create_group(&config, PATIENCE, |_| None, |_| {});

@@ -30,7 +30,7 @@ impl Member {
     /// Creates a group whose messages go into new memory.
     fn create(node: &Node, config: &GroupConfig) -> Result<Self, Error> {
         let (tell, events) = mpsc::channel();
-        let memory = node.clone();
+        let memory = node.memory();
         let group = node.create_group(
             config,
             PATIENCE,

@@ -29,6 +29,7 @@ const SLICE: Duration = Duration::from_millis(5);
 
 /// Bytes of words that a request carries itself.
 const INLINE_BYTES: usize = MAX_INLINE as usize / WORD * WORD;
+const _: () = assert!(INLINE_BYTES >= crate::fabric::COPIED_BYTES);
 
 /// The connection to one peer.
 #[derive(Debug)]
