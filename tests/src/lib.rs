@@ -4,3 +4,4 @@
 
 pub mod meta_client;
 pub mod place;
+pub mod rng;

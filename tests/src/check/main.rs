@@ -17,7 +17,6 @@ mod peer_down;
 mod raw;
 mod rc;
 mod report;
-mod rng;
 mod soak;
 mod traffic;
 mod two_sided;
@@ -26,6 +25,7 @@ mod world;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use weft_tests::rng;
 
 use report::Report;
 

@@ -11,8 +11,6 @@ mod process;
 mod rdmc;
 #[path = "../check/report.rs"]
 mod report;
-#[path = "../check/rng.rs"]
-mod rng;
 mod story;
 mod stream;
 
@@ -25,6 +23,7 @@ use weft::fabric::conformance;
 
 use report::Report;
 use weft_tests::place::{Kind, Placed};
+use weft_tests::rng;
 
 /// Checks a fabric.
 #[derive(Parser)]

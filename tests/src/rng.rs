@@ -13,6 +13,10 @@ impl Rng {
     }
 
     /// The next number.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "it never ends, and nobody adapts it"
+    )]
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
