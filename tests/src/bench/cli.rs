@@ -12,6 +12,7 @@ use crate::factors::FactorsArgs;
 use crate::messages::StationArgs;
 use crate::mr::MrArgs;
 use crate::multicast::{MemberArgs, MulticastArgs};
+use crate::rdmc_sim::RdmcSimArgs;
 use crate::tail::TailArgs;
 use crate::two_sided::TwoSidedArgs;
 
@@ -22,8 +23,8 @@ pub const MAX_CLIENTS: u16 = 64;
 ///
 /// Runs on the nodes that `scripts/vm` makes: node 0 is device rxe0 at 10.77.0.1
 /// in this network namespace, node k is rxek at 10.77.0.(k+1) in namespace nk.
-/// Clients are on node 0, the peer is on node 1. Multicast over shared memory runs
-/// anywhere.
+/// Clients are on node 0, the peer is on node 1. Multicast over shared memory and
+/// simulations run anywhere.
 #[derive(Parser)]
 #[command(version)]
 pub struct Cli {
@@ -51,6 +52,9 @@ pub enum Command {
     Meta(MetaArgs),
     /// Atomic multicast: the experiments of the Spindle paper.
     Multicast(MulticastArgs),
+    /// RDMC's schedules on simulated networks: the experiments of the RDMC paper
+    /// on more nodes than there are here.
+    RdmcSim(RdmcSimArgs),
     /// The other side of the benchmarks, which they start by themselves.
     #[command(hide = true)]
     Peer(PeerArgs),

@@ -22,6 +22,7 @@ mod multicast;
 mod nodes;
 mod peer;
 mod pool;
+mod rdmc_sim;
 mod report;
 mod round_robin;
 mod stats;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
         Command::Factors(args) => factors::run(&args),
         Command::Meta(args) => meta::run(&args),
         Command::Multicast(args) => multicast::run(&args),
+        Command::RdmcSim(args) => rdmc_sim::run(&args),
         Command::Peer(args) => peer::serve(&args),
         Command::Station(args) => messages::serve(&args),
         Command::Member(args) => multicast::be_member(&args),
