@@ -66,7 +66,8 @@ impl Group {
     /// Sends the first `size` bytes of a buffer to all other members, behind all
     /// that was sent before. The buffer comes back with
     /// [`Event::Sent`](super::Event::Sent), or with
-    /// [`Event::Returned`](super::Event::Returned) if the group ends before.
+    /// [`Event::Returned`](super::Event::Returned) if the group ends before. Of a
+    /// group that is just over nothing comes back any more: the memory is freed.
     ///
     /// # Errors
     ///

@@ -13,7 +13,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use weft::fabric::shm::Shm;
 use weft::rdmc::schedule::Algorithm;
-use weft::rdmc::{Choice, EndReason, Error, Event, GroupConfig, Node};
+use weft::rdmc::{Choice, EndReason, Error, Event, GroupConfig, Node, SendReason};
 
 const ROLE: &str = "WEFT_TEST_RDMC_ROLE";
 const MEMBERS: usize = 8;
@@ -91,7 +91,7 @@ fn survive(node: &Node, victim: usize) {
     match Member::create(node, &config()) {
         Ok(member) => {
             if member.group.is_root() {
-                member.send(node, &message());
+                send_unless_ended(node, &member);
             }
             witness(&member, victim);
             works_without(node, victim);
@@ -104,6 +104,16 @@ fn survive(node: &Node, victim: usize) {
             works_without(node, victim);
         }
         Err(other) => panic!("{other}"),
+    }
+}
+
+/// The victim may be dead before the message is taken.
+fn send_unless_ended(node: &Node, member: &Member) {
+    let mut buffer = node.allocate(BLOCKS * BLOCK).expect("memory");
+    buffer.copy_from_slice(&message());
+    if let Err(refused) = member.group.send(buffer, BLOCKS * BLOCK) {
+        let reason = refused.reason;
+        assert!(matches!(reason, SendReason::Ended(_)), "{reason}");
     }
 }
 

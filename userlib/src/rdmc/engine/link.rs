@@ -148,6 +148,12 @@ impl Link {
         self.tag.read_bye(self.hear(Word::Bye))
     }
 
+    /// Whether the member has ended the group. Its farewell may be a later group's
+    /// by now, but it greets in that only after this one.
+    pub(super) fn has_ended(&self, hello: Hello) -> bool {
+        self.bye().is_some() || self.hear(Word::Hello) > u64::from(hello.number) + 1
+    }
+
     /// Gives the member a block at its place.
     pub(super) fn give(&mut self, endpoint: &dyn Endpoint, block: Write) {
         self.given += 1;

@@ -336,7 +336,7 @@ impl Session {
             let Some(link) = &mut self.links[transfer.sources[at].from] else {
                 continue;
             };
-            let taken = transfer.take(at, link.sent() - link.seen);
+            let taken = transfer.take(at, link.sent().saturating_sub(link.seen));
             if taken > 0 {
                 fired = true;
                 link.seen += taken;
@@ -455,7 +455,7 @@ impl Session {
     fn close(&mut self, node: &Node) -> bool {
         let down = node.endpoint.down();
         let mut here = self.links.iter().flatten().filter(|link| link.is_here);
-        if !here.all(|link| link.bye().is_some() || down.contains(link.node)) {
+        if !here.all(|link| link.has_ended(self.hello) || down.contains(link.node)) {
             return false;
         }
         self.state = State::Over;
