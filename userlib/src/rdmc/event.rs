@@ -44,7 +44,7 @@ pub enum EndReason {
     Deserted,
     /// The node has died.
     Died,
-    /// The node had no memory for a message.
+    /// The node gave memory for a message that was too short, or another node's.
     Refused,
     /// The node wrote what no member writes.
     Corrupt,
@@ -65,7 +65,7 @@ impl fmt::Display for End {
             EndReason::Left => "has left",
             EndReason::Deserted => "has left in the middle of a message",
             EndReason::Died => "has died",
-            EndReason::Refused => "had no memory for a message",
+            EndReason::Refused => "gave no fitting memory for a message",
             EndReason::Corrupt => "wrote what no member writes",
         };
         write!(f, "node {} {what}", self.node)

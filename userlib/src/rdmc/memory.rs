@@ -5,12 +5,13 @@
 
 use super::error::Error;
 use super::words::PAGE;
-use crate::fabric::Region;
+use crate::fabric::{Endpoint, Region};
 use range_alloc::RangeAllocator;
 use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// The part of a node's region that buffers are taken from.
 #[derive(Debug)]
@@ -18,16 +19,35 @@ pub(super) struct Arena {
     region: Region,
     /// Bytes, in pages.
     free: Mutex<RangeAllocator<usize>>,
+    /// Counts the times at which there may be memory where there was none.
+    changes: AtomicU64,
+    /// For its doorbell; buffers do not keep the node connected.
+    endpoint: Weak<dyn Endpoint>,
 }
 
 impl Arena {
-    /// All of the region from a page on.
-    pub(super) fn new(region: Region, start: usize) -> Arc<Self> {
+    /// All of a node's region from a page on.
+    pub(super) fn new(endpoint: &Arc<dyn Endpoint>, start: usize) -> Arc<Self> {
+        let region = endpoint.region().clone();
         let end = (region.len() / PAGE * PAGE).max(start);
         Arc::new(Self {
             region,
             free: Mutex::new(RangeAllocator::new(start..end)),
+            changes: AtomicU64::new(0),
+            endpoint: Arc::downgrade(endpoint),
         })
+    }
+
+    pub(super) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// Has the polling thread ask for memory again where it got none.
+    fn has_changed(&self) {
+        self.changes.fetch_add(1, Ordering::AcqRel);
+        if let Some(endpoint) = self.endpoint.upgrade() {
+            endpoint.ring(endpoint.rank());
+        }
     }
 
     pub(super) fn allocate(self: &Arc<Self>, bytes: usize) -> Result<Buffer, Error> {
@@ -73,6 +93,12 @@ impl Memory {
     #[must_use]
     pub fn available(&self) -> usize {
         self.0.available()
+    }
+
+    /// Has groups ask again whose `memory` had none for a message. When a buffer
+    /// is dropped they do by themselves; this is for those who keep theirs.
+    pub fn wake(&self) {
+        self.0.has_changed();
     }
 }
 
@@ -138,5 +164,7 @@ impl Drop for Buffer {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         free.free_range(self.range.clone());
+        drop(free);
+        self.arena.has_changed();
     }
 }

@@ -14,8 +14,9 @@
 //! message is, and so it comes before: into memory that each member keeps for
 //! first blocks, or where nodes can look into one another's memory, by a look.
 //!
-//! If a member dies, leaves, or has no memory for a message, the group ends, with
-//! one event at every other member; other groups go on. The rest can have a
+//! A member that has no memory for a message for a while holds up its group, and
+//! no other. If one dies or leaves, the group ends, with one event at every other
+//! member; other groups go on. The rest can have a
 //! group of their own.
 //!
 //! ```

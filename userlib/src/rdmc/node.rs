@@ -84,7 +84,7 @@ impl<F: Fabric> Builder<F> {
             return Err(Error::NodesDiffer(node));
         }
         let endpoint = met.endpoint;
-        let arena = Arena::new(endpoint.region().clone(), layout.memory());
+        let arena = Arena::new(&endpoint, layout.memory());
         let commands = Arc::new(Commands::default());
         let mut engine = Engine::new(
             engine::Node {
@@ -237,8 +237,9 @@ impl Node {
     }
 
     /// Creates a group, at the same time as all its other members (rdmc §4.1).
-    /// `memory` gives memory for a message that comes; `tell` is told what
-    /// happens. Both are called on the polling thread: they should be short, and
+    /// `memory` gives memory for a message that comes, or none for now: then the
+    /// message waits, and is asked for again when memory of the node was freed
+    /// ([`Memory::wake`]). `tell` is told what happens. Both are called on the polling thread: they should be short, and
     /// may send, allocate and drop, but not wait. What they own of the node is best
     /// its [`Self::memory`].
     ///

@@ -123,7 +123,7 @@ pub(super) enum Why {
     Deserted = 2,
     /// The node has died.
     Died = 3,
-    /// The node gave no memory for a message.
+    /// The node gave no fitting memory for a message.
     Refused = 4,
     /// The node wrote what no member writes.
     Corrupt = 5,

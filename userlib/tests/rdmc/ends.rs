@@ -65,7 +65,7 @@ fn the_root_gets_back_what_was_not_sent() {
 }
 
 #[test]
-fn who_has_no_memory_for_a_message_ends_the_group() {
+fn who_gives_too_little_memory_ends_the_group() {
     nodes(3, 1 << 20, |node| {
         let config = group(1, &[0, 1, 2]);
         let (tell, events) = std::sync::mpsc::channel();
@@ -74,7 +74,11 @@ fn who_has_no_memory_for_a_message_ends_the_group() {
         let created = node.create_group(
             &config,
             PATIENCE,
-            move |incoming| memory.allocate(incoming.size).ok().filter(|_| !refuses),
+            move |incoming| {
+                memory
+                    .allocate(if refuses { 1 } else { incoming.size })
+                    .ok()
+            },
             move |event| drop(tell.send(event)),
         );
         let member = Member {
@@ -105,5 +109,31 @@ fn a_number_takes_its_place_again_and_again() {
         }
         let again = Member::create(&node, &group(0, &[0, 1, 2])).map(|_| ());
         assert_eq!(again, Err(Error::NumberUsed(0)));
+    });
+}
+
+#[test]
+fn who_has_no_memory_holds_the_group_up_until_it_has() {
+    const SIZE: usize = 300_000;
+    nodes(3, 1 << 20, |node| {
+        let member = Member::create(&node, &group(1, &[0, 1, 2])).expect("a group");
+        if node.rank() == 0 {
+            // One after the other, and never more memory than a node has.
+            for number in 1..=20 {
+                member.send(&node, &pattern(number, SIZE));
+                assert!(matches!(member.next(), Event::Sent(_)));
+            }
+            member
+                .group
+                .destroy(PATIENCE)
+                .expect("all arrives in the end");
+            return;
+        }
+        // All that there is room for is taken, and the polling thread asleep.
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        for number in 1..=20 {
+            assert_eq!(member.received().bytes(), pattern(number, SIZE));
+        }
+        assert_eq!(member.ended().reason, EndReason::Left);
     });
 }

@@ -61,6 +61,8 @@ pub(super) struct Session {
     queue: VecDeque<(Buffer, usize)>,
     active: Option<Transfer>,
     has_told_done: bool,
+    /// Changes of the memory when there was none for the next message.
+    had_none: Option<u64>,
     completed: u64,
     /// Somebody leaves after so many messages.
     stop: Option<Bye>,
@@ -89,6 +91,7 @@ impl Session {
             queue: VecDeque::new(),
             active: None,
             has_told_done: false,
+            had_none: None,
             completed: 0,
             stop: None,
             is_leaving: false,
@@ -279,26 +282,40 @@ impl Session {
         let Some(from) = come else {
             return false;
         };
+        // Before it is asked, so that no change is missed.
+        let changes = Some(node.arena.changes());
+        if self.had_none == changes {
+            return false;
+        }
+        self.had_none = None;
         match self.begin(node, from) {
-            Ok(transfer) => {
+            Ok(Some(transfer)) => {
                 self.active = Some(transfer);
                 self.has_told_done = false;
+            }
+            Ok(None) => {
+                self.had_none = changes;
+                return false;
             }
             Err(bye) => self.end(node, bye, false),
         }
         true
     }
 
-    fn begin(&mut self, node: &Node, from: usize) -> Result<Transfer, Bye> {
+    /// Begins a message, unless there is no memory for it now.
+    fn begin(&mut self, node: &Node, from: usize) -> Result<Option<Transfer>, Bye> {
         let corrupt = self.bye_of(from, Why::Corrupt);
         let refused = self.own_bye(Why::Refused);
         let (number, members) = (self.completed + 1, self.links.len());
         let link = self.links[from].as_mut().ok_or(corrupt)?;
         let (size, at) = link.first(number).ok_or(corrupt)?;
         let plan = self.new.config.plan(size).ok_or(corrupt)?;
-        let buffer = (self.new.memory)(Incoming { number, size });
-        let buffer = buffer.filter(|buffer| buffer.len() >= size && buffer.is_of(&node.arena));
-        let buffer = buffer.ok_or(refused)?;
+        let Some(buffer) = (self.new.memory)(Incoming { number, size }) else {
+            return Ok(None);
+        };
+        if buffer.len() < size || !buffer.is_of(&node.arena) {
+            return Err(refused);
+        }
         let transfer = Transfer::new(plan, self.index, members, number, size, buffer);
         let mut transfer = transfer.map_err(|_| corrupt)?;
         let (source, block) = transfer.first_from(from).ok_or(corrupt)?;
@@ -323,7 +340,7 @@ impl Session {
                 link.tell_place(&*node.endpoint, number, transfer.buffer.offset());
             }
         }
-        Ok(transfer)
+        Ok(Some(transfer))
     }
 
     /// Notes the blocks that have come.
