@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! A tree that arrives in a directory of its own, beside its final place.
+//!
+//! Nobody else can enter that directory, and links are made last: until then all
+//! names in it are those of directories and files that were made here, so that no
+//! path leads out of it. For the same reason directories get their permissions
+//! only at the end.
+
+use std::ffi::OsStr;
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::io;
+use std::os::unix::fs::{symlink, DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::{bail, Context, Result};
+use nix::errno::Errno;
+use nix::fcntl::{renameat2, RenameFlags, AT_FDCWD};
+use tempfile::TempDir;
+
+use super::{exists, target, PREFIX};
+use crate::entry::{Entry, Kind};
+
+/// A tree on its way to its name.
+#[derive(Debug)]
+pub struct Tree {
+    temporary: TempDir,
+    target: PathBuf,
+    /// Each behind the one that it is in; the root is the first.
+    directories: Vec<Entry>,
+    links: Vec<Entry>,
+    has_name: bool,
+}
+
+impl Tree {
+    /// A new one with nothing but its root.
+    pub fn create(dir: &Path, name: &OsStr, root: Entry) -> Result<Self> {
+        let target = target(dir, name, false)?;
+        let mut temporary = tempfile::Builder::new();
+        let temporary = temporary.prefix(PREFIX).tempdir_in(dir);
+        let cannot = || format!("cannot make a directory in {}", dir.display());
+        Ok(Self {
+            temporary: temporary.with_context(cannot)?,
+            target,
+            directories: vec![root],
+            links: Vec::new(),
+            has_name: false,
+        })
+    }
+
+    /// Makes a directory.
+    pub fn add_directory(&mut self, entry: Entry) -> Result<()> {
+        let made = DirBuilder::new().mode(0o700).create(self.place(&entry)?);
+        made.with_context(|| self.cannot_make(&entry))?;
+        self.directories.push(entry);
+        Ok(())
+    }
+
+    /// Remembers a link.
+    pub fn add_link(&mut self, entry: Entry) -> Result<()> {
+        self.place(&entry)?;
+        self.links.push(entry);
+        Ok(())
+    }
+
+    /// Makes a file, and says what it will be called.
+    pub fn create_file(&self, entry: &Entry) -> Result<(File, PathBuf)> {
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true).mode(0o600);
+        let file = options
+            .custom_flags(libc::O_NOFOLLOW)
+            .open(self.place(entry)?);
+        let file = file.with_context(|| self.cannot_make(entry))?;
+        Ok((file, self.target.join(entry.relative()?)))
+    }
+
+    /// All bytes of a file are there.
+    pub fn finish_file(&self, file: &File, entry: &Entry) -> Result<()> {
+        let (times, mode) = (entry.times()?, Permissions::from_mode(entry.mode));
+        let set = file
+            .set_times(times)
+            .and_then(|()| file.set_permissions(mode));
+        set.with_context(|| self.cannot_make(entry))
+    }
+
+    /// All directories and files are there: makes the links.
+    pub fn make_links(&mut self) -> Result<()> {
+        for entry in &self.links {
+            if let Kind::Link { target } = &entry.kind {
+                let target = <OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(target);
+                let made = symlink(target, self.place(entry)?);
+                made.with_context(|| self.cannot_make(entry))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives it its name, at once.
+    pub fn commit(mut self) -> Result<()> {
+        // From the innermost on: no longer to be entered, perhaps, but finished.
+        for entry in self.directories.iter().rev() {
+            let times = entry.times()?;
+            let directory = File::open(self.place(entry)?);
+            let set = directory.and_then(|directory| {
+                directory.set_times(times)?;
+                directory.set_permissions(Permissions::from_mode(entry.mode))
+            });
+            set.with_context(|| self.cannot_make(entry))?;
+        }
+        name_directory(self.temporary.path(), &self.target)?;
+        self.has_name = true;
+        Ok(())
+    }
+
+    /// Where an entry, not the root, is made.
+    fn place(&self, entry: &Entry) -> Result<PathBuf> {
+        Ok(self.temporary.path().join(entry.relative()?))
+    }
+
+    fn cannot_make(&self, entry: &Entry) -> String {
+        let path = entry.relative().unwrap_or_default();
+        format!("cannot make {}", self.target.join(path).display())
+    }
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        if self.has_name {
+            self.temporary.disable_cleanup(true);
+            return;
+        }
+        // Without permission to write to a directory, what is in it cannot be
+        // removed. From the outermost on, so that each can be reached.
+        for entry in &self.directories {
+            if let Ok(place) = self.place(entry) {
+                // If it cannot be, the next call says so.
+                let _ = fs::set_permissions(place, Permissions::from_mode(0o700));
+            }
+        }
+        if let Err(error) = fs::remove_dir_all(self.temporary.path()) {
+            let path = self.temporary.path().display();
+            tracing::warn!(%error, "{path} could not be removed: remove it by hand");
+        }
+        self.temporary.disable_cleanup(true);
+    }
+}
+
+/// Renames a directory to a name that nothing has.
+fn name_directory(from: &Path, to: &Path) -> Result<()> {
+    let cannot = || format!("cannot make {}", to.display());
+    match renameat2(AT_FDCWD, from, AT_FDCWD, to, RenameFlags::RENAME_NOREPLACE) {
+        Ok(()) => Ok(()),
+        Err(Errno::EEXIST) => bail!("{}", exists(to, false)),
+        // Some filesystems have only the plain renaming, which replaces nothing
+        // but an empty directory.
+        Err(Errno::EINVAL) if to.symlink_metadata().is_err() => {
+            fs::rename(from, to).with_context(cannot)
+        }
+        Err(errno) => Err(io::Error::from(errno)).with_context(cannot),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entry::tests::entry;
+
+    fn tree_in(dir: &Path) -> Tree {
+        let mut root = entry(b"", Kind::Directory);
+        root.mode = 0o555;
+        let mut tree = Tree::create(dir, OsStr::new("tree"), root).unwrap();
+        let mut inner = entry(b"d", Kind::Directory);
+        inner.mode = 0o555;
+        tree.add_directory(inner).unwrap();
+        let file = entry(b"d/f", Kind::File { bytes: 0 });
+        let (made, _) = tree.create_file(&file).unwrap();
+        tree.finish_file(&made, &file).unwrap();
+        tree
+    }
+
+    #[test]
+    fn a_tree_that_may_not_be_written_to_gets_its_name() {
+        let dir = tempfile::tempdir().unwrap();
+        tree_in(dir.path()).commit().unwrap();
+        let made = dir.path().join("tree/d");
+        let there = made.metadata().unwrap();
+        assert_eq!(there.permissions().mode() & 0o777, 0o555);
+        for path in [dir.path().join("tree"), made] {
+            fs::set_permissions(path, Permissions::from_mode(0o700)).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_name_that_was_taken_meanwhile_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let tree = tree_in(dir.path());
+        fs::create_dir(dir.path().join("tree")).unwrap();
+        let error = tree.commit().unwrap_err().to_string();
+        assert!(error.contains("never replaced"), "{error}");
+        let left: Vec<_> = fs::read_dir(dir.path()).unwrap().collect();
+        assert_eq!(left.len(), 1);
+        assert_eq!(fs::read_dir(dir.path().join("tree")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_is_there_already_is_not_made_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut tree = tree_in(dir.path());
+        assert!(tree
+            .create_file(&entry(b"d/f", Kind::File { bytes: 0 }))
+            .is_err());
+        assert!(tree
+            .create_file(&entry(b"", Kind::File { bytes: 0 }))
+            .is_err());
+        assert!(tree
+            .add_directory(entry(b"d/f/g", Kind::Directory))
+            .is_err());
+    }
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! A node on the fabric that the command line names.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use weft::fabric::shm::Shm;
+#[cfg(feature = "verbs")]
+use weft::fabric::verbs::Verbs;
+#[cfg(feature = "weft")]
+use weft::fabric::weft::Weft;
+use weft::fabric::{Connected, Fabric, FabricError};
+
+use crate::args::{CommonArgs, Kind};
+
+/// A node of one of the fabrics.
+pub enum Place {
+    Shm(Shm),
+    #[cfg(feature = "weft")]
+    Weft(Weft),
+    #[cfg(feature = "verbs")]
+    Verbs(Verbs),
+}
+
+impl Place {
+    /// The node of this rank: 0 is the sender.
+    pub fn new(args: &CommonArgs, rank: usize) -> Result<Self> {
+        Ok(match args.fabric {
+            Kind::Shm => {
+                let name = args.name.as_deref().unwrap_or_default();
+                // No other program's nodes, whatever they are called.
+                let name = format!("cp-{name}");
+                Self::Shm(Shm::new(&name, rank, args.receivers + 1)?)
+            }
+            #[cfg(feature = "weft")]
+            Kind::Weft => {
+                let node = Weft::new(rank, &args.nodes)?;
+                Self::Weft(match args.device {
+                    Some(index) => node.device(index),
+                    None => node,
+                })
+            }
+            #[cfg(feature = "verbs")]
+            Kind::Verbs => Self::Verbs(Verbs::new(rank, &args.nodes)?),
+        })
+    }
+}
+
+impl Fabric for Place {
+    fn rank(&self) -> usize {
+        match self {
+            Self::Shm(node) => node.rank(),
+            #[cfg(feature = "weft")]
+            Self::Weft(node) => node.rank(),
+            #[cfg(feature = "verbs")]
+            Self::Verbs(node) => node.rank(),
+        }
+    }
+
+    fn nodes(&self) -> usize {
+        match self {
+            Self::Shm(node) => node.nodes(),
+            #[cfg(feature = "weft")]
+            Self::Weft(node) => node.nodes(),
+            #[cfg(feature = "verbs")]
+            Self::Verbs(node) => node.nodes(),
+        }
+    }
+
+    fn connect(
+        self,
+        region_bytes: usize,
+        hello: &[u8],
+        timeout: Duration,
+    ) -> Result<Connected, FabricError> {
+        match self {
+            Self::Shm(node) => node.connect(region_bytes, hello, timeout),
+            #[cfg(feature = "weft")]
+            Self::Weft(node) => node.connect(region_bytes, hello, timeout),
+            #[cfg(feature = "verbs")]
+            Self::Verbs(node) => node.connect(region_bytes, hello, timeout),
+        }
+    }
+}

@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The command, as processes of this host: one sender and its receivers.
+
+mod failures;
+mod scene;
+mod transfers;
