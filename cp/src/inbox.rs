@@ -7,7 +7,7 @@ use std::io::{self, BufRead, Read};
 use std::sync::mpsc::{channel, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{anyhow, Context, Result};
 use weft::rdmc::{End, Event, Group, Message, Node};
 
 use crate::args::CommonArgs;
@@ -68,7 +68,7 @@ impl Inbox {
             move |event| hear_reports(event, &pool, &told),
         )?;
         signals.tell(move || drop(tell.send(Incident::Interrupted)));
-        let inbox = Self {
+        let mut inbox = Self {
             _stream,
             reports,
             reports_free,
@@ -80,10 +80,12 @@ impl Inbox {
             is_over: false,
             _node: node,
         };
-        inbox.report(&Report::Ready {
+        let ready = inbox.report(&Report::Ready {
             version: VERSION,
             chunk_bytes: args.chunk as u64,
-        })?;
+        });
+        // Another receiver may have failed before this one was ready.
+        ready.map_err(|error| anyhow!(inbox.explain(&error)))?;
         Ok(inbox)
     }
 

@@ -5,7 +5,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result};
-use weft::rdmc::{Buffer, End, EndReason, GroupConfig, Node};
+use weft::rdmc::{Buffer, End, EndReason, GroupConfig, Memory, Node};
 
 use crate::args::CommonArgs;
 use crate::place::Place;
@@ -52,25 +52,33 @@ pub fn report_group(receiver: usize) -> GroupConfig {
 /// They, and not the node, are what callbacks hold: a callback with a handle to
 /// the node would keep the node from ending.
 #[derive(Clone, Debug)]
-pub struct Pool(Arc<Mutex<Vec<Buffer>>>);
+pub struct Pool {
+    buffers: Arc<Mutex<Vec<Buffer>>>,
+    memory: Memory,
+}
 
 impl Pool {
     /// So many, of so many bytes.
     pub fn new(node: &Node, count: usize, bytes: usize) -> Result<Self> {
         let buffers = (0..count).map(|_| node.allocate(bytes));
         let buffers = buffers.collect::<Result<_, _>>()?;
-        Ok(Self(Arc::new(Mutex::new(buffers))))
+        Ok(Self {
+            buffers: Arc::new(Mutex::new(buffers)),
+            memory: node.memory(),
+        })
     }
 
     /// One that nobody uses, if there is one.
     pub fn take(&self) -> Option<Buffer> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).pop()
+        let buffers = self.buffers.lock();
+        buffers.unwrap_or_else(PoisonError::into_inner).pop()
     }
 
     /// One that is used no more.
     pub fn give(&self, buffer: Buffer) {
-        let mut buffers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        buffers.push(buffer);
+        let buffers = self.buffers.lock();
+        buffers.unwrap_or_else(PoisonError::into_inner).push(buffer);
+        self.memory.wake();
     }
 }
 
@@ -87,7 +95,7 @@ pub fn what_happened(end: End) -> &'static str {
     match end.reason {
         EndReason::Died => "has died",
         EndReason::Left | EndReason::Deserted => "has left",
-        EndReason::Refused => "had no memory for a message",
+        EndReason::Refused => "gave no fitting memory for a message",
         EndReason::Corrupt => "wrote what it should not: run the same release everywhere",
         _ => "has ended",
     }
