@@ -88,3 +88,5 @@ tree_env() (
   export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8
   "$@"
 )
+
+apt_in_tree() { tree_env in_tree env DEBIAN_FRONTEND=noninteractive apt-get -y "$@"; }

@@ -12,6 +12,7 @@ use crate::factors::FactorsArgs;
 use crate::messages::StationArgs;
 use crate::mr::MrArgs;
 use crate::multicast::{MemberArgs, MulticastArgs};
+use crate::rdmc::{RdmcArgs, RdmcMemberArgs};
 use crate::rdmc_sim::RdmcSimArgs;
 use crate::tail::TailArgs;
 use crate::two_sided::TwoSidedArgs;
@@ -24,7 +25,7 @@ pub const MAX_CLIENTS: u16 = 64;
 /// Runs on the nodes that `scripts/vm` makes: node 0 is device rxe0 at 10.77.0.1
 /// in this network namespace, node k is rxek at 10.77.0.(k+1) in namespace nk.
 /// Clients are on node 0, the peer is on node 1. Multicast over shared memory and
-/// simulations run anywhere.
+/// RDMC, and simulations, run anywhere.
 #[derive(Parser)]
 #[command(version)]
 pub struct Cli {
@@ -52,6 +53,9 @@ pub enum Command {
     Meta(MetaArgs),
     /// Atomic multicast: the experiments of the Spindle paper.
     Multicast(MulticastArgs),
+    /// Large messages to many nodes, beside MPI_Bcast: the experiments of the RDMC
+    /// paper.
+    Rdmc(RdmcArgs),
     /// RDMC's schedules on simulated networks: the experiments of the RDMC paper
     /// on more nodes than there are here.
     RdmcSim(RdmcSimArgs),
@@ -64,6 +68,9 @@ pub enum Command {
     /// One member of a multicast group.
     #[command(hide = true)]
     Member(MemberArgs),
+    /// One member of RDMC groups.
+    #[command(hide = true)]
+    RdmcMember(RdmcMemberArgs),
     /// One cold connection, in a process of its own.
     #[command(hide = true)]
     Cold(ColdArgs),

@@ -22,6 +22,7 @@ mod multicast;
 mod nodes;
 mod peer;
 mod pool;
+mod rdmc;
 mod rdmc_sim;
 mod report;
 mod round_robin;
@@ -49,10 +50,12 @@ fn main() -> ExitCode {
         Command::Factors(args) => factors::run(&args),
         Command::Meta(args) => meta::run(&args),
         Command::Multicast(args) => multicast::run(&args),
+        Command::Rdmc(args) => rdmc::run(&args),
         Command::RdmcSim(args) => rdmc_sim::run(&args),
         Command::Peer(args) => peer::serve(&args),
         Command::Station(args) => messages::serve(&args),
         Command::Member(args) => multicast::be_member(&args),
+        Command::RdmcMember(args) => rdmc::be_member(&args),
         Command::Cold(args) => connect::connect_once(&args),
     };
     match outcome {

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! `weft-bench rdmc`: the experiments of the RDMC paper (rdmc §5), on groups whose
+//! members are processes of this machine, beside MPI_Bcast between as many.
+//!
+//! In each round each load is carried by RDMC in all its variants, and by each
+//! MPI, in turn, so that whatever else the machine does hits all of them. A
+//! message's time is from the root's send to the last member's completion, by the
+//! machine's clock.
+
+mod args;
+mod board;
+mod load;
+mod member;
+mod mpi;
+mod plan;
+mod result;
+mod session;
+mod side;
+mod summary;
+
+pub use args::{RdmcArgs, RdmcMemberArgs};
+pub use member::run as be_member;
+
+use anyhow::{ensure, Context as _, Result};
+
+use crate::report::{progress, JsonLines};
+use load::Load;
+use mpi::Mpi;
+use plan::Round;
+use result::{size, Results, Table};
+
+/// Runs the benchmark.
+pub fn run(args: &RdmcArgs) -> Result<()> {
+    let mut json = JsonLines::create(args.common.json.as_deref())?;
+    let rounds = plan::plan(args);
+    ensure!(!rounds.is_empty(), "nothing is left to measure");
+    let steps = rounds.len() as u64 * u64::from(args.rounds());
+    let bar = progress("rdmc".to_owned(), steps);
+    let mut results = Results::default();
+    for _ in 0..args.rounds() {
+        for round in &rounds {
+            measure(args, round, &mut results).with_context(|| name(&round.load))?;
+            bar.inc(1);
+        }
+    }
+    bar.finish_and_clear();
+    let (rows, mut table) = (results.rows(), Table::new());
+    for row in &rows {
+        json.write(row)?;
+        table.add(row);
+    }
+    table.print();
+    println!();
+    for line in summary::lines(&rows) {
+        println!("{line}");
+    }
+    Ok(())
+}
+
+fn measure(args: &RdmcArgs, round: &Round, results: &mut Results) -> Result<()> {
+    let load = &round.load;
+    for session in &round.sessions {
+        let seen = session::run(session)?;
+        for (nth, &variant) in session.variants.iter().enumerate() {
+            let members = seen.iter().filter_map(|member| member.get(nth));
+            results.add_weft(load, variant, members);
+        }
+    }
+    let Some(programs) = &args.mpi else {
+        return Ok(());
+    };
+    for mpi in Mpi::ALL {
+        results.add_mpi(load, mpi, &mpi.run(programs, load)?);
+    }
+    Ok(())
+}
+
+fn name(load: &Load) -> String {
+    format!(
+        "{:?}: {} members, {} senders, {}",
+        load.experiment,
+        load.members,
+        load.senders,
+        size(load.bytes)
+    )
+}

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! What `rdmc` reports: a row for each load and what carried it.
+
+use serde::Serialize;
+
+use super::load::{Experiment, Load, Variant, Wait, Way};
+use super::member::Seen;
+use super::mpi::{Implementation, Mpi, Samples};
+use crate::report::{number, Sheet};
+
+/// What carried a load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carrier {
+    Weft(Variant),
+    Mpi(Mpi),
+}
+
+/// One load by one carrier. Times are medians of all samples of all rounds.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    bench: &'static str,
+    pub experiment: Experiment,
+    system: &'static str,
+    fabric: &'static str,
+    algorithm: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    implementation: Option<Implementation>,
+    /// Which of an implementation's collections of algorithms.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    settings: &'static str,
+    pub members: usize,
+    /// Members that send at once.
+    pub senders: usize,
+    pub bytes: usize,
+    /// None where the library chooses.
+    block_bytes: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    wait: Option<Wait>,
+    samples: usize,
+    /// Messages of each sender in a sample.
+    messages: usize,
+    pub seconds_p50: f64,
+    seconds_min: f64,
+    /// Bytes of all messages of a sample over its time.
+    pub gb_per_s: f64,
+    pub msgs_per_s: f64,
+    /// Processor time of all members together, for a message.
+    cpu_us_per_msg: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sleeps_per_msg: Option<f64>,
+    #[serde(skip)]
+    pub carrier: Carrier,
+}
+
+/// What was seen of one load by one carrier.
+struct Entry {
+    load: Load,
+    carrier: Carrier,
+    seconds: Vec<f64>,
+    cpu_seconds: f64,
+    sleeps: u64,
+}
+
+/// What was seen of all.
+#[derive(Default)]
+pub struct Results(Vec<Entry>);
+
+impl Results {
+    /// What the members of a session saw of a variant.
+    pub fn add_weft<'a>(
+        &mut self,
+        load: &Load,
+        variant: Variant,
+        members: impl Iterator<Item = &'a Seen>,
+    ) {
+        let entry = self.entry(load, Carrier::Weft(variant));
+        for seen in members {
+            entry.seconds.extend(&seen.seconds);
+            entry.cpu_seconds += seen.cpu_seconds;
+            entry.sleeps += seen.sleeps;
+        }
+    }
+
+    /// What an implementation of MPI printed.
+    pub fn add_mpi(&mut self, load: &Load, mpi: Mpi, samples: &Samples) {
+        let entry = self.entry(load, Carrier::Mpi(mpi));
+        let seconds = samples.nanoseconds.iter().map(|&ns| ns as f64 / 1e9);
+        entry.seconds.extend(seconds);
+        entry.cpu_seconds += samples.cpu_us as f64 / 1e6;
+    }
+
+    fn entry(&mut self, load: &Load, carrier: Carrier) -> &mut Entry {
+        let is_it = |entry: &Entry| entry.load == *load && entry.carrier == carrier;
+        let at = self.0.iter().position(is_it).unwrap_or_else(|| {
+            self.0.push(Entry {
+                load: load.clone(),
+                carrier,
+                seconds: Vec::new(),
+                cpu_seconds: 0.0,
+                sleeps: 0,
+            });
+            self.0.len() - 1
+        });
+        &mut self.0[at]
+    }
+
+    /// A row for each that has samples.
+    pub fn rows(&self) -> Vec<Row> {
+        self.0.iter().filter_map(row).collect()
+    }
+}
+
+fn row(entry: &Entry) -> Option<Row> {
+    let (load, carrier) = (&entry.load, entry.carrier);
+    let (seconds_p50, seconds_min) = median_and_min(&entry.seconds)?;
+    let messages = (entry.seconds.len() * load.total_messages()) as f64;
+    let (variant, mpi) = match carrier {
+        Carrier::Weft(variant) => (Some(variant), None),
+        Carrier::Mpi(mpi) => (None, Some(mpi)),
+    };
+    Some(Row {
+        bench: "rdmc",
+        experiment: load.experiment,
+        system: if mpi.is_some() { "mpi" } else { "weft" },
+        fabric: "shm",
+        algorithm: variant.map_or("bcast", |variant| variant.way.name()),
+        implementation: mpi.map(|mpi| mpi.implementation),
+        settings: mpi.map_or("", |mpi| mpi.settings),
+        members: load.members,
+        senders: load.senders,
+        bytes: load.bytes,
+        block_bytes: variant.and_then(|variant| variant.block_bytes),
+        wait: variant.map(|variant| variant.wait),
+        samples: entry.seconds.len(),
+        messages: load.messages,
+        seconds_p50,
+        seconds_min,
+        gb_per_s: load.total_bytes() as f64 / seconds_p50 / 1e9,
+        msgs_per_s: load.total_messages() as f64 / seconds_p50,
+        cpu_us_per_msg: entry.cpu_seconds * 1e6 / messages,
+        sleeps_per_msg: variant.map(|_| entry.sleeps as f64 / messages),
+        carrier,
+    })
+}
+
+fn median_and_min(values: &[f64]) -> Option<(f64, f64)> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    Some((*sorted.get(sorted.len() / 2)?, *sorted.first()?))
+}
+
+impl Row {
+    /// What carried it, for people.
+    pub fn name(&self) -> String {
+        match self.carrier {
+            Carrier::Mpi(mpi) => mpi.name(),
+            Carrier::Weft(variant) => match (variant.block_bytes, variant.wait) {
+                (None, _) => variant.way.name().to_owned(),
+                (Some(block), _) => format!("{} {}", variant.way.name(), size(block)),
+            },
+        }
+    }
+
+    /// The variant, if RDMC carried it.
+    pub fn variant(&self) -> Option<Variant> {
+        match self.carrier {
+            Carrier::Weft(variant) => Some(variant),
+            Carrier::Mpi(_) => None,
+        }
+    }
+
+    /// Whether RDMC carried it in this way.
+    pub fn is_way(&self, way: Way) -> bool {
+        self.variant().is_some_and(|variant| variant.way == way)
+    }
+}
+
+/// The table for people.
+pub struct Table(Sheet);
+
+impl Table {
+    /// An empty one.
+    pub fn new() -> Self {
+        let columns = [
+            "experiment",
+            "carrier",
+            "wait",
+            "members",
+            "senders",
+            "size",
+            "time[usec]",
+            "min[usec]",
+            "BW[GB/sec]",
+            "msg/s",
+            "CPU[usec/msg]",
+            "sleeps/msg",
+            "#samples",
+        ];
+        Self(Sheet::new(&columns, 3))
+    }
+
+    /// Adds a row.
+    pub fn add(&mut self, row: &Row) {
+        let wait = row.variant().map(|variant| variant.wait);
+        self.0.row(vec![
+            format!("{:?}", row.experiment).to_lowercase(),
+            row.name(),
+            wait.map_or_else(String::new, |wait| format!("{wait:?}").to_lowercase()),
+            row.members.to_string(),
+            row.senders.to_string(),
+            size(row.bytes),
+            format!("{:.1}", row.seconds_p50 * 1e6),
+            format!("{:.1}", row.seconds_min * 1e6),
+            format!("{:.3}", row.gb_per_s),
+            format!("{:.0}", row.msgs_per_s),
+            format!("{:.1}", row.cpu_us_per_msg),
+            number(row.sleeps_per_msg),
+            row.samples.to_string(),
+        ]);
+    }
+
+    /// Prints it.
+    pub fn print(self) {
+        self.0.print();
+    }
+}
+
+/// Bytes as people say them.
+pub fn size(bytes: usize) -> String {
+    let units = [(1 << 20, "MiB"), (1 << 10, "KiB")];
+    let unit = units.iter().find(|(unit, _)| bytes % unit == 0);
+    match unit {
+        Some((unit, name)) if bytes > 0 => format!("{} {name}", bytes / unit),
+        _ => format!("{bytes} B"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_read_as_people_say_them() {
+        assert_eq!(size(1), "1 B");
+        assert_eq!(size(10 << 10), "10 KiB");
+        assert_eq!(size(256 << 20), "256 MiB");
+    }
+
+    #[test]
+    fn the_median_is_in_the_middle_and_the_least_in_front() {
+        assert_eq!(median_and_min(&[]), None);
+        assert_eq!(median_and_min(&[3.0, 1.0, 2.0]), Some((2.0, 1.0)));
+    }
+}
