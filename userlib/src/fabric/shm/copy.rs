@@ -5,8 +5,10 @@
 //! Small aligned writes are control state, which others load while it is being
 //! stored: they go word by word, each a release store, so that the second
 //! promise of [`crate::fabric`] holds. Everything else is payload, which
-//! nobody looks at before a later small write says so: it goes as one `memcpy`.
+//! nobody looks at before a later small write says so: it goes as one `memcpy`,
+//! and past the caches if it is long: see [`super::stream`].
 
+use super::stream;
 use crate::fabric::WORD_ATOMIC_BYTES;
 use std::ptr::NonNull;
 use std::sync::atomic::{fence, AtomicU64, Ordering};
@@ -33,7 +35,7 @@ pub(super) unsafe fn copy(from: NonNull<u8>, to: NonNull<u8>, len: usize) {
         }
     } else {
         // SAFETY: the caller's promise.
-        unsafe { from.copy_to_nonoverlapping(to, len) };
+        unsafe { stream::copy(from, to, len) };
         // Later stores of any order stay behind the payload.
         fence(Ordering::Release);
     }

@@ -12,6 +12,7 @@ mod bell;
 mod copy;
 mod memory;
 mod rendezvous;
+mod stream;
 #[cfg(test)]
 mod tests;
 mod watch;
