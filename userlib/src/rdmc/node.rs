@@ -19,6 +19,10 @@ use std::time::{Duration, Instant};
 
 /// How long the polling thread polls before it sleeps (rdmc §4.2).
 const POLL: Duration = Duration::from_millis(50);
+/// A yield that took so long says that others work. Members that only look, as
+/// many as there may be on a processor, let each other through in less; who is
+/// woken is later by more than that.
+const CONTENDED: Duration = Duration::from_micros(200);
 const PATIENCE: Duration = Duration::from_secs(30);
 const DEFAULT_BYTES: usize = 64 << 20;
 const DEFAULT_GROUPS: usize = 16;
@@ -51,8 +55,8 @@ impl<F: Fabric> Builder<F> {
     }
 
     /// How the polling thread waits: unless told it polls for 50 ms and then
-    /// sleeps until it is rung (rdmc §4.2); where others want its processor it
-    /// sleeps at once.
+    /// sleeps until it is rung (rdmc §4.2); where others work on its processor
+    /// it sleeps at once.
     #[must_use]
     pub fn idle(mut self, policy: IdlePolicy) -> Self {
         self.idle = policy;
@@ -183,9 +187,11 @@ impl Node {
             fabric,
             bytes: DEFAULT_BYTES,
             groups: DEFAULT_GROUPS,
+            // Spinning would only hold up members on the same processor.
             idle: IdlePolicy {
+                spins: 0,
                 quiesce_after: POLL,
-                ..IdlePolicy::default()
+                contended_after: CONTENDED,
             },
             timeout: PATIENCE,
         }
