@@ -38,6 +38,16 @@ pub(in crate::rdmc) struct NewGroup {
     pub(in crate::rdmc) landing: Option<Buffer>,
 }
 
+/// What a look for something to send has led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sent {
+    Nothing,
+    /// A block: now it is another group's turn.
+    Block,
+    /// Where a block is, which takes no time: others can go with it.
+    Offered,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// Not all members have created it.
@@ -208,7 +218,13 @@ impl Session {
         }
         let mut fired = self.begin_own() || self.begin_incoming(node);
         fired |= self.receive(node);
-        fired |= self.send(node);
+        loop {
+            let sent = self.send(node);
+            fired |= sent != Sent::Nothing;
+            if sent != Sent::Offered {
+                break;
+            }
+        }
         fired |= self.finish();
         if self.is_leaving && self.state == State::Open && self.is_idle() {
             self.end(node, self.own_bye(Why::Left), true);
@@ -335,7 +351,7 @@ impl Session {
         if !node.is_shared() {
             link.tell_taken(&*node.endpoint);
         }
-        for source in &transfer.sources {
+        for source in transfer.sources.iter().filter(|source| source.has_more()) {
             if let Some(link) = &mut self.links[source.from] {
                 link.tell_place(&*node.endpoint, number, transfer.buffer.offset());
             }
@@ -376,23 +392,22 @@ impl Session {
         fired
     }
 
-    /// Sends the next block, if it is here and its target is ready. One at a
-    /// time: then it is another group's turn.
-    fn send(&mut self, node: &Node) -> bool {
+    /// Sends the next block, if it is here and its target is ready.
+    fn send(&mut self, node: &Node) -> Sent {
         let Some(transfer) = &mut self.active else {
-            return false;
+            return Sent::Nothing;
         };
         let Some(next) = transfer.next_send() else {
-            return false;
+            return Sent::Nothing;
         };
         if !node.is_shared() {
             let links = self.links.iter().flatten();
             if links.map(Link::under_way).sum::<u64>() >= SEND_WINDOW {
-                return false;
+                return Sent::Nothing;
             }
         }
         let Some(link) = &mut self.links[next.peer] else {
-            return false;
+            return Sent::Nothing;
         };
         let number = transfer.number;
         let is_first = !transfer.targets.contains(&next.peer)
@@ -403,18 +418,21 @@ impl Session {
             ) == Ok(Some(self.index));
         if is_first {
             if link.done() + 1 < number {
-                return false;
+                return Sent::Nothing;
             }
             let block = transfer.write(next.block, 0);
             link.give_first(&*node.endpoint, number, transfer.size, block);
         } else {
             let Some(place) = link.place(number) else {
-                return false;
+                return Sent::Nothing;
             };
             link.give(&*node.endpoint, transfer.write(next.block, place));
         }
         transfer.sent();
-        true
+        match is_first && node.is_shared() {
+            true => Sent::Offered,
+            false => Sent::Block,
+        }
     }
 
     /// Ends the message if nothing of it is left to do.

@@ -17,6 +17,13 @@ pub(super) struct Source {
     left: VecDeque<usize>,
 }
 
+impl Source {
+    /// Whether blocks are still to come from it.
+    pub(super) fn has_more(&self) -> bool {
+        !self.left.is_empty()
+    }
+}
+
 /// A message on its way through this member.
 #[derive(Debug)]
 pub(super) struct Transfer {
