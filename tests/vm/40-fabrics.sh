@@ -20,5 +20,18 @@ for kind in verbs weft; do
   weft-fabric messages "$kind" --members 1,2,3,4 --messages 1000 || FAILURES=$((FAILURES + 1))
   weft-fabric rdmc "$kind" --members 3 --mib 6 --longest 1024 || FAILURES=$((FAILURES + 1))
 done
+
+# A file goes from one node to a receiver on each, and is the same there.
+copy() {
+  local nodes=10.77.0.1:7500,10.77.0.2:7500,10.77.0.1:7501 to=/tmp/copies rank
+  mkdir -p $to/1 $to/2
+  head -c 3000000 /dev/urandom >$to/file
+  for rank in 1 2; do
+    in_node $((rank % 2)) weft-cp receive $to/$rank --fabric weft --nodes $nodes --receivers 2 --rank $rank &
+  done
+  weft-cp send $to/file --fabric weft --nodes $nodes --receivers 2 && wait &&
+    cmp $to/file $to/1/file && cmp $to/file $to/2/file
+}
+check "weft-cp copies a file to both nodes" copy
 check "workers that ended left nothing" within 10 back_to_base
 done_testing
