@@ -7,6 +7,8 @@ use super::schedule::{self, Algorithm, MAX_BLOCKS};
 use crate::fabric::NodeSet;
 use std::hash::{Hash, Hasher};
 
+/// Longest block.
+pub const MAX_BLOCK_BYTES: usize = 1 << 30;
 /// Longest message of which all members take all from the root at once, where
 /// [`Choice::Auto`] may choose.
 const AT_ONCE: usize = 1 << 20;
@@ -106,17 +108,15 @@ impl GroupConfig {
 
     /// How a message of this size travels; none if it has too many blocks.
     pub(super) fn plan(&self, size: usize) -> Option<Plan> {
-        let (algorithm, block_bytes) = match self.choice {
-            Choice::Always(algorithm) => (algorithm, self.block_bytes),
-            Choice::Auto if size <= self.block_bytes.min(AT_ONCE) => {
-                (Algorithm::Sequential, self.block_bytes)
-            }
-            Choice::Auto => (Algorithm::BinomialPipeline, self.block_bytes),
+        let algorithm = match self.choice {
+            Choice::Always(algorithm) => algorithm,
+            Choice::Auto if size <= self.block_bytes.min(AT_ONCE) => Algorithm::Sequential,
+            Choice::Auto => Algorithm::BinomialPipeline,
         };
-        let blocks = size.div_ceil(block_bytes);
+        let blocks = size.div_ceil(self.block_bytes);
         (1..=MAX_BLOCKS).contains(&blocks).then_some(Plan {
             algorithm,
-            block_bytes,
+            block_bytes: self.block_bytes,
             blocks,
         })
     }
@@ -140,6 +140,3 @@ impl GroupConfig {
         hasher.finish()
     }
 }
-
-/// Longest block.
-pub const MAX_BLOCK_BYTES: usize = 1 << 30;

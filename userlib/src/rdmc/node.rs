@@ -245,9 +245,9 @@ impl Node {
     /// Creates a group, at the same time as all its other members (rdmc §4.1).
     /// `memory` gives memory for a message that comes, or none for now: then the
     /// message waits, and is asked for again when memory of the node was freed
-    /// ([`Memory::wake`]). `tell` is told what happens. Both are called on the polling thread: they should be short, and
-    /// may send, allocate and drop, but not wait. What they own of the node is best
-    /// its [`Self::memory`].
+    /// ([`Memory::wake`]). `tell` is told what happens. Both are called on the
+    /// polling thread: they should be short, and may send, allocate and drop, but
+    /// not wait. What they own of the node is best its [`Self::memory`].
     ///
     /// # Errors
     ///
@@ -267,9 +267,7 @@ impl Node {
         let end = Instant::now() + timeout;
         let (rank, number) = (self.rank(), config.number);
         config.check(rank, self.nodes())?;
-        let peer = config.members.iter().find(|&&node| node != rank);
-        let sees = peer.is_none_or(|&peer| self.0.endpoint.region_of(peer).is_some());
-        let landing = match sees {
+        let landing = match engine::is_shared(&*self.0.endpoint) {
             true => None,
             false => Some(self.allocate(config.block_bytes)?),
         };

@@ -137,3 +137,36 @@ fn who_has_no_memory_holds_the_group_up_until_it_has() {
         assert_eq!(member.ended().reason, EndReason::Left);
     });
 }
+
+#[test]
+fn a_callback_that_panics_is_not_called_again_and_ends_its_groups() {
+    nodes(2, 1 << 20, |node| {
+        let config = group(1, &[0, 1]);
+        if node.rank() == 1 {
+            let member = Member::create(&node, &config).expect("a group");
+            while let Event::Received(message) = member.next() {
+                assert_eq!(message.bytes(), pattern(1, 100));
+            }
+            assert_eq!(member.group.end().map(|end| end.node), Some(0));
+            return;
+        }
+        let (tell, calls) = std::sync::mpsc::channel();
+        let event = move |_| {
+            tell.send(()).expect("the test listens");
+            panic!("as this test wants it");
+        };
+        let created = node.create_group(&config, PATIENCE, |_| None, event);
+        let root = created.expect("a group");
+        for _ in 0..3 {
+            let mut buffer = node.allocate(100).expect("memory");
+            buffer.copy_from_slice(&pattern(1, 100));
+            // The last ones may come too late.
+            let _ = root.send(buffer, 100);
+        }
+        let flushed = root.flush(PATIENCE);
+        assert!(matches!(flushed, Err(Error::Ended { .. })), "{flushed:?}");
+        assert_eq!(calls.iter().count(), 1, "and then it is gone");
+        let refused = Member::create(&node, &group(2, &[0])).map(|_| ());
+        assert!(matches!(refused, Err(Error::Thread(_))), "{refused:?}");
+    });
+}

@@ -25,13 +25,16 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// Whether nodes look into one another's memory: then what was posted is
-    /// there, and nobody need say so.
     pub(super) fn is_shared(&self) -> bool {
-        let own = self.endpoint.rank();
-        let other = usize::from(own == 0);
-        other >= self.endpoint.nodes() || self.endpoint.region_of(other).is_some()
+        is_shared(&*self.endpoint)
     }
+}
+
+/// Whether nodes look into one another's memory: then what was posted is there,
+/// and nobody need say so.
+pub(super) fn is_shared(endpoint: &dyn Endpoint) -> bool {
+    let other = usize::from(endpoint.rank() == 0);
+    other >= endpoint.nodes() || endpoint.region_of(other).is_some()
 }
 
 /// The groups. The polling thread's.
@@ -137,6 +140,9 @@ impl Drop for Engine {
     fn drop(&mut self) {
         let own = shared::deserted(self.node.endpoint.rank());
         for session in self.sessions.iter_mut().flatten() {
+            if std::thread::panicking() {
+                session.silence();
+            }
             session.abandon(&self.node);
             session.step(&self.node);
         }

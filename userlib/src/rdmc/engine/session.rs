@@ -150,6 +150,11 @@ impl Session {
         }
     }
 
+    /// Tells the application nothing more: what would be told may have panicked.
+    pub(super) fn silence(&mut self) {
+        self.new.tell = Box::new(drop);
+    }
+
     fn is_idle(&self) -> bool {
         self.active.is_none() && self.queue.is_empty()
     }
