@@ -3,7 +3,6 @@
 //! What a group tells its application, on the node's polling thread.
 
 use super::memory::Buffer;
-use super::words::{Bye, Why};
 use std::fmt;
 
 /// A message that comes; the answer is the memory for it (rdmc §4.1).
@@ -39,15 +38,29 @@ impl Message {
 #[non_exhaustive]
 pub enum EndReason {
     /// The node has left, and all messages up to then were done.
-    Left,
+    Left = 1,
     /// The node has left in the middle of a message.
-    Deserted,
+    Deserted = 2,
     /// The node has died.
-    Died,
+    Died = 3,
     /// The node gave memory for a message that was too short, or another node's.
-    Refused,
+    Refused = 4,
     /// The node wrote what no member writes.
-    Corrupt,
+    Corrupt = 5,
+}
+
+impl EndReason {
+    /// What members tell one another by its number.
+    pub(super) fn from_number(number: u64) -> Option<Self> {
+        let all = [
+            Self::Left,
+            Self::Deserted,
+            Self::Died,
+            Self::Refused,
+            Self::Corrupt,
+        ];
+        all.into_iter().find(|reason| *reason as u64 == number)
+    }
 }
 
 /// How a group has ended.
@@ -69,21 +82,6 @@ impl fmt::Display for End {
             EndReason::Corrupt => "wrote what no member writes",
         };
         write!(f, "node {} {what}", self.node)
-    }
-}
-
-impl From<Bye> for End {
-    fn from(bye: Bye) -> Self {
-        Self {
-            node: bye.node,
-            reason: match bye.why {
-                Why::Left => EndReason::Left,
-                Why::Deserted => EndReason::Deserted,
-                Why::Died => EndReason::Died,
-                Why::Refused => EndReason::Refused,
-                Why::Corrupt => EndReason::Corrupt,
-            },
-        }
     }
 }
 

@@ -7,6 +7,8 @@
 //! words that would be mistaken for a later group's carry its *tag*, and with
 //! another tag they count as never written.
 
+use super::event::{End, EndReason};
+
 /// Words of a cell. The first eight, a cache line, change as messages travel.
 pub(super) const CELL_WORDS: usize = 16;
 /// Bytes of a cell.
@@ -91,20 +93,18 @@ impl Tag {
     }
 
     pub(super) fn bye(self, bye: Bye) -> u64 {
-        let Bye {
-            why,
-            node,
-            messages,
-        } = bye;
-        self.count(((why as u64) << 44) | ((node as u64 & 0xFF) << 36) | (messages & low(36)))
+        let End { node, reason } = bye.end;
+        self.count(
+            ((reason as u64) << 44) | ((node as u64 & 0xFF) << 36) | (bye.messages & low(36)),
+        )
     }
 
     /// The farewell, if it is this group's.
     pub(super) fn read_bye(self, word: u64) -> Option<Bye> {
-        let why = Why::from_number((word >> 44) & 0xF)?;
+        let reason = EndReason::from_number((word >> 44) & 0xF)?;
+        let node = usize::try_from((word >> 36) & 0xFF).ok()?;
         self.marks(word).then_some(Bye {
-            why,
-            node: usize::try_from((word >> 36) & 0xFF).ok()?,
+            end: End { node, reason },
             messages: word & low(36),
         })
     }
@@ -114,41 +114,10 @@ impl Tag {
     }
 }
 
-/// Why a group ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Why {
-    /// The node has left, with all that was sent before done.
-    Left = 1,
-    /// The node has left in the middle of a message.
-    Deserted = 2,
-    /// The node has died.
-    Died = 3,
-    /// The node gave no fitting memory for a message.
-    Refused = 4,
-    /// The node wrote what no member writes.
-    Corrupt = 5,
-}
-
-impl Why {
-    fn from_number(number: u64) -> Option<Self> {
-        [
-            Self::Left,
-            Self::Deserted,
-            Self::Died,
-            Self::Refused,
-            Self::Corrupt,
-        ]
-        .into_iter()
-        .find(|why| *why as u64 == number)
-    }
-}
-
 /// A member's last word in a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bye {
-    pub(super) why: Why,
-    /// Whose doing it is.
-    pub(super) node: usize,
+    pub(super) end: End,
     /// Messages that it has done with.
     pub(super) messages: u64,
 }
@@ -182,11 +151,11 @@ mod tests {
         assert_eq!(new.read_count(old.count(7)), 0);
         assert_eq!(new.read_count(0), 0);
         assert_eq!(new.read_place(old.place(1, PAGE), 1), None);
-        let bye = Bye {
-            why: Why::Left,
+        let end = End {
             node: 3,
-            messages: 9,
+            reason: EndReason::Left,
         };
+        let bye = Bye { end, messages: 9 };
         assert_eq!(new.read_bye(old.bye(bye)), None);
         assert_eq!(new.read_bye(0), None);
         assert_eq!(new.read_bye(new.bye(bye)), Some(bye));
@@ -216,7 +185,8 @@ mod tests {
             prop_assert_eq!(tag.read_place(place, message + 1), None);
             prop_assert_eq!(read_first(first(message, size), message), Some(size));
             prop_assert_eq!(read_first(first(message, size), message + 1), None);
-            let bye = Bye { why: Why::Died, node, messages: message };
+            let end = End { node, reason: EndReason::Died };
+            let bye = Bye { end, messages: message };
             prop_assert_eq!(tag.read_bye(tag.bye(bye)), Some(bye));
         }
     }

@@ -11,9 +11,9 @@
 mod messages;
 
 use super::super::config::GroupConfig;
-use super::super::event::{End, Event, Incoming};
+use super::super::event::{End, EndReason, Event, Incoming};
 use super::super::memory::Buffer;
-use super::super::words::{Bye, Tag, Why};
+use super::super::words::{Bye, Tag};
 use super::super::Error;
 use super::link::{Hello, Link};
 use super::shared::GroupShared;
@@ -142,11 +142,11 @@ impl Session {
     /// Leaves now.
     pub(super) fn abandon(&mut self, node: &Node) {
         if matches!(self.state, State::Joining | State::Open) {
-            let bye = self.own_bye(match self.is_idle() {
-                true => Why::Left,
-                false => Why::Deserted,
+            let end = self.own_end(match self.is_idle() {
+                true => EndReason::Left,
+                false => EndReason::Deserted,
             });
-            self.end(node, bye, true);
+            self.end(node, end, true);
         }
     }
 
@@ -159,15 +159,14 @@ impl Session {
         self.active.is_none() && self.queue.is_empty()
     }
 
-    fn own_bye(&self, why: Why) -> Bye {
-        self.bye_of(self.index, why)
+    fn own_end(&self, reason: EndReason) -> End {
+        self.end_of(self.index, reason)
     }
 
-    fn bye_of(&self, index: usize, why: Why) -> Bye {
-        Bye {
-            why,
+    fn end_of(&self, index: usize, reason: EndReason) -> End {
+        End {
             node: self.new.config.members[index],
-            messages: self.completed,
+            reason,
         }
     }
 
@@ -189,7 +188,7 @@ impl Session {
                         node: self.new.config.members[at],
                     };
                     self.new.shared.has_joined(Err(mismatch));
-                    self.end(node, self.own_bye(Why::Left), true);
+                    self.end(node, self.own_end(EndReason::Left), true);
                     return true;
                 }
             }
@@ -220,7 +219,7 @@ impl Session {
         }
         fired |= self.finish();
         if self.is_leaving && self.state == State::Open && self.is_idle() {
-            self.end(node, self.own_bye(Why::Left), true);
+            self.end(node, self.own_end(EndReason::Left), true);
             fired = true;
         }
         fired
@@ -234,18 +233,18 @@ impl Session {
                 continue;
             };
             match link.bye() {
-                Some(bye) if bye.why == Why::Left => {
+                Some(bye) if bye.end.reason == EndReason::Left => {
                     let is_first = self.stop.is_none_or(|stop| bye.messages < stop.messages);
                     if is_first {
                         self.stop = Some(bye);
                     }
                 }
                 Some(bye) => {
-                    self.end(node, bye, false);
+                    self.end(node, bye.end, false);
                     return true;
                 }
                 None if down.contains(link.node) => {
-                    self.end(node, self.bye_of(at, Why::Died), false);
+                    self.end(node, self.end_of(at, EndReason::Died), false);
                     return true;
                 }
                 None => {}
@@ -255,7 +254,7 @@ impl Session {
             // Who has created it and left was there: all others are waited for,
             // so that the group ends in the same way everywhere.
             Some(stop) if self.state == State::Open && self.completed >= stop.messages => {
-                self.end(node, stop, false);
+                self.end(node, stop.end, false);
                 true
             }
             _ => false,
@@ -264,17 +263,13 @@ impl Session {
 
     /// Ends the group here, and tells the others; the application too, unless it
     /// is its own doing.
-    fn end(&mut self, node: &Node, bye: Bye, is_own: bool) {
-        let told = Bye {
-            messages: self.completed,
-            ..bye
-        };
+    fn end(&mut self, node: &Node, end: End, is_own: bool) {
+        let messages = self.completed;
         for link in self.links.iter_mut().flatten() {
-            link.tell_bye(&*node.endpoint, told);
+            link.tell_bye(&*node.endpoint, Bye { end, messages });
         }
         let was_open = self.state == State::Open;
         self.state = State::Closing;
-        let end = End::from(bye);
         tracing::debug!(group = self.number(), %end, "ended");
         self.new.shared.has_ended(end);
         if was_open && !is_own {

@@ -2,9 +2,8 @@
 
 //! A message's way through a member: it begins, its blocks come and go, it ends.
 
-use super::super::super::event::{Event, Incoming, Message};
+use super::super::super::event::{End, EndReason, Event, Incoming, Message};
 use super::super::super::schedule;
-use super::super::super::words::{Bye, Why};
 use super::super::link::Link;
 use super::super::transfer::Transfer;
 use super::super::Node;
@@ -69,15 +68,15 @@ impl Session {
                 self.had_none = changes;
                 return false;
             }
-            Err(bye) => self.end(node, bye, false),
+            Err(end) => self.end(node, end, false),
         }
         true
     }
 
     /// Begins a message, unless there is no memory for it now.
-    fn begin(&mut self, node: &Node, from: usize) -> Result<Option<Transfer>, Bye> {
-        let corrupt = self.bye_of(from, Why::Corrupt);
-        let refused = self.own_bye(Why::Refused);
+    fn begin(&mut self, node: &Node, from: usize) -> Result<Option<Transfer>, End> {
+        let corrupt = self.end_of(from, EndReason::Corrupt);
+        let refused = self.own_end(EndReason::Refused);
         let (number, members) = (self.completed + 1, self.links.len());
         let link = self.links[from].as_mut().ok_or(corrupt)?;
         let (size, at) = link.first(number).ok_or(corrupt)?;
