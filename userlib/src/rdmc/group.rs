@@ -64,8 +64,8 @@ impl Group {
     }
 
     /// Sends the first `size` bytes of a buffer to all other members, behind all
-    /// that was sent before. The buffer comes back with
-    /// [`Event::Sent`](super::Event::Sent), or with
+    /// that was sent before; an idle group begins on the calling thread. The
+    /// buffer comes back with [`Event::Sent`](super::Event::Sent), or with
     /// [`Event::Returned`](super::Event::Returned) if the group ends before. Of a
     /// group that is just over nothing comes back any more: the memory is freed.
     ///
@@ -76,23 +76,16 @@ impl Group {
         if let Some(reason) = self.refusal(&buffer, size) {
             return Err(SendError { reason, buffer });
         }
-        let group = self.number();
-        let command = Command::Send {
-            group,
-            buffer,
-            size,
-        };
-        match self.node.command(command) {
-            Err(Command::Send { buffer, .. }) => {
+        self.node
+            .send(self.number(), buffer, size)
+            .map_err(|buffer| {
                 let end = self.end().unwrap_or(End {
                     node: self.node.rank(),
                     reason: EndReason::Deserted,
                 });
                 let reason = SendReason::Ended(end);
-                Err(SendError { reason, buffer })
-            }
-            _ => Ok(()),
-        }
+                SendError { reason, buffer }
+            })
     }
 
     fn refusal(&self, buffer: &Buffer, size: usize) -> Option<SendReason> {

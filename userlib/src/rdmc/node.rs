@@ -3,7 +3,7 @@
 //! A process among those that have groups together.
 
 use super::config::GroupConfig;
-use super::engine::{self, Command, Commands, Engine, GroupShared, NewGroup};
+use super::engine::{self, Command, Drive, GroupShared, Listener, NewGroup};
 use super::event::{Event, Incoming};
 use super::group::Group;
 use super::layout::Layout;
@@ -89,20 +89,16 @@ impl<F: Fabric> Builder<F> {
         }
         let endpoint = met.endpoint;
         let arena = Arena::new(&endpoint, layout.memory());
-        let commands = Arc::new(Commands::default());
-        let mut engine = Engine::new(
-            engine::Node {
-                endpoint: Arc::clone(&endpoint),
-                layout,
-                arena: Arc::clone(&arena),
-            },
-            Arc::clone(&commands),
-        );
+        let (drive, mut driver) = Drive::new(engine::Node {
+            endpoint: Arc::clone(&endpoint),
+            layout,
+            arena: Arc::clone(&arena),
+        });
         let poller_id = Arc::new(OnceLock::new());
         let (id, mut predicates) = (Arc::clone(&poller_id), Predicates::default());
         let added = predicates.add(move || {
             id.get_or_init(|| thread::current().id());
-            engine.step()
+            driver.step().into()
         });
         added.map_err(|error| Error::Thread(error.to_string()))?;
         let poller = Poller::start(Arc::clone(&endpoint), predicates, self.idle)
@@ -110,7 +106,7 @@ impl<F: Fabric> Builder<F> {
         Ok(Node(Arc::new(Inner {
             poller,
             poller_id,
-            commands,
+            drive,
             used: Mutex::new(vec![None; self.groups]),
             arena,
             endpoint,
@@ -123,7 +119,7 @@ pub(super) struct Inner {
     // Dropped first: the polling thread's last act is to say farewell.
     poller: Poller,
     poller_id: Arc<OnceLock<ThreadId>>,
-    commands: Arc<Commands>,
+    drive: Arc<Drive>,
     /// The last number of each place.
     used: Mutex<Vec<Option<u32>>>,
     pub(super) arena: Arc<Arena>,
@@ -132,9 +128,30 @@ pub(super) struct Inner {
 
 impl Inner {
     pub(super) fn command(&self, command: Command) -> Result<(), Command> {
-        self.commands.push(command)?;
+        self.drive.command(command)?;
         self.endpoint.ring(self.endpoint.rank());
         Ok(())
+    }
+
+    /// Sends a message, or gives it back if the polling thread has ended.
+    pub(super) fn send(&self, group: u32, buffer: Buffer, size: usize) -> Result<(), Buffer> {
+        let begun = match self.is_poller() {
+            true => Err(buffer),
+            false => self.drive.begin(group, buffer, size),
+        };
+        let Err(buffer) = begun else {
+            self.endpoint.ring(self.endpoint.rank());
+            return Ok(());
+        };
+        let command = Command::Send {
+            group,
+            buffer,
+            size,
+        };
+        match self.command(command) {
+            Err(Command::Send { buffer, .. }) => Err(buffer),
+            _ => Ok(()),
+        }
     }
 
     /// Whether this is the polling thread.
@@ -278,9 +295,8 @@ impl Node {
         let shared = Arc::new(shared);
         let new = NewGroup {
             config: config.clone(),
-            shared: Arc::clone(&shared),
+            listener: Arc::new(Listener::new(Arc::clone(&shared), Box::new(tell))),
             memory: Box::new(memory),
-            tell: Box::new(tell),
             landing,
         };
         let thread_ended = || Error::Thread("it has ended".to_owned());

@@ -9,6 +9,7 @@ mod delivery;
 mod ends;
 mod errors;
 mod overlap;
+mod senders;
 
 use std::sync::mpsc::{self, Receiver};
 use std::sync::Arc;

@@ -54,6 +54,21 @@ impl Link {
         }
     }
 
+    /// Names the places of the words that say that the member has done something.
+    pub(super) fn listens_to(&self, mut place: impl FnMut(usize)) {
+        // What first blocks are of comes before they are counted, settings before
+        // the greeting.
+        const TELLING: [Word; 6] = [
+            Word::Sent,
+            Word::Place,
+            Word::Done,
+            Word::Taken,
+            Word::Bye,
+            Word::Hello,
+        ];
+        TELLING.map(|word| place(self.heard + word.offset()));
+    }
+
     /// A word that the member wrote.
     fn hear(&self, word: Word) -> u64 {
         let place = self.region.word(self.heard + word.offset());

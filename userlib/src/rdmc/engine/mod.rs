@@ -2,22 +2,28 @@
 
 //! All groups of a node, on its one polling thread (rdmc §4.2).
 
+mod drive;
+mod glance;
 mod link;
+mod notice;
 mod session;
 mod shared;
 mod transfer;
 
 use super::layout::Layout;
-use super::memory::Arena;
+use super::memory::{Arena, Buffer};
 use super::words::Tag;
 use crate::fabric::Endpoint;
-use crate::predicates::Outcome;
+pub(super) use drive::Drive;
+pub(super) use notice::Listener;
+use notice::Outbox;
 pub(super) use session::NewGroup;
 use session::Session;
-pub(super) use shared::{Command, Commands, GroupShared};
+pub(super) use shared::{Command, GroupShared};
 use std::sync::Arc;
 
 /// What all groups of a node use.
+#[derive(Clone)]
 pub(super) struct Node {
     pub(super) endpoint: Arc<dyn Endpoint>,
     pub(super) layout: Layout,
@@ -37,10 +43,9 @@ pub(super) fn is_shared(endpoint: &dyn Endpoint) -> bool {
     other >= endpoint.nodes() || endpoint.region_of(other).is_some()
 }
 
-/// The groups. The polling thread's.
+/// The groups.
 pub(super) struct Engine {
     node: Node,
-    commands: Arc<Commands>,
     /// By place.
     sessions: Vec<Option<Session>>,
     /// Groups whose place is not free yet.
@@ -48,18 +53,17 @@ pub(super) struct Engine {
 }
 
 impl Engine {
-    pub(super) fn new(node: Node, commands: Arc<Commands>) -> Self {
+    fn new(node: Node) -> Self {
         Self {
             sessions: (0..node.layout.groups).map(|_| None).collect(),
             node,
-            commands,
             waiting: Vec::new(),
         }
     }
 
-    /// Does a little for each group.
-    pub(super) fn step(&mut self) -> Outcome {
-        let commands = self.commands.take();
+    /// Obeys, and does a little for each group. Says whether there was anything
+    /// to do.
+    fn step(&mut self, commands: Vec<Command>, outbox: &mut Outbox) -> bool {
         let mut fired = !commands.is_empty();
         for command in commands {
             self.obey(command);
@@ -70,12 +74,34 @@ impl Engine {
         for place in &mut self.sessions {
             if let Some(session) = place {
                 fired |= session.step(&self.node);
+                session.give_notice(outbox);
                 if session.is_over() {
                     *place = None;
                 }
             }
         }
-        fired.into()
+        fired
+    }
+
+    /// Begins a message of a group that has nothing else to do, and offers its
+    /// first blocks; or gives it back.
+    fn begin(&mut self, group: u32, buffer: Buffer, size: usize) -> Result<(), Buffer> {
+        let place = self.place_of(group);
+        let session = self.sessions[place].as_mut();
+        match session.filter(|session| session.number() == group && session.can_begin()) {
+            Some(session) => {
+                session.begin_now(&self.node, buffer, size);
+                Ok(())
+            }
+            None => Err(buffer),
+        }
+    }
+
+    /// Names the places of all words that a round goes by.
+    fn listens_to(&self, mut place: impl FnMut(usize)) {
+        for session in self.sessions.iter().flatten() {
+            session.listens_to(&mut place);
+        }
     }
 
     fn obey(&mut self, command: Command) {
@@ -132,27 +158,22 @@ impl Engine {
         }
         started
     }
-}
 
-impl Drop for Engine {
-    /// The polling thread ends, perhaps because a callback has panicked: the
-    /// other members learn it, and nobody here waits for it.
-    fn drop(&mut self) {
-        let own = shared::deserted(self.node.endpoint.rank());
+    /// Ends all groups: the other members learn it, and nobody here waits for it.
+    /// These commands came too late.
+    fn close(mut self, commands: Vec<Command>, outbox: &mut Outbox) {
         for session in self.sessions.iter_mut().flatten() {
-            if std::thread::panicking() {
-                session.silence();
-            }
             session.abandon(&self.node);
             session.step(&self.node);
+            session.give_notice(outbox);
         }
-        for command in self.commands.close() {
-            if let Command::Create(new) = command {
-                new.shared.has_ended(own);
-            }
-        }
-        for new in &self.waiting {
-            new.shared.has_ended(own);
+        let created = commands.into_iter().filter_map(|command| match command {
+            Command::Create(new) => Some(*new),
+            _ => None,
+        });
+        let own = shared::deserted(self.node.endpoint.rank());
+        for new in created.chain(self.waiting) {
+            new.listener.shared.has_ended(own);
         }
     }
 }

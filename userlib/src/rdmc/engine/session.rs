@@ -16,6 +16,7 @@ use super::super::memory::Buffer;
 use super::super::words::{Bye, Tag};
 use super::super::Error;
 use super::link::{Hello, Link};
+use super::notice::{Listener, Notice, Outbox};
 use super::shared::GroupShared;
 use super::transfer::Transfer;
 use super::Node;
@@ -24,14 +25,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 pub(in crate::rdmc) type Memory = Box<dyn FnMut(Incoming) -> Option<Buffer> + Send>;
-pub(in crate::rdmc) type Tell = Box<dyn FnMut(Event) + Send>;
 
 /// A group that is to be created.
 pub(in crate::rdmc) struct NewGroup {
     pub(in crate::rdmc) config: GroupConfig,
-    pub(in crate::rdmc) shared: Arc<GroupShared>,
+    pub(in crate::rdmc) listener: Arc<Listener>,
     pub(in crate::rdmc) memory: Memory,
-    pub(in crate::rdmc) tell: Tell,
     /// Where first blocks arrive, unless they can be looked at where they are.
     pub(in crate::rdmc) landing: Option<Buffer>,
 }
@@ -66,6 +65,8 @@ pub(super) struct Session {
     stop: Option<Bye>,
     is_leaving: bool,
     limbo: Option<Buffer>,
+    /// What the application is to be told.
+    notices: Vec<Notice>,
 }
 
 impl Session {
@@ -75,7 +76,7 @@ impl Session {
         let links = config.members.iter().map(|&member| {
             (member != rank).then(|| Link::new(&*node.endpoint, node.layout, place, tag, member))
         });
-        let index = new.shared.index;
+        let index = new.listener.shared.index;
         let mut session = Self {
             state: State::Joining,
             hello: Hello {
@@ -94,6 +95,7 @@ impl Session {
             stop: None,
             is_leaving: false,
             limbo: None,
+            notices: Vec::new(),
             new,
         };
         for link in session.links.iter_mut().flatten() {
@@ -125,12 +127,33 @@ impl Session {
         fired
     }
 
+    /// Names the places of the words that it hears.
+    pub(super) fn listens_to(&self, mut place: impl FnMut(usize)) {
+        let links = self.links.iter().flatten();
+        links.for_each(|link| link.listens_to(&mut place));
+    }
+
     /// Takes a message of the application's.
     pub(super) fn submit(&mut self, buffer: Buffer, size: usize) {
         if matches!(self.state, State::Closing | State::Over) {
-            (self.new.tell)(Event::Returned(buffer));
+            self.notices.push(Notice::Event(Event::Returned(buffer)));
         } else {
             self.queue.push_back((buffer, size));
+        }
+    }
+
+    /// Whether a message could begin at once.
+    pub(super) fn can_begin(&self) -> bool {
+        self.state == State::Open && self.is_idle()
+    }
+
+    /// Begins a message, as far as it goes without a callback.
+    pub(super) fn begin_now(&mut self, node: &Node, buffer: Buffer, size: usize) {
+        self.queue.push_back((buffer, size));
+        self.begin_own();
+        while self.send(node) == Sent::Offered {}
+        for link in self.links.iter_mut().flatten() {
+            link.ring(&*node.endpoint);
         }
     }
 
@@ -150,9 +173,15 @@ impl Session {
         }
     }
 
-    /// Tells the application nothing more: what would be told may have panicked.
-    pub(super) fn silence(&mut self) {
-        self.new.tell = Box::new(drop);
+    /// Gives away what the application is to be told.
+    pub(super) fn give_notice(&mut self, outbox: &mut Outbox) {
+        for notice in self.notices.drain(..) {
+            outbox.put(&self.new.listener, notice);
+        }
+    }
+
+    fn shared(&self) -> &GroupShared {
+        &self.new.listener.shared
     }
 
     fn is_idle(&self) -> bool {
@@ -181,13 +210,13 @@ impl Session {
             }
             if let Some(agrees) = link.is_greeted(self.hello) {
                 fired = true;
-                self.new.shared.is_here(self.new.config.members[at]);
+                self.shared().is_here(self.new.config.members[at]);
                 if !agrees {
                     let mismatch = Error::Mismatch {
                         group: self.number(),
                         node: self.new.config.members[at],
                     };
-                    self.new.shared.has_joined(Err(mismatch));
+                    self.shared().has_joined(Err(mismatch));
                     self.end(node, self.own_end(EndReason::Left), true);
                     return true;
                 }
@@ -198,7 +227,7 @@ impl Session {
         }
         if self.links.iter().flatten().all(|link| link.is_here) {
             self.state = State::Open;
-            self.new.shared.has_joined(Ok(()));
+            self.shared().has_joined(Ok(()));
             return true;
         }
         fired
@@ -271,12 +300,12 @@ impl Session {
         let was_open = self.state == State::Open;
         self.state = State::Closing;
         tracing::debug!(group = self.number(), %end, "ended");
-        self.new.shared.has_ended(end);
+        self.notices.push(Notice::Ended(end));
         if was_open && !is_own {
-            (self.new.tell)(Event::Ended(end));
+            self.notices.push(Notice::Event(Event::Ended(end)));
         }
         for (buffer, _) in std::mem::take(&mut self.queue) {
-            (self.new.tell)(Event::Returned(buffer));
+            self.notices.push(Notice::Event(Event::Returned(buffer)));
         }
         self.limbo = self.active.take().map(|transfer| transfer.buffer);
     }
@@ -290,7 +319,7 @@ impl Session {
         }
         self.state = State::Over;
         if let Some(buffer) = self.limbo.take().filter(|_| self.index == 0) {
-            (self.new.tell)(Event::Returned(buffer));
+            self.notices.push(Notice::Event(Event::Returned(buffer)));
         }
         true
     }

@@ -115,7 +115,7 @@ pub(in crate::rdmc) enum Command {
 
 /// Commands on their way to the polling thread.
 #[derive(Default)]
-pub(in crate::rdmc) struct Commands {
+pub(super) struct Commands {
     /// Looked at each round, while the lock is taken only then.
     any: AtomicBool,
     list: Mutex<Vec<Command>>,
@@ -125,7 +125,7 @@ pub(in crate::rdmc) struct Commands {
 
 impl Commands {
     /// Adds one, or gives it back if nobody will take it.
-    pub(in crate::rdmc) fn push(&self, command: Command) -> Result<(), Command> {
+    pub(super) fn push(&self, command: Command) -> Result<(), Command> {
         let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
         if self.closed.load(Ordering::Acquire) {
             return Err(command);
@@ -133,6 +133,11 @@ impl Commands {
         list.push(command);
         self.any.store(true, Ordering::Release);
         Ok(())
+    }
+
+    /// Whether there are some.
+    pub(super) fn any(&self) -> bool {
+        self.any.load(Ordering::Acquire)
     }
 
     pub(super) fn take(&self) -> Vec<Command> {

@@ -5,6 +5,7 @@
 use super::super::super::event::{End, EndReason, Event, Incoming, Message};
 use super::super::super::schedule;
 use super::super::link::Link;
+use super::super::notice::Notice;
 use super::super::transfer::Transfer;
 use super::super::Node;
 use super::Session;
@@ -209,11 +210,10 @@ impl Session {
             size: transfer.size,
             buffer: transfer.buffer,
         };
-        (self.new.tell)(match self.index {
+        self.notices.push(Notice::Event(match self.index {
             0 => Event::Sent(message),
             _ => Event::Received(message),
-        });
-        self.new.shared.has_completed(self.completed);
+        }));
         true
     }
 }
