@@ -2,16 +2,18 @@
 
 //! Where members, which are processes, write down when they began to send and
 //! when they had everything, by the machine's clock: a file in memory, with a row
-//! for each sample.
+//! for each sample. It is mapped: to note a time takes no system call.
 
 use std::fs::{remove_file, File, OpenOptions};
-use std::os::unix::fs::FileExt as _;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{ensure, Context as _, Result};
+use nix::sys::mman::{mmap, munmap, MapFlags, ProtFlags};
 use nix::time::{clock_gettime, ClockId};
 
 const WORD: usize = size_of::<u64>();
@@ -55,10 +57,17 @@ impl Drop for BoardFile {
 
 /// The board as a member sees it.
 pub struct Board {
-    file: File,
+    /// Mapped until drop; two words for each member and sample.
+    words: NonNull<AtomicU64>,
+    count: usize,
     rank: usize,
     members: usize,
 }
+
+// SAFETY: the mapping belongs to the process, and all its words are atomic.
+unsafe impl Send for Board {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Board {}
 
 /// When a sample began and ended.
 struct Row {
@@ -67,12 +76,22 @@ struct Row {
 }
 
 impl Board {
-    /// Opens it.
-    pub fn open(path: &Path, rank: usize, members: usize) -> Result<Self> {
+    /// Maps it, with room for so many samples, of which nothing is known yet.
+    pub fn open(path: &Path, rank: usize, members: usize, rows: usize) -> Result<Self> {
+        let count = rows * 2 * members;
+        let bytes = NonZeroUsize::new(count * WORD).context("nothing is measured")?;
         let file = OpenOptions::new().read(true).write(true).open(path);
         let file = file.with_context(|| format!("cannot open {}", path.display()))?;
+        // All members make it as long.
+        file.set_len(bytes.get() as u64)?;
+        let prot = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        // No page is touched for the first time while it counts.
+        let flags = MapFlags::MAP_SHARED | MapFlags::MAP_POPULATE;
+        // SAFETY: a new mapping, wherever there is room.
+        let base = unsafe { mmap(None, bytes, prot, flags, &file, 0) }?;
         Ok(Self {
-            file,
+            words: base.cast(),
+            count,
             rank,
             members,
         })
@@ -108,31 +127,37 @@ impl Board {
     }
 
     fn note(&self, line: usize) -> Result<()> {
-        let at = (line * self.members + self.rank) * WORD;
-        Ok(self.file.write_all_at(&now_ns().to_ne_bytes(), at as u64)?)
+        let word = self.words().get(line * self.members + self.rank);
+        let word = word.context("there are more samples than were told")?;
+        word.store(now_ns(), Ordering::Release);
+        Ok(())
     }
 
     /// What nobody has written yet is 0.
     fn row(&self, row: usize) -> Result<Row> {
-        let mut bytes = vec![0; 2 * self.members * WORD];
-        let start = row * bytes.len();
-        let mut read = 0;
-        while read < bytes.len() {
-            match self
-                .file
-                .read_at(&mut bytes[read..], (start + read) as u64)?
-            {
-                0 => break,
-                more => read += more,
-            }
-        }
-        let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_ne_bytes);
-        let mut words: Vec<u64> = bytes.chunks(WORD).map(word).collect();
-        let done_ns = words.split_off(self.members);
+        let mut lines = self.words().chunks(self.members).skip(2 * row);
+        let mut next = || {
+            let line = lines.next().context("there is no such sample")?;
+            let times = line.iter().map(|word| word.load(Ordering::Acquire));
+            anyhow::Ok(times.collect())
+        };
         Ok(Row {
-            begun_ns: words,
-            done_ns,
+            begun_ns: next()?,
+            done_ns: next()?,
         })
+    }
+
+    fn words(&self) -> &[AtomicU64] {
+        // SAFETY: so many words are mapped while this lives.
+        unsafe { NonNull::slice_from_raw_parts(self.words, self.count).as_ref() }
+    }
+}
+
+impl Drop for Board {
+    fn drop(&mut self) {
+        // SAFETY: mapped with this length, and nobody borrows it any more.
+        let unmapped = unsafe { munmap(self.words.cast(), self.count * WORD) };
+        debug_assert_eq!(unmapped, Ok(()));
     }
 }
 
@@ -144,7 +169,7 @@ mod tests {
     fn a_sample_lasts_from_the_first_send_to_the_last_completion() {
         let file = BoardFile::create().unwrap();
         let boards: Vec<_> = (0..3)
-            .map(|rank| Board::open(file.path(), rank, 3).unwrap())
+            .map(|rank| Board::open(file.path(), rank, 3, 5).unwrap())
             .collect();
         let patience = Duration::from_millis(1);
         let before = now_ns();
@@ -159,5 +184,7 @@ mod tests {
         let seconds = boards[0].seconds(4).unwrap();
         assert!(seconds > 0.0 && seconds < all, "{seconds} of {all}");
         assert!(boards[0].seconds(3).is_err());
+        assert!(boards[0].begins(5).is_err());
+        assert!(boards[0].seconds(5).is_err());
     }
 }

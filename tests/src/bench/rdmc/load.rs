@@ -52,6 +52,11 @@ impl Load {
         self.bytes * self.total_messages()
     }
 
+    /// Samples, those that do not count included.
+    pub fn rows(&self) -> usize {
+        self.warm_up + self.samples
+    }
+
     /// Messages of a sample.
     pub fn total_messages(&self) -> usize {
         self.messages * self.senders

@@ -62,7 +62,8 @@ pub fn run(args: &RdmcMemberArgs) -> Result<()> {
         });
     }
     let node = builder.join()?;
-    let board = Arc::new(Board::open(&args.board, args.rank, load.members)?);
+    let rows = session.variants.len() * load.rows();
+    let board = Arc::new(Board::open(&args.board, args.rank, load.members, rows)?);
     let pool = Pool::default();
     for _ in 0..buffers(load, args.rank) {
         let mut buffer = node.allocate(load.bytes)?;

@@ -12,6 +12,9 @@ const BLOCK: usize = MIB;
 const PIPELINE_BLOCKS: [usize; 4] = [64 * KIB, 256 * KIB, MIB, 4 * MIB];
 /// Bytes that are sent in a round of samples, more or less.
 const ROUND_BYTES: usize = 256 * MIB;
+/// Samples of a round, at most: so many that a scheduler has placed the threads
+/// before most of them.
+const MOST_SAMPLES: usize = 500;
 
 /// All that is measured of one load, sessions in turn with MPI.
 pub struct Round {
@@ -112,14 +115,14 @@ fn load(
         Experiment::Single | Experiment::Overlap => 1,
     };
     let sent = bytes * messages * senders;
-    let samples = (ROUND_BYTES / sent).clamp(2, if messages > 1 { 10 } else { 50 });
+    let samples = (ROUND_BYTES / sent).clamp(2, if messages > 1 { 10 } else { MOST_SAMPLES });
     Load {
         experiment,
         members,
         bytes,
         senders,
         messages,
-        warm_up: if sent < ROUND_BYTES / 8 { 5 } else { 1 },
+        warm_up: if sent < ROUND_BYTES / 8 { 20 } else { 1 },
         samples: args.samples.map_or(samples, |samples| samples as usize),
     }
 }

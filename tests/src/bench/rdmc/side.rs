@@ -59,10 +59,10 @@ impl Side<'_> {
             News::Sent(_) => bail!("a message was sent that was not the member's"),
             News::Failed(why) => bail!(why),
         };
-        let last = self.rows() - 1;
+        let last = self.load.rows() - 1;
         self.board.wait_for_all(self.row(last), PATIENCE)?;
         let seconds = match self.node.rank() {
-            0 => (self.load.warm_up..self.rows())
+            0 => (self.load.warm_up..self.load.rows())
                 .map(|sample| self.board.seconds(self.row(sample)))
                 .collect::<Result<Vec<_>>>()?,
             _ => Vec::new(),
@@ -74,14 +74,9 @@ impl Side<'_> {
         })
     }
 
-    /// Samples, those that do not count included.
-    fn rows(&self) -> usize {
-        self.load.warm_up + self.load.samples
-    }
-
     /// The board's row of a sample.
     fn row(&self, sample: usize) -> usize {
-        self.nth * self.rows() + sample
+        self.nth * self.load.rows() + sample
     }
 
     /// Creates the group whose root is this member.
@@ -103,7 +98,7 @@ impl Side<'_> {
         mut buffers: Vec<Buffer>,
         told: &Receiver<News>,
     ) -> Result<()> {
-        for sample in 0..self.rows() {
+        for sample in 0..self.load.rows() {
             if sample > 0 {
                 self.board.wait_for_all(self.row(sample - 1), PATIENCE)?;
             }
@@ -115,6 +110,9 @@ impl Side<'_> {
                 let sent = group.send(buffer, self.load.bytes);
                 sent.map_err(|error| anyhow!(error.reason))?;
             }
+            // Not at the channel, where a thread spins first, perhaps in the way of
+            // who is to receive.
+            group.flush(PATIENCE)?;
             let news = told.recv_timeout(PATIENCE);
             buffers = match news.context("a message was not sent")? {
                 News::Sent(buffers) => buffers,
@@ -163,7 +161,7 @@ impl Count {
             pool: Arc::clone(side.pool),
             load: side.load.clone(),
             first_row: side.row(0),
-            rows: side.rows(),
+            rows: side.load.rows(),
             done: AtomicUsize::new(0),
             sent: Mutex::default(),
             began: Mutex::default(),
