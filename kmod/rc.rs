@@ -39,7 +39,7 @@ use crate::sync::{new_lock, FastLock, Once, Periodic, Routine};
 use crate::text::Shown;
 
 use link::{Hardware, Opening};
-pub(crate) use queue::{Attending, RcQueue, SPIN_NS};
+pub(crate) use queue::{Attending, RcQueue, LONGEST_SPIN_NS, SPIN_NS};
 
 /// RC queue pairs of a node, and peers that it wants to have one to.
 const MAX_LINKS: usize = 64;

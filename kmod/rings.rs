@@ -35,6 +35,8 @@ pub(crate) struct Rings {
     sq_offset: u32,
     cq_offset: u32,
     rq_offset: u32,
+    /// The tail of the completion ring, where the user cannot write it.
+    cq_tail: AtomicU32,
 }
 
 // SAFETY: all accesses are volatile or atomic moves of words, as memory that a
@@ -87,6 +89,7 @@ impl Rings {
             sq_offset,
             cq_offset,
             rq_offset,
+            cq_tail: AtomicU32::new(0),
         };
         this.clear_indices();
         Ok(this)
@@ -167,8 +170,17 @@ impl Rings {
             // SAFETY: within the entry, by the invariant and the mask.
             unsafe { to.add(at).write_volatile(u64::from_ne_bytes(bytes)) };
         }
+        let tail = index.wrapping_add(1);
         self.index(offset_of!(RingHeader, cq_tail))
-            .store(index.wrapping_add(1), Ordering::Release);
+            .store(tail, Ordering::Release);
+        self.cq_tail.store(tail, Ordering::Release);
+    }
+
+    /// Completions that the user says that it has not taken; nonsense if it lies.
+    #[inline]
+    pub(crate) fn unreaped(&self) -> u32 {
+        let tail = self.cq_tail.load(Ordering::Acquire);
+        tail.wrapping_sub(self.cq_head())
     }
 
     /// The place of an entry. Masks make any index one of the ring's.

@@ -176,13 +176,6 @@ impl Vqp {
         self.queues.lock().in_flight()
     }
 
-    /// Completions that the user has not taken.
-    fn unreaped(&self) -> u32 {
-        let mut queues = self.queues.lock();
-        queues.reaped_to(self.rings.cq_head());
-        queues.unreaped()
-    }
-
     /// Whether a request would be taken.
     fn has_room(&self) -> bool {
         let mut queues = self.queues.lock();

@@ -89,6 +89,7 @@ impl Record {
     }
 
     /// Whether a peer may do what `access` says with `len` bytes at `addr`.
+    #[inline]
     #[must_use]
     pub fn allows(&self, addr: u64, len: u32, access: u32) -> bool {
         let end = addr
@@ -147,6 +148,7 @@ impl Store {
     }
 
     /// What is known of a region, and may still be trusted.
+    #[inline]
     #[must_use]
     pub fn find(&mut self, key: u32, now_ns: u64) -> Option<Record> {
         let mut lines = self.set(key).lines.iter().flatten();

@@ -612,15 +612,20 @@ pod! {
 
 impl SendWr {
     /// The element with this index, as `data` has it.
+    #[inline]
     #[must_use]
     pub fn sge(&self, index: usize) -> Sge {
-        match self.data.chunks_exact(2).nth(index) {
-            Some(&[addr, rest]) => Sge::from_words(addr, rest),
+        let Some(first) = index.checked_mul(2) else {
+            return Sge::zeroed();
+        };
+        match self.data.get(first..) {
+            Some(&[addr, rest, ..]) => Sge::from_words(addr, rest),
             _ => Sge::zeroed(),
         }
     }
 
     /// Puts an element in; one past the last place is ignored.
+    #[inline]
     pub fn set_sge(&mut self, index: usize, sge: Sge) {
         if let Some(words) = self.data.chunks_exact_mut(2).nth(index) {
             words.copy_from_slice(&sge.to_words());
@@ -629,17 +634,20 @@ impl SendWr {
 }
 
 impl Sge {
+    #[inline]
     fn from_words(addr: u64, rest: u64) -> Self {
-        let mut sge = Self::zeroed();
-        sge.as_bytes_mut()[..8].copy_from_slice(&addr.to_ne_bytes());
-        sge.as_bytes_mut()[8..].copy_from_slice(&rest.to_ne_bytes());
-        sge
+        let [a, b, c, d, e, f, g, h] = rest.to_ne_bytes();
+        Self {
+            addr,
+            len: u32::from_ne_bytes([a, b, c, d]),
+            lkey: u32::from_ne_bytes([e, f, g, h]),
+        }
     }
 
+    #[inline]
     fn to_words(self) -> [u64; 2] {
-        let mut rest = [0; 8];
-        rest.copy_from_slice(&self.as_bytes()[8..]);
-        [self.addr, u64::from_ne_bytes(rest)]
+        let ([a, b, c, d], [e, f, g, h]) = (self.len.to_ne_bytes(), self.lkey.to_ne_bytes());
+        [self.addr, u64::from_ne_bytes([a, b, c, d, e, f, g, h])]
     }
 }
 

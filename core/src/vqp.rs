@@ -6,5 +6,5 @@
 mod check;
 mod queues;
 
-pub use check::{check, check_recv, length, ATOMIC_BYTES};
+pub use check::{check, check_recv, ATOMIC_BYTES};
 pub use queues::Queues;

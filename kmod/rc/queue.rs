@@ -43,9 +43,12 @@ const DRAIN_BATCH: usize = 16;
 /// the work item.
 const ARM_TRIES: u32 = 4;
 const LOOKS_PER_CLOCK: u32 = 8;
-/// How long a waiter polls before it sleeps: longer than a small request takes,
-/// on soft-RoCE and a busy host too. It makes way for whoever wants the CPU.
-pub(crate) const SPIN_NS: u64 = 1_000_000;
+/// How long a waiter polls without seeing an end before it sleeps: longer than a
+/// chain of small requests takes, on soft-RoCE and a busy host too. It makes way for
+/// whoever wants the CPU.
+pub(crate) const SPIN_NS: u64 = 2_000_000;
+/// How long it polls at most, whatever it sees: it hears no signals meanwhile.
+pub(crate) const LONGEST_SPIN_NS: u64 = 20_000_000;
 
 /// The poster's part.
 pub(super) struct Posting {
@@ -129,21 +132,22 @@ pub(crate) struct RcQueue<R: Requester> {
 pub(crate) struct Attending<'a, R: Requester>(&'a RcQueue<R>);
 
 impl<R: Requester> Attending<'_, R> {
-    /// Polls until `done` is no longer `seen`, for at most `time_ns`.
-    pub(crate) fn spin(&self, done: &EventCount, seen: u32, time_ns: u64) {
+    /// Polls until `done` is no longer `seen`, for at most `time_ns`. Answers
+    /// whether it is not.
+    pub(crate) fn spin(&self, done: &EventCount, seen: u32, time_ns: u64) -> bool {
         let start_ns = now_ns();
         loop {
             // The clock is read now and then: that costs as much as a look.
             for _ in 0..LOOKS_PER_CLOCK {
                 self.0.poll();
                 if done.seen() != seen {
-                    return;
+                    return true;
                 }
                 // SAFETY: process context, and no lock is held.
                 unsafe { bindings::weft_spin_once() };
             }
             if now_ns().saturating_sub(start_ns) >= time_ns {
-                return;
+                return false;
             }
         }
     }
@@ -233,6 +237,11 @@ impl<R: Requester> RcQueue<R> {
         self.up.load(Ordering::Acquire) && self.fate().is_none()
     }
 
+    /// Whether requests are on their way: those of all who use it.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.window.outstanding() != 0
+    }
+
     /// Why it broke, if it did.
     pub(crate) fn fate(&self) -> Option<WcStatus> {
         match self.fate.load(Ordering::Acquire) {
@@ -311,8 +320,9 @@ impl<R: Requester> RcQueue<R> {
                 drained.push(requester);
             }
             count += 1;
-            // What is asked for has to be ended: it is told once.
-            next = match count < DRAIN_BATCH {
+            // What is asked for has to be ended: it is told once. If nothing is
+            // outstanding, there is nothing to ask for.
+            next = match count < DRAIN_BATCH && self.window.oldest().is_some() {
                 true => self.next_end(&mut reaping),
                 false => None,
             };

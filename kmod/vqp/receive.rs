@@ -60,7 +60,9 @@ impl Vqp {
 
     /// Hands back what was posted to receive.
     pub(super) fn flush_receives(&self, queues: &mut Queues, status: WcStatus) {
-        // At most as many as there are places for completions.
+        // At most as many as there are places for completions. Those that the user
+        // has given back meanwhile are among them.
+        queues.reaped_to(self.rings.cq_head());
         while let Some(index) = queues.claim(self.rings.rq_tail()) {
             self.rings.set_rq_head(queues.rq_head());
             let wr_id = self.rings.recv_wr(index).wr_id;

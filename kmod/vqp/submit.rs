@@ -231,7 +231,8 @@ impl Vqp {
         };
         let with_imm = matches!(wr.opcode, uapi::OP_SEND_WITH_IMM | uapi::OP_WRITE_WITH_IMM);
         let needs_receiver = with_imm || kind == OpKind::Send;
-        let mut failed = weft_core::vqp::check(wr).err();
+        let checked = weft_core::vqp::check(wr);
+        let mut failed = checked.err();
         if needs_receiver && connection.to.is_none() {
             failed = failed.or(Some(WcStatus::LocQpOpErr));
         }
@@ -244,8 +245,7 @@ impl Vqp {
                 imm: with_imm.then_some(wr.imm),
                 to: connection.to.unwrap_or(Receiver::Port(0)),
                 rkey: wr.rkey,
-                // What is too long, `check` refuses.
-                len: weft_core::vqp::length(wr).unwrap_or(0),
+                len: checked.unwrap_or(0),
                 remote_addr: wr.remote_addr,
                 operands: Operands {
                     compare_add: wr.compare_add,
@@ -269,6 +269,8 @@ impl Vqp {
         attending: &mut Option<Attending<'_, Self>>,
     ) -> Result<bool> {
         let timeout_ns = request.timeout_ns.min(uapi::MAX_WAIT_NS);
+        // Since when none of the requests has ended.
+        let mut silent_ns = start_ns;
         loop {
             let seen = self.done.seen();
             if let Some(queue) = queue {
@@ -280,14 +282,20 @@ impl Vqp {
             if full && self.has_room() {
                 return Ok(true);
             }
-            let waited_ns = now_ns().saturating_sub(start_ns);
-            if self.unreaped() >= request.wc_min || waited_ns >= timeout_ns {
+            let looked_ns = now_ns();
+            let waited_ns = looked_ns.saturating_sub(start_ns);
+            if self.has_enough(request) || waited_ns >= timeout_ns {
                 return Ok(false);
             }
             let left_ns = timeout_ns - waited_ns;
-            if let Some(polling) = attending.as_ref().filter(|_| waited_ns < rc::SPIN_NS) {
-                polling.spin(&self.done, seen, left_ns.min(rc::SPIN_NS));
-                if !full && self.unreaped() >= request.wc_min {
+            let polls = waited_ns < rc::LONGEST_SPIN_NS
+                && looked_ns.saturating_sub(silent_ns) < rc::SPIN_NS
+                && queue.is_some_and(VqpQueue::is_busy);
+            if let Some(polling) = attending.as_ref().filter(|_| polls) {
+                if polling.spin(&self.done, seen, left_ns.min(rc::SPIN_NS)) {
+                    silent_ns = now_ns();
+                }
+                if !full && self.has_enough(request) {
                     return Ok(false);
                 }
                 continue;
@@ -300,6 +308,12 @@ impl Vqp {
                 return Err(EINTR);
             }
         }
+    }
+
+    /// Whether there are as many completions as the user waits for. One that lies
+    /// about what it has taken waits too long, or not at all.
+    fn has_enough(&self, request: &uapi::Enter) -> bool {
+        self.rings.unreaped() >= request.wc_min
     }
 
     /// Looks for a completion without sleeping.

@@ -25,11 +25,13 @@ pub(crate) struct Held {
 
 impl Held {
     /// How many are held.
+    #[inline]
     pub(crate) fn len(&self) -> usize {
         self.wcs.len()
     }
 
     /// Takes what fits, oldest first; answers with how many.
+    #[inline]
     pub(crate) fn take(&mut self, wcs: &mut [Wc]) -> usize {
         let count = self.wcs.len().min(wcs.len());
         for (place, wc) in wcs.iter_mut().zip(self.wcs.drain(..count)) {
@@ -40,6 +42,7 @@ impl Held {
 
     /// Repeats `call` until the request `wr_id` was submitted and completed, and
     /// answers with its bytes. `call` is told whether it is still to submit it.
+    #[inline]
     pub(crate) fn complete(
         &mut self,
         wr_id: u64,

@@ -118,6 +118,7 @@ pub(crate) unsafe fn mr_reg(fd: BorrowedFd<'_>, arg: &mut uapi::MrReg) -> Result
 
 /// Submits the next `wr_count` requests of the VQP's ring and waits until there are
 /// `wc_min` completions in it; answers with how many requests were taken.
+#[inline]
 pub(crate) fn enter(
     fd: BorrowedFd<'_>,
     vqp: u32,

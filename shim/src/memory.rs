@@ -43,15 +43,18 @@ impl SharedBytes {
         Self { base, len }
     }
 
+    #[inline]
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
+    #[inline]
     pub(crate) fn addr(&self) -> u64 {
         self.base.as_ptr().expose_provenance() as u64
     }
 
     /// The range, if it is within.
+    #[inline]
     pub(crate) fn check(&self, range: Range<usize>) -> Result<Range<usize>, Error> {
         if range.start <= range.end && range.end <= self.len {
             Ok(range)
@@ -189,6 +192,7 @@ impl Pages {
         self.base
     }
 
+    #[inline]
     pub(crate) fn len(&self) -> usize {
         self.len.get()
     }

@@ -76,6 +76,7 @@ impl LocalSlice<'_> {
         self.len == 0
     }
 
+    #[inline]
     pub(crate) const fn to_raw(self) -> uapi::Sge {
         uapi::Sge {
             addr: self.addr,
@@ -209,6 +210,7 @@ impl MemoryRegion {
     /// # Errors
     ///
     /// [`Error::OutOfBounds`], or [`Error::TooLong`] over [`MAX_MSG_BYTES`].
+    #[inline]
     pub fn slice(&self, range: Range<usize>) -> Result<LocalSlice<'_>, Error> {
         slice_of(&self.bytes, self.lkey, range)
     }
@@ -274,6 +276,7 @@ impl std::fmt::Debug for MemoryRegion {
     }
 }
 
+#[inline]
 fn slice_of(bytes: &SharedBytes, lkey: u32, range: Range<usize>) -> Result<LocalSlice<'_>, Error> {
     let range = bytes.check(range)?;
     let len = u32::try_from(range.len())

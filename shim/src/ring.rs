@@ -95,17 +95,20 @@ pub(crate) struct SendRing {
 
 impl SendRing {
     /// Requests that one system call can submit.
+    #[inline]
     pub(crate) fn room(&self) -> usize {
         self.slots.entries().min(MAX_BATCH) as usize
     }
 
     /// Puts a request into a place, counted from the first that the kernel has not
     /// taken.
+    #[inline]
     pub(crate) fn put(&mut self, at: u32, wr: &uapi::SendWr) {
         self.slots.store(self.tail.wrapping_add(at), wr);
     }
 
     /// The kernel has taken so many.
+    #[inline]
     pub(crate) fn took(&mut self, count: u32) {
         self.tail = self.tail.wrapping_add(count);
     }
@@ -126,12 +129,14 @@ pub(crate) struct CompletionRing {
 
 impl CompletionRing {
     /// Places that it has.
+    #[inline]
     pub(crate) fn entries(&self) -> usize {
         self.slots.entries() as usize
     }
 
     /// Completions that are there. The kernel's index is looked at only if fewer
     /// than `wanted` are known of.
+    #[inline]
     pub(crate) fn ready(&mut self, wanted: usize) -> usize {
         let known = |this: &Self| {
             let count = this.seen.wrapping_sub(this.taken);
@@ -145,6 +150,7 @@ impl CompletionRing {
     }
 
     /// Takes at most `max` completions, oldest first; answers with how many.
+    #[inline]
     pub(crate) fn take(&mut self, max: usize, mut into: impl FnMut(usize, uapi::Wc)) -> usize {
         let count = self.ready(max).min(max);
         if count == 0 {
@@ -184,6 +190,7 @@ impl RecvRing {
 
     /// Buffers that can be put there. The kernel's index is looked at only if fewer
     /// than `wanted` are known to fit.
+    #[inline]
     pub(crate) fn room(&mut self, wanted: usize) -> usize {
         let known = |this: &Self| {
             let waiting = this.posted.wrapping_sub(this.seen);
@@ -197,6 +204,7 @@ impl RecvRing {
 
     /// Puts a buffer into a place, counted from the last that was published. There
     /// has to be room for it.
+    #[inline]
     pub(crate) fn put(&mut self, at: u32, wr: &uapi::RecvWr) {
         if let Some(slots) = &self.slots {
             slots.store(self.posted.wrapping_add(at), wr);
@@ -204,6 +212,7 @@ impl RecvRing {
     }
 
     /// Gives the kernel the first `count` that were put there.
+    #[inline]
     pub(crate) fn publish(&mut self, count: u32) {
         if count > 0 {
             self.posted = self.posted.wrapping_add(count);

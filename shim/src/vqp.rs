@@ -194,6 +194,7 @@ impl Vqp {
     /// # Errors
     ///
     /// None so far.
+    #[inline]
     pub fn poll_cq(&mut self, wcs: &mut [Wc]) -> Result<usize, Error> {
         Ok(self.reap(wcs))
     }
@@ -240,6 +241,7 @@ impl Vqp {
     ///
     /// [`Error::Completion`] if the request failed, else as
     /// [`Self::post_send`], but never [`Error::Interrupted`].
+    #[inline]
     pub fn read(&mut self, local: LocalSlice<'_>, remote: Remote) -> Result<u32, Error> {
         self.run(SendWr::read(local, remote))
     }
@@ -250,6 +252,7 @@ impl Vqp {
     /// # Errors
     ///
     /// As [`Self::read`].
+    #[inline]
     pub fn write(&mut self, local: LocalSlice<'_>, remote: Remote) -> Result<u32, Error> {
         self.run(SendWr::write(local, remote))
     }
@@ -260,6 +263,7 @@ impl Vqp {
     /// # Errors
     ///
     /// As [`Self::read`].
+    #[inline]
     pub fn run(&mut self, wr: SendWr<'_>) -> Result<u32, Error> {
         self.next_sync = self.next_sync.wrapping_add(1);
         let wr_id = SYNC_WR_ID_BIT | self.next_sync;
@@ -331,6 +335,7 @@ impl Vqp {
         Ok(Submitted { count, is_full })
     }
 
+    #[inline]
     fn reap(&mut self, wcs: &mut [Wc]) -> usize {
         let held = self.held.take(wcs);
         held + take(&mut self.rings, &mut wcs[held..])
@@ -370,6 +375,7 @@ impl VqpConfig {
 }
 
 /// Takes completions off the ring.
+#[inline]
 fn take(rings: &mut Rings, wcs: &mut [Wc]) -> usize {
     rings
         .done

@@ -35,6 +35,7 @@ pub struct Sender(pub(crate) u32);
 
 impl Default for Wc {
     /// A place for a completion.
+    #[inline]
     fn default() -> Self {
         Self {
             raw: uapi::Wc {
@@ -46,17 +47,20 @@ impl Default for Wc {
 }
 
 impl Wc {
+    #[inline]
     pub(crate) const fn from_raw(raw: uapi::Wc) -> Self {
         Self { raw }
     }
 
     /// From the work request or the receive buffer.
+    #[inline]
     #[must_use]
     pub const fn wr_id(&self) -> u64 {
         self.raw.wr_id
     }
 
     /// How it ended. `None`: a status of a newer module.
+    #[inline]
     #[must_use]
     pub fn status(&self) -> Option<WcStatus> {
         WcStatus::from_number(self.raw.status.into())
@@ -67,6 +71,7 @@ impl Wc {
     /// # Errors
     ///
     /// It failed.
+    #[inline]
     pub fn result(&self) -> Result<u32, CompletionError> {
         match self.status() {
             Some(WcStatus::Success) => Ok(self.raw.byte_len),

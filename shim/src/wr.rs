@@ -40,6 +40,7 @@ pub struct SendWr<'mr> {
 
 impl<'mr> SendWr<'mr> {
     /// RDMA WRITE to `remote`.
+    #[inline]
     pub fn write(from: impl Into<Payload<'mr>>, remote: Remote) -> Self {
         Self::new(uapi::OP_WRITE).to(remote).moving(from.into())
     }
@@ -54,6 +55,7 @@ impl<'mr> SendWr<'mr> {
     }
 
     /// A message to whoever receives where the VQP is connected to. (`IBV_WR_SEND`)
+    #[inline]
     pub fn send(from: impl Into<Payload<'mr>>) -> Self {
         Self::new(uapi::OP_SEND).moving(from.into())
     }
@@ -66,6 +68,7 @@ impl<'mr> SendWr<'mr> {
     }
 
     /// RDMA READ of `remote`.
+    #[inline]
     pub fn read(into: impl Into<Sges<'mr>>, remote: Remote) -> Self {
         Self::new(uapi::OP_READ)
             .to(remote)
@@ -75,6 +78,7 @@ impl<'mr> SendWr<'mr> {
     /// Compares the aligned 8-byte word at `remote` with `expected` and makes it
     /// `new` if it is equal, atomically. What it was lands in `local`, which has
     /// to be 8 bytes. (`IBV_WR_ATOMIC_CMP_AND_SWP`)
+    #[inline]
     pub fn compare_swap(local: LocalSlice<'mr>, remote: Remote, expected: u64, new: u64) -> Self {
         let mut wr = Self::new(uapi::OP_CAS);
         wr.raw.compare_add = expected;
@@ -84,6 +88,7 @@ impl<'mr> SendWr<'mr> {
 
     /// Adds to the aligned 8-byte word at `remote`, wrapping, atomically. Else as
     /// [`Self::compare_swap`]. (`IBV_WR_ATOMIC_FETCH_AND_ADD`)
+    #[inline]
     pub fn fetch_add(local: LocalSlice<'mr>, remote: Remote, add: u64) -> Self {
         let mut wr = Self::new(uapi::OP_FAA);
         wr.raw.compare_add = add;
@@ -91,21 +96,25 @@ impl<'mr> SendWr<'mr> {
     }
 
     /// Makes a completion when done.
+    #[inline]
     pub const fn signaled(mut self) -> Self {
         self.raw.flags |= uapi::SEND_SIGNALED;
         self
     }
 
     /// What its completion is to carry. [`SYNC_WR_ID_BIT`] is not for callers.
+    #[inline]
     pub const fn wr_id(mut self, wr_id: u64) -> Self {
         self.raw.wr_id = wr_id;
         self
     }
 
+    #[inline]
     pub(crate) const fn as_raw(&self) -> &uapi::SendWr {
         &self.raw
     }
 
+    #[inline]
     fn new(opcode: u8) -> Self {
         // INVARIANT: there are no elements.
         Self {
@@ -117,12 +126,14 @@ impl<'mr> SendWr<'mr> {
         }
     }
 
+    #[inline]
     fn to(mut self, remote: Remote) -> Self {
         self.raw.remote_addr = remote.addr;
         self.raw.rkey = remote.rkey;
         self
     }
 
+    #[inline]
     fn moving(mut self, payload: Payload<'mr>) -> Self {
         match payload.0 {
             Source::Sges(Sges { sges, count, .. }) => {

@@ -21,12 +21,14 @@ impl Attendance {
     }
 
     /// One begins to poll.
+    #[inline]
     pub fn enter(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
     /// One stops. Answers whether nobody is left: then it has to look whether
     /// requests are outstanding, and to arm the queue if so.
+    #[inline]
     #[must_use]
     pub fn leave(&self) -> bool {
         let last = self.0.fetch_sub(1, Ordering::Relaxed) == 1;
@@ -38,6 +40,7 @@ impl Attendance {
 
     /// Whether a request that was just published has to be looked after by an
     /// event: nobody polls.
+    #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         fence(Ordering::SeqCst);

@@ -93,6 +93,7 @@ impl Window {
 
     /// Takes a place for a request of `len` bytes. `None`: there is none, or the
     /// bytes outstanding are enough.
+    #[inline]
     pub fn claim(&self, poster: &mut Poster, len: u32) -> Option<Claim> {
         // Acquire: what the reaper did with the place is over.
         let head = self.head.load(Ordering::Acquire);
@@ -113,11 +114,13 @@ impl Window {
 
     /// Hands the claimed places, filled, to the reaper. To be called before their
     /// requests are posted, since a completion may come at once.
+    #[inline]
     pub fn publish(&self, poster: &Poster) {
         self.tail.store(poster.next, Ordering::Release);
     }
 
     /// Where a request is kept.
+    #[inline]
     #[must_use]
     pub fn place(&self, seq: u32) -> usize {
         (seq & (self.depth - 1)) as usize
@@ -143,6 +146,7 @@ impl Window {
 
     /// Requests that have not ended. A hint, unless the caller is the reaper or
     /// the poster.
+    #[inline]
     #[must_use]
     pub fn outstanding(&self) -> u32 {
         let head = self.head.load(Ordering::Acquire);
@@ -150,6 +154,7 @@ impl Window {
     }
 
     /// The oldest request that has not ended. For the reaper.
+    #[inline]
     #[must_use]
     pub fn oldest(&self) -> Option<u32> {
         let head = self.head.load(Ordering::Relaxed);
@@ -158,6 +163,7 @@ impl Window {
 
     /// Whether a request is outstanding: completions name nothing else, unless a
     /// device errs. For the reaper.
+    #[inline]
     #[must_use]
     pub fn covers(&self, seq: u32) -> bool {
         let head = self.head.load(Ordering::Relaxed);
@@ -176,6 +182,7 @@ impl Window {
 
     /// The oldest request, of `len` bytes, has ended and its place is empty. For
     /// the reaper, while there is one.
+    #[inline]
     pub fn retire(&self, len: u32) {
         // INVARIANT: the caller has seen that `head` is before `tail`.
         let head = self.head.load(Ordering::Relaxed);
@@ -187,6 +194,7 @@ impl Window {
 impl Poster {
     /// Counts a request that is about to be posted; answers whether it has to be
     /// signalled (krcore alg. 2, lines 15 to 20). `asked`: it is to be anyway.
+    #[inline]
     #[must_use]
     pub fn signals(&mut self, asked: bool) -> bool {
         self.run += 1;
@@ -200,6 +208,7 @@ impl Poster {
     /// Whether the last request of a batch has to be signalled though
     /// [`Poster::signals`] did not say so: nobody knows when the next batch comes
     /// (krcore alg. 2, lines 24 to 26).
+    #[inline]
     #[must_use]
     pub fn signals_last(&mut self) -> bool {
         core::mem::take(&mut self.run) != 0

@@ -39,12 +39,13 @@ const fn form(opcode: u8) -> Option<Form> {
     })
 }
 
-/// Looks at a request's form.
+/// Looks at a request's form, and answers its bytes.
 ///
 /// # Errors
 ///
 /// The status that the request completes with.
-pub fn check(wr: &SendWr) -> Result<(), WcStatus> {
+#[inline]
+pub fn check(wr: &SendWr) -> Result<u32, WcStatus> {
     let form = form(wr.opcode).ok_or(WcStatus::LocQpOpErr)?;
     let is_inline = wr.flags & SEND_INLINE != 0;
     let operands = (wr.compare_add != 0 && !form.atomic) || (wr.swap != 0 && wr.opcode != OP_CAS);
@@ -69,12 +70,12 @@ pub fn check(wr: &SendWr) -> Result<(), WcStatus> {
     if wr.remote_addr.checked_add(u64::from(len)).is_none() {
         return Err(WcStatus::RemAccessErr);
     }
-    Ok(())
+    Ok(len)
 }
 
 /// Bytes that a request moves; `None` if that is more than it may.
-#[must_use]
-pub fn length(wr: &SendWr) -> Option<u32> {
+#[inline]
+fn length(wr: &SendWr) -> Option<u32> {
     if wr.flags & SEND_INLINE != 0 {
         return Some(wr.inline_len);
     }
@@ -147,19 +148,24 @@ mod tests {
             OP_SEND_WITH_IMM,
         ] {
             for lens in [&[][..], &[0], &[8], &[1, 2, 3, 4, 5]] {
-                assert_eq!(check(&request(opcode, lens)), Ok(()), "{opcode} {lens:?}");
+                let bytes = lens.iter().sum();
+                assert_eq!(
+                    check(&request(opcode, lens)),
+                    Ok(bytes),
+                    "{opcode} {lens:?}"
+                );
             }
         }
         for opcode in [OP_CAS, OP_FAA] {
-            assert_eq!(check(&request(opcode, &[8])), Ok(()));
+            assert_eq!(check(&request(opcode, &[8])), Ok(8));
         }
         for opcode in [OP_WRITE, OP_WRITE_WITH_IMM, OP_SEND, OP_SEND_WITH_IMM] {
-            assert_eq!(check(&inline(opcode, 0)), Ok(()));
-            assert_eq!(check(&inline(opcode, MAX_INLINE)), Ok(()));
+            assert_eq!(check(&inline(opcode, 0)), Ok(0));
+            assert_eq!(check(&inline(opcode, MAX_INLINE)), Ok(MAX_INLINE));
         }
         let mut wr = request(OP_SEND_WITH_IMM, &[8]);
         (wr.imm, wr.flags) = (7, SEND_SIGNALED);
-        assert_eq!(check(&wr), Ok(()));
+        assert_eq!(check(&wr), Ok(8));
     }
 
     #[test]
@@ -308,8 +314,8 @@ mod tests {
             wr.as_bytes_mut()[32..].copy_from_slice(&rest);
             wr.opcode = opcode.unwrap_or(wr.opcode);
             wr.num_sge = num_sge;
-            if check(&wr).is_ok() {
-                prop_assert!(length(&wr).unwrap() <= MAX_MSG_BYTES);
+            if let Ok(bytes) = check(&wr) {
+                prop_assert!(bytes <= MAX_MSG_BYTES);
                 prop_assert!(usize::from(wr.num_sge) <= MAX_SGE);
             }
             let mut recv = RecvWr::zeroed();

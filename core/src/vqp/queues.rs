@@ -47,6 +47,7 @@ impl Queues {
     }
 
     /// Takes up to `wanted` places for requests; answers how many it got.
+    #[inline]
     pub fn admit(&mut self, wanted: u32) -> u32 {
         let taken = wanted.min(self.sends - self.in_flight).min(self.free());
         // INVARIANT: no more than were free.
@@ -55,18 +56,21 @@ impl Queues {
     }
 
     /// Whether [`Queues::admit`] would give any.
+    #[inline]
     #[must_use]
     pub const fn has_room(&self) -> bool {
         self.in_flight < self.sends && self.free() != 0
     }
 
     /// Gives places back whose requests were not posted after all.
+    #[inline]
     pub fn withdraw(&mut self, places: u32) {
         self.in_flight = self.in_flight.saturating_sub(places);
     }
 
     /// A request has ended. Answers the index in the completion ring at which it
     /// shows, if it does: if it was signalled, or failed.
+    #[inline]
     #[must_use]
     pub fn complete(&mut self, signaled: bool, status: WcStatus) -> Option<u32> {
         if self.in_flight == 0 {
@@ -80,6 +84,7 @@ impl Queues {
     /// Takes the next receive buffer, if the user, who has posted up to `rq_tail`,
     /// has one there and a completion for it will fit. Answers its index in the
     /// receive ring.
+    #[inline]
     #[must_use]
     pub fn claim(&mut self, rq_tail: u32) -> Option<u32> {
         let posted = rq_tail.wrapping_sub(self.rq_head);
@@ -115,6 +120,7 @@ impl Queues {
 
     /// The user says that it has taken the completions before `cq_head`. What
     /// cannot be is ignored.
+    #[inline]
     pub fn reaped_to(&mut self, cq_head: u32) {
         let left = self.cq_tail.wrapping_sub(cq_head);
         // INVARIANT: it never grows.
@@ -136,12 +142,14 @@ impl Queues {
     }
 
     /// Requests that have not ended.
+    #[inline]
     #[must_use]
     pub const fn in_flight(&self) -> u32 {
         self.in_flight
     }
 
     /// Completions that were not taken.
+    #[inline]
     #[must_use]
     pub const fn unreaped(&self) -> u32 {
         self.unreaped

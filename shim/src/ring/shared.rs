@@ -49,15 +49,18 @@ impl Index {
     }
 
     /// The other side's: what it wrote before is seen too.
+    #[inline]
     pub(super) fn load(&self) -> u32 {
         self.cell().load(Ordering::Acquire)
     }
 
     /// Ours: what was written or read before is done.
+    #[inline]
     pub(super) fn store(&self, index: u32) {
         self.cell().store(index, Ordering::Release);
     }
 
+    #[inline]
     fn cell(&self) -> &AtomicU32 {
         // SAFETY: by the invariant, and only atomics touch it.
         unsafe { AtomicU32::from_ptr(self.at.as_ptr()) }
@@ -109,11 +112,13 @@ impl<T: Pod> Slots<T> {
     }
 
     /// How many there are, a power of two.
+    #[inline]
     pub(super) fn entries(&self) -> u32 {
         self.mask + 1
     }
 
     /// Copies an entry in. An index publishes it.
+    #[inline]
     pub(super) fn store(&self, index: u32, value: &T) {
         let words = value.as_bytes().chunks_exact(WORD);
         for (cell, word) in self.cells(index).iter().zip(words) {
@@ -124,6 +129,7 @@ impl<T: Pod> Slots<T> {
     }
 
     /// Copies an entry out, once.
+    #[inline]
     pub(super) fn load(&self, index: u32) -> T {
         let mut value = T::zeroed();
         let words = value.as_bytes_mut().chunks_exact_mut(WORD);
@@ -134,6 +140,7 @@ impl<T: Pod> Slots<T> {
     }
 
     /// The words of the entry in the place of a free-running index.
+    #[inline]
     fn cells(&self, index: u32) -> &[AtomicU64] {
         let place = (index & self.mask) as usize;
         // SAFETY: the place is one of the `mask + 1` that are there.

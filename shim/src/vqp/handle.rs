@@ -38,6 +38,7 @@ impl Handle {
 
     /// One `IOC_ENTER` for requests that fit into the ring; answers with how many
     /// were taken. `min`: completions that have to be in the ring.
+    #[inline]
     pub(super) fn enter(
         &self,
         rings: &mut Rings,

@@ -64,6 +64,7 @@ pub(super) fn check(slices: &[LocalSlice<'_>], max: usize) -> Result<u16, Error>
 }
 
 impl<'mr> From<LocalSlice<'mr>> for Sges<'mr> {
+    #[inline]
     fn from(slice: LocalSlice<'mr>) -> Self {
         // INVARIANT: a `LocalSlice` is within its region, and not too long.
         let mut this = Self::EMPTY;
@@ -112,12 +113,14 @@ impl Payload<'static> {
 }
 
 impl<'mr> From<Sges<'mr>> for Payload<'mr> {
+    #[inline]
     fn from(sges: Sges<'mr>) -> Self {
         Self(Source::Sges(sges))
     }
 }
 
 impl<'mr> From<LocalSlice<'mr>> for Payload<'mr> {
+    #[inline]
     fn from(slice: LocalSlice<'mr>) -> Self {
         Sges::from(slice).into()
     }
