@@ -12,6 +12,7 @@
 
 mod contexts;
 mod doubt;
+mod entry;
 mod frames;
 mod inbox;
 mod incoming;
@@ -35,11 +36,12 @@ use crate::sync::{Periodic, Routine};
 
 use contexts::{Contexts, Here};
 pub(crate) use doubt::{doubt, doubts, Suspicion};
+pub(crate) use entry::{Entry, Origin};
 use frames::Arrived;
 pub(crate) use inbox::{Inbox, Letter, Reader};
 pub(crate) use incoming::{Arrival, Receives};
 pub(crate) use receivers::Receivers;
-pub(crate) use stream::{Entry, Stream, Target};
+pub(crate) use stream::{Stream, Target};
 use table::StreamTable;
 
 /// How often streams look at the clock while requests are on their way.

@@ -43,6 +43,20 @@ impl<'a, T> Few<'a, T> {
         }
     }
 
+    /// Takes the last value back out.
+    #[inline]
+    pub(crate) fn pop(&mut self) {
+        let Some(last) = self.len.checked_sub(1) else {
+            return;
+        };
+        // INVARIANT: the place no longer counts.
+        self.len = last;
+        if let Some(place) = self.room.get_mut(last) {
+            // SAFETY: it was initialised, by the invariant, and is no longer ours.
+            unsafe { place.assume_init_drop() };
+        }
+    }
+
     /// The values.
     #[inline]
     pub(crate) fn as_slice(&self) -> &[T] {

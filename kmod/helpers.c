@@ -529,11 +529,17 @@ int weft_ib_arm_cq(struct ib_cq *cq)
 
 /*
  * Where the driver can tell without its lock that nothing is there, it is asked
- * first: a waiter that polls would hold up the thread that completes.
+ * first: a waiter that polls would hold up the thread that completes. A device
+ * that cannot tell may have some.
  */
+bool weft_ib_has_wc(struct ib_cq *cq)
+{
+	return !cq->device->ops.peek_cq || cq->device->ops.peek_cq(cq, 1);
+}
+
 int weft_ib_poll_cq(struct ib_cq *cq, int count, struct ib_wc *wcs)
 {
-	if (cq->device->ops.peek_cq && !cq->device->ops.peek_cq(cq, 1))
+	if (!weft_ib_has_wc(cq))
 		return 0;
 	return ib_poll_cq(cq, count, wcs);
 }

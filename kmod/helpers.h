@@ -91,6 +91,7 @@ int weft_ib_post_send(struct ib_qp *qp, const struct ib_send_wr *wr);
 int weft_ib_post_empty_recv(struct ib_qp *qp, u64 wr_id);
 int weft_ib_map_mr(struct ib_mr *mr, u64 addr, u32 len);
 int weft_ib_arm_cq(struct ib_cq *cq);
+bool weft_ib_has_wc(struct ib_cq *cq);
 int weft_ib_poll_cq(struct ib_cq *cq, int count, struct ib_wc *wcs);
 u64 weft_ib_dma_map(struct ib_device *dev, void *addr, size_t len);
 bool weft_ib_dma_failed(struct ib_device *dev, u64 addr);

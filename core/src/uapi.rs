@@ -636,18 +636,21 @@ impl SendWr {
 impl Sge {
     #[inline]
     fn from_words(addr: u64, rest: u64) -> Self {
-        let [a, b, c, d, e, f, g, h] = rest.to_ne_bytes();
-        Self {
-            addr,
-            len: u32::from_ne_bytes([a, b, c, d]),
-            lkey: u32::from_ne_bytes([e, f, g, h]),
-        }
+        let (low, high) = (rest as u32, (rest >> 32) as u32);
+        let (len, lkey) = match cfg!(target_endian = "little") {
+            true => (low, high),
+            false => (high, low),
+        };
+        Self { addr, len, lkey }
     }
 
     #[inline]
     fn to_words(self) -> [u64; 2] {
-        let ([a, b, c, d], [e, f, g, h]) = (self.len.to_ne_bytes(), self.lkey.to_ne_bytes());
-        [self.addr, u64::from_ne_bytes([a, b, c, d, e, f, g, h])]
+        let (low, high) = match cfg!(target_endian = "little") {
+            true => (self.len, self.lkey),
+            false => (self.lkey, self.len),
+        };
+        [self.addr, u64::from(low) | (u64::from(high) << 32)]
     }
 }
 

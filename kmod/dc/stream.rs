@@ -13,6 +13,7 @@ use weft_core::uapi::WcStatus;
 use crate::clock::now_ns;
 use crate::counters::{Counted, COUNTERS};
 use crate::dc::doubt::Suspicion;
+use crate::dc::entry::{Entry, Origin};
 use crate::dc::frames::Arrived;
 use crate::dc::payload::{append, land};
 use crate::dc::{Requester, SoftDc};
@@ -33,16 +34,6 @@ pub(crate) struct Target {
     pub(crate) destination: Destination,
     /// Raised when it turns out to be another, or gone.
     pub(crate) suspicion: Arc<Suspicion>,
-}
-
-/// One request to post.
-pub(crate) struct Entry {
-    /// The operation; its cookie is the user's.
-    pub(crate) op: Op,
-    /// It makes a completion even if it succeeds.
-    pub(crate) signaled: bool,
-    /// How it has failed already, if it has.
-    pub(crate) failed: Option<WcStatus>,
 }
 
 /// Who posted an operation.
@@ -135,7 +126,7 @@ impl<B: Bearer, R: Requester> Stream<B, R> {
 
     /// Posts as many of the entries as there is room for, and sends what may be
     /// sent; answers how many it took.
-    pub(crate) fn post(&self, requester: &Arc<R>, entries: &[Entry]) -> usize {
+    pub(crate) fn post(&self, requester: &Arc<R>, from: &Origin, entries: &[Entry]) -> usize {
         let mut inner = self.inner.lock();
         let now_ns = now_ns();
         if inner.initiator.needs_restart(now_ns) {
@@ -143,7 +134,7 @@ impl<B: Bearer, R: Requester> Stream<B, R> {
         }
         let taken = entries
             .iter()
-            .take_while(|entry| inner.push(requester, entry))
+            .take_while(|entry| inner.push(requester, from, entry))
             .count();
         self.run(inner, now_ns);
         self.dc.ensure_tick();
@@ -259,22 +250,22 @@ impl<B: Bearer, R: Requester> Stream<B, R> {
 
 impl<B: Bearer, R: Requester> Inner<B, R> {
     /// Queues one entry; `false` if there is no room.
-    fn push(&mut self, requester: &Arc<R>, entry: &Entry) -> bool {
+    fn push(&mut self, requester: &Arc<R>, from: &Origin, entry: &Entry) -> bool {
         let failed = if self.dead {
             Some(WcStatus::FatalErr)
         } else if requester.has_failed() {
             Some(WcStatus::WrFlushErr)
         } else {
-            entry.failed
+            entry.failed()
         };
         let pushed = match failed {
-            Some(status) => self.initiator.push_failed(entry.op, status),
-            None => self.initiator.push(entry.op),
+            Some(status) => self.initiator.push_failed(entry.op(from), status),
+            None => self.initiator.push(entry.op(from)),
         };
         let Ok(place) = pushed else {
             return false;
         };
-        self.own(place, Some(requester.clone()), entry.signaled);
+        self.own(place, Some(requester.clone()), entry.is_signaled());
         true
     }
 

@@ -4,22 +4,18 @@
 
 use kernel::alloc::KBox;
 use kernel::prelude::*;
-use weft_core::dc::{Local, Op, OpKind};
+use weft_core::dc::OpKind;
 use weft_core::rc::WrId;
-use weft_core::uapi::{Sge, MAX_INLINE, MAX_SGE};
+use weft_core::uapi::{MAX_INLINE, MAX_SGE};
 
 use crate::bindings::*;
+use crate::dc::Entry;
 use crate::mem::Access;
 
 /// Requests in a chain.
 pub(super) const CHAIN: usize = 16;
 /// Pieces of local memory that a request may have.
 pub(super) const SGES: usize = MAX_SGE;
-
-/// The pieces of local memory of an operation; at most [`SGES`].
-pub(super) fn sges(op: &Op) -> impl Iterator<Item = Sge> + '_ {
-    op.local.pieces(0, op.len)
-}
 
 /// What an operation does with the memory of both sides.
 pub(super) fn access(kind: OpKind) -> (Access, Access) {
@@ -31,12 +27,15 @@ pub(super) fn access(kind: OpKind) -> (Access, Access) {
     }
 }
 
-/// An operation whose keys were checked: the device's keys for them.
+/// The device's keys for a request whose own were checked.
 #[derive(Clone, Copy)]
 pub(super) struct Keys {
     pub(super) lkeys: [u32; SGES],
     pub(super) rkey: u32,
 }
+
+/// The bytes of a request that has them in itself.
+type Words = [u64; MAX_INLINE as usize / 8];
 
 /// # Invariants
 ///
@@ -46,7 +45,7 @@ pub(super) struct Chain {
     rdma: [ib_rdma_wr; CHAIN],
     atomic: [ib_atomic_wr; CHAIN],
     sges: [[ib_sge; SGES]; CHAIN],
-    inline: [[u64; MAX_INLINE as usize / 8]; CHAIN],
+    inline: [Words; CHAIN],
     is_atomic: [bool; CHAIN],
     len: usize,
 }
@@ -82,80 +81,60 @@ impl Chain {
         }
     }
 
-    /// Appends an operation; nothing happens if the chain is full.
-    pub(super) fn push(&mut self, seq: u32, op: &Op, keys: &Keys, signaled: bool) {
+    /// Appends a request; nothing happens if the chain is full.
+    pub(super) fn push(&mut self, seq: u32, entry: &Entry, keys: &Keys, signaled: bool) {
         let index = self.len;
-        let Some(list) = self.sges.get_mut(index) else {
+        let (Some(list), Some(inline)) = (self.sges.get_mut(index), self.inline.get_mut(index))
+        else {
             return;
         };
-        let mut count = 0;
-        for ((place, sge), lkey) in list.iter_mut().zip(sges(op)).zip(keys.lkeys) {
-            *place = ib_sge {
-                addr: sge.addr,
-                length: sge.len,
-                lkey,
-            };
-            count += 1;
-        }
-        let is_inline = self.put_inline(index, op);
-        let list = match self.sges.get_mut(index) {
-            Some(list) => list,
-            None => return,
+        let (num_sge, mut send_flags) = match entry.inline() {
+            Some(data) => (
+                put_inline(list, inline, data, entry.len()),
+                ib_send_flags_IB_SEND_INLINE,
+            ),
+            None => (put_pieces(list, entry, keys), 0),
         };
-        count += i32::from(is_inline);
-        let list = list.as_mut_ptr();
-        let opcode = match op.kind {
-            OpKind::Read => ib_wr_opcode_IB_WR_RDMA_READ,
-            OpKind::Write | OpKind::Send => ib_wr_opcode_IB_WR_RDMA_WRITE,
-            OpKind::CompareSwap => ib_wr_opcode_IB_WR_ATOMIC_CMP_AND_SWP,
-            OpKind::FetchAdd => ib_wr_opcode_IB_WR_ATOMIC_FETCH_AND_ADD,
-        };
-        let is_atomic = matches!(op.kind, OpKind::CompareSwap | OpKind::FetchAdd);
-        if is_atomic {
-            self.atomic[index].remote_addr = op.remote_addr;
-            self.atomic[index].rkey = keys.rkey;
-            self.atomic[index].compare_add = op.operands.compare_add;
-            self.atomic[index].swap = op.operands.swap;
-        } else {
-            self.rdma[index].remote_addr = op.remote_addr;
-            self.rdma[index].rkey = keys.rkey;
-        }
-        self.is_atomic[index] = is_atomic;
-        self.len += 1;
-        if let Some(wr) = self.request(index) {
-            wr.next = core::ptr::null_mut();
-            wr.__bindgen_anon_1.wr_id = WrId::Request(seq).encode();
-            wr.sg_list = list;
-            wr.num_sge = count;
-            wr.opcode = opcode;
-            wr.send_flags = if is_inline {
-                ib_send_flags_IB_SEND_INLINE
-            } else {
-                0
-            };
-        }
         if signaled {
-            self.signal_last();
+            send_flags |= ib_send_flags_IB_SEND_SIGNALED;
         }
+        let wr = ib_send_wr {
+            next: core::ptr::null_mut(),
+            __bindgen_anon_1: ib_send_wr__bindgen_ty_1 {
+                wr_id: WrId::Request(seq).encode(),
+            },
+            sg_list: list.as_mut_ptr(),
+            num_sge,
+            opcode: opcode(entry.kind()),
+            send_flags,
+            ..ib_send_wr::default()
+        };
+        self.put(index, wr, entry, keys.rkey);
+        self.len += 1;
         self.link(index);
     }
 
-    /// Keeps the bytes of an operation that has them in itself, and lists them.
-    fn put_inline(&mut self, index: usize, op: &Op) -> bool {
-        let (Local::Inline(words), Some(place)) = (&op.local, self.inline.get_mut(index)) else {
-            return false;
-        };
-        *place = *words;
-        let addr = place.as_ptr() as u64;
-        let Some(first) = self.sges.get_mut(index).and_then(|list| list.first_mut()) else {
-            return false;
-        };
-        *first = ib_sge {
-            addr,
-            length: op.len,
-            lkey: 0,
-        };
-        true
+    /// Puts a request into the list of its kind.
+    fn put(&mut self, index: usize, wr: ib_send_wr, entry: &Entry, rkey: u32) {
+        let (_, remote_addr) = entry.remote();
+        self.is_atomic[index] = entry.kind().is_atomic();
+        if entry.kind().is_atomic() {
+            let operands = entry.operands();
+            self.atomic[index] = ib_atomic_wr {
+                wr,
+                remote_addr,
+                compare_add: operands.compare_add,
+                swap: operands.swap,
+                rkey,
+                ..ib_atomic_wr::default()
+            };
+        } else {
+            self.rdma[index] = ib_rdma_wr {
+                wr,
+                remote_addr,
+                rkey,
+            };
+        }
     }
 
     /// Hangs the request behind the one before it.
@@ -182,6 +161,40 @@ impl Chain {
         self.request(0)
             .map_or(core::ptr::null(), |wr| core::ptr::from_ref(wr))
     }
+}
+
+fn opcode(kind: OpKind) -> ib_wr_opcode {
+    match kind {
+        OpKind::Read => ib_wr_opcode_IB_WR_RDMA_READ,
+        OpKind::Write | OpKind::Send => ib_wr_opcode_IB_WR_RDMA_WRITE,
+        OpKind::CompareSwap => ib_wr_opcode_IB_WR_ATOMIC_CMP_AND_SWP,
+        OpKind::FetchAdd => ib_wr_opcode_IB_WR_ATOMIC_FETCH_AND_ADD,
+    }
+}
+
+/// Lists the pieces of a request's memory; answers how many.
+fn put_pieces(list: &mut [ib_sge; SGES], entry: &Entry, keys: &Keys) -> i32 {
+    let mut count = 0;
+    for ((place, sge), lkey) in list.iter_mut().zip(entry.pieces()).zip(keys.lkeys) {
+        *place = ib_sge {
+            addr: sge.addr,
+            length: sge.len,
+            lkey,
+        };
+        count += 1;
+    }
+    count
+}
+
+/// Keeps the bytes of a request that has them in itself, and lists them.
+fn put_inline(list: &mut [ib_sge; SGES], place: &mut Words, data: &Words, length: u32) -> i32 {
+    *place = *data;
+    list[0] = ib_sge {
+        addr: place.as_ptr() as u64,
+        length,
+        lkey: 0,
+    };
+    1
 }
 
 // SAFETY: the pointers in it lead into itself, and are set anew for each chain.

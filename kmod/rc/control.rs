@@ -29,14 +29,20 @@ const NAP_NS: u64 = 50_000_000;
 const PATIENCE_NS: u64 = 20_000_000_000;
 
 impl<R: Requester> RcQueue<R> {
-    /// What is known of the peer's region of a key, now; `None`: the peer has no
-    /// such region that peers may use.
-    pub(super) fn remote_region(&self, key: u32) -> Result<Option<Record>, WcStatus> {
-        if let Some(record) = self.store.lock().find(key, now_ns()) {
+    /// What is known of the peer's region of a key; `None`: the peer has no such
+    /// region that peers may use. `at_ns` is the time, and is after a look-up too.
+    pub(super) fn remote_region(
+        &self,
+        key: u32,
+        at_ns: &mut u64,
+    ) -> Result<Option<Record>, WcStatus> {
+        if let Some(record) = self.store.lock().find(key, *at_ns) {
             return Ok(Some(record));
         }
         let broken = |_| self.fate().unwrap_or(WcStatus::FatalErr);
-        self.look_up(key).map_err(broken)
+        let found = self.look_up(key).map_err(broken);
+        *at_ns = now_ns();
+        found
     }
 
     /// READs the peer's table (krcore §4.2, ValidMR).

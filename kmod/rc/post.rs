@@ -5,15 +5,16 @@
 
 use kernel::prelude::*;
 use kernel::sync::Arc;
-use weft_core::dc::{Op, OpKind};
+use weft_core::dc::OpKind;
 use weft_core::rc::Claim;
 use weft_core::uapi::WcStatus;
 
+use crate::clock::now_ns;
 use crate::counters::COUNTERS;
 use crate::dc::{Entry, Requester};
 use crate::few::{room, Few};
 use crate::mem::RegionUse;
-use crate::rc::chain::{access, sges, Keys, CHAIN, SGES};
+use crate::rc::chain::{access, Keys, CHAIN, SGES};
 use crate::rc::queue::{Posting, RcQueue};
 use crate::rc::slots::{Slot, Who};
 
@@ -29,38 +30,35 @@ struct Prepared {
 }
 
 impl Prepared {
-    const EMPTY: Self = Self::refused(None);
-
-    const fn refused(status: Option<WcStatus>) -> Self {
-        Self {
-            refused: status,
-            keys: Keys {
-                lkeys: [0; SGES],
-                rkey: 0,
-            },
-            uses: [const { None }; SGES],
-        }
-    }
+    const EMPTY: Self = Self {
+        refused: None,
+        keys: Keys {
+            lkeys: [0; SGES],
+            rkey: 0,
+        },
+        uses: [const { None }; SGES],
+    };
 }
 
 impl<R: Requester> RcQueue<R> {
     /// Posts as many of the entries as there is room for; answers how many it
     /// took. What may not be done ends with an error in its turn, on this
-    /// requester alone. Process context; may sleep for a READ of the peer's table.
-    pub(crate) fn post(&self, requester: &Arc<R>, entries: &[Entry]) -> usize {
+    /// requester alone. `owner` is the session whose memory they may use. Process
+    /// context; may sleep for a READ of the peer's table.
+    pub(crate) fn post(&self, requester: &Arc<R>, owner: u32, entries: &[Entry]) -> usize {
         // Room for many is worth clearing for many alone.
         match entries.len() {
             0 => 0,
-            1 => self.post_batch::<1>(requester, entries),
-            _ => self.post_batches(requester, entries),
+            1 => self.post_batch::<1>(requester, owner, entries),
+            _ => self.post_batches(requester, owner, entries),
         }
     }
 
     #[inline(never)]
-    fn post_batches(&self, requester: &Arc<R>, entries: &[Entry]) -> usize {
+    fn post_batches(&self, requester: &Arc<R>, owner: u32, entries: &[Entry]) -> usize {
         let mut taken = 0;
         for batch in entries.chunks(CHAIN) {
-            let count = self.post_batch::<CHAIN>(requester, batch);
+            let count = self.post_batch::<CHAIN>(requester, owner, batch);
             taken += count;
             if count < batch.len() {
                 break;
@@ -70,28 +68,37 @@ impl<R: Requester> RcQueue<R> {
     }
 
     /// Posts a batch of at most `N`, which is at most [`CHAIN`].
-    fn post_batch<const N: usize>(&self, requester: &Arc<R>, batch: &[Entry]) -> usize {
-        let posted = (0..PREPARE_TRIES).find_map(|_| self.try_post_batch::<N>(requester, batch));
+    fn post_batch<const N: usize>(&self, requester: &Arc<R>, owner: u32, batch: &[Entry]) -> usize {
+        let mut tries = 0..PREPARE_TRIES;
+        let posted = tries.find_map(|_| self.try_post_batch::<N>(requester, owner, batch));
         // Somebody else comes first; the caller waits and tries again.
         posted.unwrap_or(0)
     }
 
     /// Posts a batch, unless the peer revoked a key since the batch's were looked
     /// at.
-    fn try_post_batch<const N: usize>(&self, requester: &Arc<R>, batch: &[Entry]) -> Option<usize> {
+    fn try_post_batch<const N: usize>(
+        &self,
+        requester: &Arc<R>,
+        owner: u32,
+        batch: &[Entry],
+    ) -> Option<usize> {
         const { assert!(N <= CHAIN) };
         let seen = self.revocations.seen();
         let mut room = room::<_, N>();
         let mut prepared = Few::new(&mut room);
         let mut is_refused = false;
+        let mut now_ns = now_ns();
         for entry in batch {
-            // What follows one that is refused is flushed, whatever its keys.
-            let next = match is_refused {
-                false => self.prepare(entry),
-                true => Prepared::EMPTY,
+            prepared.push(Prepared::EMPTY);
+            let Some(next) = prepared.as_mut_slice().last_mut() else {
+                break;
             };
-            is_refused |= next.refused.is_some();
-            prepared.push(next);
+            // What follows one that is refused is flushed, whatever its keys.
+            if !is_refused {
+                next.refused = self.prepare(next, owner, entry, &mut now_ns).err();
+                is_refused = next.refused.is_some();
+            }
         }
         let (mut taken, mut refused) = (0, false);
         {
@@ -102,7 +109,7 @@ impl<R: Requester> RcQueue<R> {
             }
             posting.chain.clear();
             for (entry, prepared) in batch.iter().zip(prepared.as_mut_slice()) {
-                let Some(claim) = self.window.claim(&mut posting.poster, entry.op.len) else {
+                let Some(claim) = self.window.claim(&mut posting.poster, entry.len()) else {
                     break;
                 };
                 refused |= self.fill(&mut posting, claim, requester, entry, prepared);
@@ -141,11 +148,11 @@ impl<R: Requester> RcQueue<R> {
         let slot = Slot {
             who: Who::Requester {
                 requester: requester.clone(),
-                signaled: entry.signaled,
+                signaled: entry.is_signaled(),
             },
-            cookie: entry.op.cookie,
-            kind: entry.op.kind,
-            len: entry.op.len,
+            cookie: entry.cookie(),
+            kind: entry.kind(),
+            len: entry.len(),
             refused,
             uses: core::mem::replace(&mut prepared.uses, [const { None }; SGES]),
         };
@@ -156,10 +163,10 @@ impl<R: Requester> RcQueue<R> {
             requester.fail();
             return true;
         }
-        let signaled = posting.poster.signals(entry.signaled);
+        let signaled = posting.poster.signals(entry.is_signaled());
         posting
             .chain
-            .push(claim.seq, &entry.op, &prepared.keys, signaled);
+            .push(claim.seq, entry, &prepared.keys, signaled);
         false
     }
 
@@ -188,42 +195,52 @@ impl<R: Requester> RcQueue<R> {
         }
     }
 
-    /// Looks at a request's keys.
-    fn prepare(&self, entry: &Entry) -> Prepared {
-        let op = &entry.op;
-        if entry.failed.is_some() || self.fate().is_some() {
-            return Prepared::refused(entry.failed);
+    /// Looks at a request's keys. `now_ns` was read a moment ago, and is again if
+    /// this takes long.
+    ///
+    /// # Errors
+    ///
+    /// The status that the request ends with, unless one before it fails.
+    fn prepare(
+        &self,
+        prepared: &mut Prepared,
+        owner: u32,
+        entry: &Entry,
+        now_ns: &mut u64,
+    ) -> Result<(), WcStatus> {
+        if let Some(status) = entry.failed() {
+            return Err(status);
         }
-        let mut prepared = Prepared::EMPTY;
-        let (local, remote) = access(op.kind);
-        for ((sge, place), lkey) in sges(op)
+        if self.fate().is_some() {
+            // What it is told is for `fill` to say.
+            return Ok(());
+        }
+        let (local, remote) = access(entry.kind());
+        for ((sge, place), lkey) in entry
+            .pieces()
             .zip(&mut prepared.uses)
             .zip(&mut prepared.keys.lkeys)
         {
-            let held = self.mrs.hold(sge.lkey, op.owner, sge.addr, sge.len, local);
-            let Some((region, key)) = held else {
-                return Prepared::refused(Some(WcStatus::LocProtErr));
-            };
+            let held = self.mrs.hold(sge.lkey, owner, sge.addr, sge.len, local);
+            let (region, key) = held.ok_or(WcStatus::LocProtErr)?;
             *place = Some(region);
             *lkey = key;
         }
-        match self.remote_key(op, remote.flag()) {
-            Ok(rkey) => prepared.keys.rkey = rkey,
-            Err(status) => return Prepared::refused(Some(status)),
-        }
-        prepared
+        prepared.keys.rkey = self.remote_key(entry, remote.flag(), now_ns)?;
+        Ok(())
     }
 
-    /// The device's key for the peer's memory that an operation names.
-    fn remote_key(&self, op: &Op, access: u32) -> Result<u32, WcStatus> {
+    /// The device's key for the peer's memory that a request names.
+    fn remote_key(&self, entry: &Entry, access: u32, now_ns: &mut u64) -> Result<u32, WcStatus> {
         // A READ or WRITE of no bytes touches nothing, and its key is not looked
         // at.
-        if op.len == 0 && matches!(op.kind, OpKind::Read | OpKind::Write) {
+        if entry.len() == 0 && matches!(entry.kind(), OpKind::Read | OpKind::Write) {
             return Ok(0);
         }
-        let record = self.remote_region(op.rkey)?;
+        let (key, addr) = entry.remote();
+        let record = self.remote_region(key, now_ns)?;
         record
-            .filter(|record| record.allows(op.remote_addr, op.len, access))
+            .filter(|record| record.allows(addr, entry.len(), access))
             .map(|record| record.rkey)
             .ok_or_else(|| {
                 COUNTERS.access_errors.bump();

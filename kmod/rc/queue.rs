@@ -31,7 +31,7 @@ use crate::few::{room, Few};
 use crate::mem::MrTable;
 use crate::rc::chain::Chain;
 use crate::rc::revoke::Revocations;
-use crate::rc::slots::{Slot, Slots, Who};
+use crate::rc::slots::{Ended, Slots, Who};
 use crate::rdma::{Cq, Device, DmaBuffer, Notified, Qp, Ready, WorkCompletion};
 use crate::sync::{new_lock, EventCount, FastGuard, FastLock, Once, Periodic, Routine, Woken};
 
@@ -137,9 +137,13 @@ impl<R: Requester> Attending<'_, R> {
     pub(crate) fn spin(&self, done: &EventCount, seen: u32, time_ns: u64) -> bool {
         let start_ns = now_ns();
         loop {
-            // The clock is read now and then: that costs as much as a look.
+            // Now and then the clock is read, and looked for what the device does
+            // not tell of: others end requests too.
+            self.0.poll();
             for _ in 0..LOOKS_PER_CLOCK {
-                self.0.poll();
+                if self.0.has_news() {
+                    self.0.poll();
+                }
                 if done.seen() != seen {
                     return true;
                 }
@@ -300,6 +304,12 @@ impl<R: Requester> RcQueue<R> {
         }
     }
 
+    /// Whether the device may have completions.
+    fn has_news(&self) -> bool {
+        let reaping = self.reaping.lock();
+        reaping.cq.as_ref().is_some_and(|cq| cq.has_some())
+    }
+
     fn poll_some(&self) -> usize {
         let mut reaping = self.reaping.lock();
         // Most looks find nothing: what clears room for many comes after.
@@ -391,16 +401,13 @@ impl<R: Requester> RcQueue<R> {
     fn end_oldest(&self, status: WcStatus) -> Option<Arc<R>> {
         let oldest = self.window.oldest()?;
         // SAFETY: outstanding, and the caller holds the reaper's lock.
-        let slot = unsafe { self.slots.take(&self.window, oldest) };
-        let Slot {
+        let ended = unsafe { self.slots.take(&self.window, oldest) }?;
+        let Ended {
             who,
             cookie,
             kind,
             len,
-            uses,
-            ..
-        } = slot;
-        drop(uses);
+        } = ended;
         self.window.retire(len);
         match who {
             Who::Requester {

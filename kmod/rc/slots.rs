@@ -32,7 +32,7 @@ pub(super) struct Slot<R> {
     pub(super) len: u32,
     /// It was not posted, because it must fail so.
     pub(super) refused: Option<WcStatus>,
-    /// The memory that it uses.
+    /// The memory that it uses, from the first place on.
     pub(super) uses: [Option<RegionUse>; SGES],
 }
 
@@ -47,7 +47,16 @@ impl<R> Slot<R> {
     };
 }
 
-/// The places of a [`Window`].
+/// What is left of a request that has ended.
+pub(super) struct Ended<R> {
+    pub(super) who: Who<R>,
+    pub(super) cookie: u64,
+    pub(super) kind: OpKind,
+    pub(super) len: u32,
+}
+
+/// The places of a [`Window`]. Those that hold no request hold [`Slot::EMPTY`], but
+/// for what is plain numbers.
 pub(super) struct Slots<R>(KVVec<UnsafeCell<Slot<R>>>);
 
 // SAFETY: the two ways to a place, below, are each for one thread at a time, by
@@ -75,7 +84,8 @@ impl<R> Slots<R> {
         if let Some(cell) = self.0.get(claim.place) {
             // SAFETY: between claim and publication a place is the poster's own
             // (`weft_core::rc::Window`), and its lock makes that one thread.
-            unsafe { *cell.get() = slot };
+            // The place is empty: there is nothing to drop.
+            unsafe { cell.get().write(slot) };
         }
     }
 
@@ -91,16 +101,26 @@ impl<R> Slots<R> {
         unsafe { (*cell.get()).refused }
     }
 
-    /// Takes the oldest request out of its place.
+    /// Takes the oldest request out of its place, and lets go of its memory.
     ///
     /// # Safety
     ///
     /// As for [`Slots::refused`].
-    pub(super) unsafe fn take(&self, window: &Window, seq: u32) -> Slot<R> {
-        match self.0.get(window.place(seq)) {
-            // SAFETY: as above.
-            Some(cell) => core::mem::replace(unsafe { &mut *cell.get() }, Slot::EMPTY),
-            None => Slot::EMPTY,
+    pub(super) unsafe fn take(&self, window: &Window, seq: u32) -> Option<Ended<R>> {
+        let cell = self.0.get(window.place(seq))?;
+        // SAFETY: as above.
+        let slot = unsafe { &mut *cell.get() };
+        // Used from the first on.
+        for used in &mut slot.uses {
+            if used.take().is_none() {
+                break;
+            }
         }
+        Some(Ended {
+            who: core::mem::replace(&mut slot.who, Who::Nobody),
+            cookie: slot.cookie,
+            kind: slot.kind,
+            len: slot.len,
+        })
     }
 }

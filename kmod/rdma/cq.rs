@@ -78,6 +78,13 @@ impl Cq {
         unsafe { bindings::weft_ib_arm_cq(self.as_ptr()) == 0 }
     }
 
+    /// Whether there may be completions: a look that costs little.
+    #[inline]
+    pub(crate) fn has_some(&self) -> bool {
+        // SAFETY: the queue is valid.
+        unsafe { bindings::weft_ib_has_wc(self.as_ptr()) }
+    }
+
     /// Takes completions out, as many as there is room for; answers how many.
     pub(crate) fn poll<const N: usize>(&self, out: &mut [WorkCompletion; N]) -> usize {
         // Not cleared: most looks find nothing, and they are many.

@@ -6,13 +6,11 @@ use core::sync::atomic::Ordering;
 
 use kernel::prelude::*;
 use kernel::sync::Arc;
-use weft_core::dc::wire::{Operands, Receiver};
-use weft_core::dc::{Local, Op, OpKind};
-use weft_core::uapi::{self, SendWr, Sge, WcStatus};
+use weft_core::uapi::{self, WcStatus};
 
 use super::{Connection, Vqp};
 use crate::clock::now_ns;
-use crate::dc::Entry;
+use crate::dc::{Entry, Origin};
 use crate::errno;
 use crate::few::{room, Few};
 use crate::peer::VqpQueue;
@@ -109,6 +107,7 @@ impl Vqp {
         submitted: &mut u32,
     ) -> Result {
         let connection = self.connection.get().ok_or_else(errno::not_conn)?;
+        let from = self.origin(connection);
         let mut room = room::<_, POST_BATCH>();
         let mut batch = Batch {
             entries: Few::new(&mut room),
@@ -124,7 +123,7 @@ impl Vqp {
             if places == 0 {
                 return Err(ENOSPC);
             }
-            self.copy(connection, queue, *head, places, &mut batch);
+            self.copy(&from, queue, *head, places, &mut batch);
             let posted = self.post(connection, &mut queue, &batch, places);
             let taken = posted.unwrap_or(0);
             if taken < places {
@@ -138,10 +137,19 @@ impl Vqp {
         Ok(())
     }
 
+    /// Whose its requests are.
+    fn origin(&self, connection: &Connection) -> Origin {
+        Origin {
+            flow: self.flow,
+            owner: self.owner.session,
+            to: connection.to,
+        }
+    }
+
     /// Copies up to `places` requests that go the same way.
     fn copy(
         &self,
-        connection: &Connection,
+        from: &Origin,
         queue: Option<&VqpQueue>,
         head: u32,
         places: u32,
@@ -150,16 +158,20 @@ impl Vqp {
         batch.entries.clear();
         for index in 0..places {
             let wr = self.rings.send_wr(head.wrapping_add(index));
-            let entry = self.entry(connection, &wr);
-            let takes = |queue: &VqpQueue| queue.takes(entry.op.kind);
-            let needs_dc = entry.op.imm.is_some() || !queue.is_none_or(takes);
+            batch.entries.push(Entry::copied(wr));
+            let Some(entry) = batch.entries.as_mut_slice().last_mut() else {
+                break;
+            };
+            entry.judge(from);
+            let refuses = |queue: &VqpQueue| entry.needs_receiver() || !queue.takes(entry.kind());
+            let needs_dc = queue.is_some_and(refuses);
             if index == 0 {
                 batch.need_dc = needs_dc;
             } else if batch.need_dc != needs_dc {
                 // It is copied again, and that copy judged, in the next batch.
+                batch.entries.pop();
                 break;
             }
-            batch.entries.push(entry);
         }
     }
 
@@ -182,7 +194,7 @@ impl Vqp {
             let woken = match queue {
                 Some(queue) => {
                     let seen = queue.room_seen();
-                    match queue.post(self, entries) {
+                    match queue.post(self, self.owner.session, entries) {
                         0 => queue.wait_for_room(seen, ROOM_WAIT_NS, true),
                         taken => return Ok(taken as u32),
                     }
@@ -190,7 +202,7 @@ impl Vqp {
                 None => {
                     let stream = connection.stream(self.owner.user)?;
                     let seen = stream.room().seen();
-                    match stream.post(self, entries) {
+                    match stream.post(self, &self.origin(connection), entries) {
                         0 => stream.room().wait(seen, ROOM_WAIT_NS, true),
                         taken => return Ok(taken as u32),
                     }
@@ -216,45 +228,6 @@ impl Vqp {
             if self.done.wait(seen, QUIESCE_NAP_NS, true) == Woken::Signal {
                 return Err(EINTR);
             }
-        }
-    }
-
-    /// Judges a copied request.
-    fn entry(&self, connection: &Connection, wr: &SendWr) -> Entry {
-        let kind = match wr.opcode {
-            uapi::OP_READ => OpKind::Read,
-            uapi::OP_SEND | uapi::OP_SEND_WITH_IMM => OpKind::Send,
-            uapi::OP_CAS => OpKind::CompareSwap,
-            uapi::OP_FAA => OpKind::FetchAdd,
-            // What is none of these either, `check` refuses.
-            _ => OpKind::Write,
-        };
-        let with_imm = matches!(wr.opcode, uapi::OP_SEND_WITH_IMM | uapi::OP_WRITE_WITH_IMM);
-        let needs_receiver = with_imm || kind == OpKind::Send;
-        let checked = weft_core::vqp::check(wr);
-        let mut failed = checked.err();
-        if needs_receiver && connection.to.is_none() {
-            failed = failed.or(Some(WcStatus::LocQpOpErr));
-        }
-        Entry {
-            op: Op {
-                cookie: wr.wr_id,
-                flow: self.flow,
-                owner: self.owner.session,
-                kind,
-                imm: with_imm.then_some(wr.imm),
-                to: connection.to.unwrap_or(Receiver::Port(0)),
-                rkey: wr.rkey,
-                len: checked.unwrap_or(0),
-                remote_addr: wr.remote_addr,
-                operands: Operands {
-                    compare_add: wr.compare_add,
-                    swap: wr.swap,
-                },
-                local: local(wr),
-            },
-            signaled: wr.flags & uapi::SEND_SIGNALED != 0,
-            failed,
         }
     }
 
@@ -292,11 +265,12 @@ impl Vqp {
                 && looked_ns.saturating_sub(silent_ns) < rc::SPIN_NS
                 && queue.is_some_and(VqpQueue::is_busy);
             if let Some(polling) = attending.as_ref().filter(|_| polls) {
-                if polling.spin(&self.done, seen, left_ns.min(rc::SPIN_NS)) {
-                    silent_ns = now_ns();
-                }
+                let has_news = polling.spin(&self.done, seen, left_ns.min(rc::SPIN_NS));
                 if !full && self.has_enough(request) {
                     return Ok(false);
+                }
+                if has_news {
+                    silent_ns = now_ns();
                 }
                 continue;
             }
@@ -324,22 +298,4 @@ impl Vqp {
             unsafe { crate::bindings::weft_cpu_relax() };
         }
     }
-}
-
-/// The bytes of a request on this side. Of a malformed one it does not matter
-/// which.
-fn local(wr: &SendWr) -> Local {
-    if wr.flags & uapi::SEND_INLINE != 0 {
-        return Local::Inline(wr.data);
-    }
-    const NONE: Sge = Sge {
-        addr: 0,
-        len: 0,
-        lkey: 0,
-    };
-    let mut sges = [NONE; uapi::MAX_SGE];
-    for (index, sge) in sges.iter_mut().enumerate().take(usize::from(wr.num_sge)) {
-        *sge = wr.sge(index);
-    }
-    Local::Sges(sges)
 }

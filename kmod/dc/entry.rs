@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Requests that were copied and judged, for either transport. They are kept as
+//! they were copied: to take them apart for a transport that has another form for
+//! them costs as much as posting them.
+
+use weft_core::dc::wire::{Operands, Receiver};
+use weft_core::dc::{Local, Op, OpKind};
+use weft_core::uapi::{self, SendWr, Sge, WcStatus, MAX_SGE};
+
+/// Whose requests they are.
+#[derive(Clone, Copy)]
+pub(crate) struct Origin {
+    /// The virtual queue pair.
+    pub(crate) flow: u32,
+    /// The session, whose memory they may use.
+    pub(crate) owner: u32,
+    /// Who hears of them at the peer, if anybody may.
+    pub(crate) to: Option<Receiver>,
+}
+
+/// One request to post.
+pub(crate) struct Entry {
+    wr: SendWr,
+    kind: OpKind,
+    len: u32,
+    /// How it has failed already, if it has.
+    failed: Option<WcStatus>,
+}
+
+impl Entry {
+    /// A copied request, which is to be judged where it is kept.
+    #[inline]
+    pub(crate) fn copied(wr: SendWr) -> Self {
+        Self {
+            wr,
+            kind: OpKind::Write,
+            len: 0,
+            failed: Some(WcStatus::LocQpOpErr),
+        }
+    }
+
+    /// Judges it. Not inlined: it would be taken apart in registers, of which there
+    /// are too few, and put together again.
+    #[inline(never)]
+    pub(crate) fn judge(&mut self, from: &Origin) {
+        self.kind = match self.wr.opcode {
+            uapi::OP_READ => OpKind::Read,
+            uapi::OP_SEND | uapi::OP_SEND_WITH_IMM => OpKind::Send,
+            uapi::OP_CAS => OpKind::CompareSwap,
+            uapi::OP_FAA => OpKind::FetchAdd,
+            // What is none of these either, `check` refuses.
+            _ => OpKind::Write,
+        };
+        self.failed = match weft_core::vqp::check(&self.wr) {
+            Ok(len) => {
+                self.len = len;
+                let is_deaf = from.to.is_none() && self.needs_receiver();
+                is_deaf.then_some(WcStatus::LocQpOpErr)
+            }
+            Err(status) => Some(status),
+        };
+    }
+
+    /// What it does.
+    #[inline]
+    pub(crate) fn kind(&self) -> OpKind {
+        self.kind
+    }
+
+    /// The bytes that it moves.
+    #[inline]
+    pub(crate) fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// The user's name for it.
+    #[inline]
+    pub(crate) fn cookie(&self) -> u64 {
+        self.wr.wr_id
+    }
+
+    /// How it has failed already, if it has.
+    #[inline]
+    pub(crate) fn failed(&self) -> Option<WcStatus> {
+        self.failed
+    }
+
+    /// Whether it makes a completion even if it succeeds.
+    #[inline]
+    pub(crate) fn is_signaled(&self) -> bool {
+        self.wr.flags & uapi::SEND_SIGNALED != 0
+    }
+
+    /// The peer's key and address.
+    #[inline]
+    pub(crate) fn remote(&self) -> (u32, u64) {
+        (self.wr.rkey, self.wr.remote_addr)
+    }
+
+    /// Of an atomic operation.
+    #[inline]
+    pub(crate) fn operands(&self) -> Operands {
+        Operands {
+            compare_add: self.wr.compare_add,
+            swap: self.wr.swap,
+        }
+    }
+
+    /// Whether a receiver at the peer hears of it.
+    #[inline]
+    pub(crate) fn needs_receiver(&self) -> bool {
+        self.kind == OpKind::Send || self.wr.opcode == uapi::OP_WRITE_WITH_IMM
+    }
+
+    /// Its bytes, if they are in itself.
+    #[inline]
+    pub(crate) fn inline(&self) -> Option<&[u64; 10]> {
+        (self.wr.flags & uapi::SEND_INLINE != 0).then_some(&self.wr.data)
+    }
+
+    /// The pieces of local memory that hold its bytes, in order. None if it has
+    /// failed already.
+    #[inline]
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = Sge> + '_ {
+        let count = match self.failed {
+            None => usize::from(self.wr.num_sge).min(MAX_SGE),
+            Some(_) => 0,
+        };
+        let sges = (0..count).map(|index| self.wr.sge(index));
+        sges.filter(|sge| sge.len != 0)
+    }
+
+    /// As DC takes it.
+    pub(crate) fn op(&self, from: &Origin) -> Op {
+        let wr = &self.wr;
+        let with_imm = matches!(wr.opcode, uapi::OP_SEND_WITH_IMM | uapi::OP_WRITE_WITH_IMM);
+        Op {
+            cookie: wr.wr_id,
+            flow: from.flow,
+            owner: from.owner,
+            kind: self.kind,
+            imm: with_imm.then_some(wr.imm),
+            to: from.to.unwrap_or(Receiver::Port(0)),
+            rkey: wr.rkey,
+            len: self.len,
+            remote_addr: wr.remote_addr,
+            operands: self.operands(),
+            local: self.local(),
+        }
+    }
+
+    fn local(&self) -> Local {
+        if let Some(data) = self.inline() {
+            return Local::Inline(*data);
+        }
+        const NONE: Sge = Sge {
+            addr: 0,
+            len: 0,
+            lkey: 0,
+        };
+        let mut sges = [NONE; MAX_SGE];
+        for (place, sge) in sges.iter_mut().zip(self.pieces()) {
+            *place = sge;
+        }
+        Local::Sges(sges)
+    }
+}
