@@ -246,12 +246,7 @@ impl Vqp {
         let mut silent_ns = start_ns;
         loop {
             let seen = self.done.seen();
-            if let Some(queue) = queue {
-                queue.poll();
-            }
-            if self.failed.load(Ordering::Relaxed) {
-                self.flush_receives(&mut self.queues.lock(), WcStatus::WrFlushErr);
-            }
+            self.look(queue);
             if full && self.has_room() {
                 return Ok(true);
             }
@@ -281,6 +276,17 @@ impl Vqp {
             } else if self.done.wait(seen, left_ns, true) == Woken::Signal {
                 return Err(EINTR);
             }
+        }
+    }
+
+    /// Ends what has ended on the queue that it shares, and gives its own buffers
+    /// back if it has failed.
+    fn look(&self, queue: Option<&VqpQueue>) {
+        if let Some(queue) = queue {
+            queue.poll();
+        }
+        if self.failed.load(Ordering::Relaxed) {
+            self.flush_receives(&mut self.queues.lock(), WcStatus::WrFlushErr);
         }
     }
 
