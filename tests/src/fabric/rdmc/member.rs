@@ -118,6 +118,8 @@ struct Member<'a> {
 impl Member<'_> {
     /// Sends all of its own messages, and receives those of the others.
     fn send(&mut self, load: &Load, all: &[u8], mut flat: Flat) -> Result<()> {
+        // Counted once: that goes through all messages of all roots.
+        let arriving = load.arriving_at(self.rank);
         for Part { start, size } in load.messages(self.rank) {
             while self.free.is_empty() {
                 self.hear(&mut flat)?;
@@ -126,7 +128,7 @@ impl Member<'_> {
             buffer[..size].copy_from_slice(&all[start..start + size]);
             self.group.send(buffer, size)?;
         }
-        while self.free.len() < BUFFERS || self.received < load.arriving_at(self.rank) {
+        while self.free.len() < BUFFERS || self.received < arriving {
             self.hear(&mut flat)?;
         }
         flat.check()
