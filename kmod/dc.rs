@@ -36,7 +36,7 @@ use crate::sync::{Periodic, Routine};
 
 use contexts::{Contexts, Here};
 pub(crate) use doubt::{doubt, doubts, Suspicion};
-pub(crate) use entry::{Entry, Origin};
+pub(crate) use entry::{Entry, Origin, Words};
 use frames::Arrived;
 pub(crate) use inbox::{Inbox, Letter, Reader};
 pub(crate) use incoming::{Arrival, Receives};

@@ -6,7 +6,10 @@
 
 use weft_core::dc::wire::{Operands, Receiver};
 use weft_core::dc::{Local, Op, OpKind};
-use weft_core::uapi::{self, SendWr, Sge, WcStatus, MAX_SGE};
+use weft_core::uapi::{self, SendWr, Sge, WcStatus, MAX_INLINE, MAX_SGE};
+
+/// The bytes of a request that has them in itself.
+pub(crate) type Words = [u64; MAX_INLINE as usize / 8];
 
 /// Whose requests they are.
 #[derive(Clone, Copy)]
@@ -115,7 +118,7 @@ impl Entry {
 
     /// Its bytes, if they are in itself.
     #[inline]
-    pub(crate) fn inline(&self) -> Option<&[u64; 10]> {
+    pub(crate) fn inline(&self) -> Option<&Words> {
         (self.wr.flags & uapi::SEND_INLINE != 0).then_some(&self.wr.data)
     }
 

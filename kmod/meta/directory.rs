@@ -151,17 +151,16 @@ impl Directory {
     /// Whether a server is connected and has our record, which it is asked for
     /// now and then.
     fn is_well(&self, server: &Server) -> bool {
-        let now = now_ns();
-        let due = now.wrapping_sub(server.asked_ns.load(Ordering::Relaxed)) >= PROOF_NS;
-        if due {
-            server.asked_ns.store(now, Ordering::Relaxed);
+        if !server.is_complete() {
+            return false;
         }
-        let known = !due
-            || server
-                .links
-                .first()
-                .is_some_and(|link| link.knows(&self.gid));
-        known && server.is_complete()
+        let now = now_ns();
+        if now.wrapping_sub(server.asked_ns.load(Ordering::Relaxed)) < PROOF_NS {
+            return true;
+        }
+        server.asked_ns.store(now, Ordering::Relaxed);
+        let first = server.links.first();
+        first.is_some_and(|link| link.knows(&self.gid))
     }
 
     /// Connects to a server and makes the node known to it.

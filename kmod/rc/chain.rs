@@ -6,10 +6,10 @@ use kernel::alloc::KBox;
 use kernel::prelude::*;
 use weft_core::dc::OpKind;
 use weft_core::rc::WrId;
-use weft_core::uapi::{MAX_INLINE, MAX_SGE};
+use weft_core::uapi::MAX_SGE;
 
 use crate::bindings::*;
-use crate::dc::Entry;
+use crate::dc::{Entry, Words};
 use crate::mem::Access;
 
 /// Requests in a chain.
@@ -34,9 +34,6 @@ pub(super) struct Keys {
     pub(super) rkey: u32,
 }
 
-/// The bytes of a request that has them in itself.
-type Words = [u64; MAX_INLINE as usize / 8];
-
 /// # Invariants
 ///
 /// The first `len` places of `is_atomic` say in which of the two lists the request
@@ -57,7 +54,7 @@ impl Chain {
                 rdma: [ib_rdma_wr::default(); CHAIN],
                 atomic: [ib_atomic_wr::default(); CHAIN],
                 sges: [[ib_sge::default(); SGES]; CHAIN],
-                inline: [[0; MAX_INLINE as usize / 8]; CHAIN],
+                inline: [Words::default(); CHAIN],
                 is_atomic: [false; CHAIN],
                 len: 0,
             },
