@@ -62,10 +62,8 @@ counters! {
     connects_cached,
     /// Successful `qconnect`s that asked a meta server.
     connects_uncached,
-    /// READs posted to meta servers to look a node up.
+    /// READs posted to meta servers.
     meta_reads,
-    /// READs posted to meta servers to see that our own record is still there.
-    meta_proofs,
     /// Requests sent by initiators, repeats included.
     requests_sent,
     /// Requests that targets carried out.

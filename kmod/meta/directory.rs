@@ -5,15 +5,12 @@
 //!
 //! Lock order, outermost first: `uplink`, a slot's, a link's own.
 
-use core::sync::atomic::{AtomicU64, Ordering};
-
 use kernel::prelude::*;
 use kernel::sync::{Arc, Mutex, SpinLock};
 use weft_core::gid::Gid;
 use weft_core::meta::{Publication, Record};
 use weft_core::uapi::{MetaInfo, MetaServer, Pod, MAX_META_SERVERS};
 
-use crate::clock::now_ns;
 use crate::counters::{Counted, COUNTERS};
 use crate::errno;
 use crate::meta::config;
@@ -28,10 +25,6 @@ const MAX_LANES: usize = 4;
 /// Looks at the server's table for our own record before a publication counts as
 /// refused.
 const VERIFY_TRIES: usize = 50;
-/// How often a server is asked for our own record. One that was lost without a
-/// word, with its host or behind a broken network, is found missing only so: a
-/// node that looks nobody up would stay unknown to the server's successor.
-const PROOF_NS: u64 = 5_000_000_000;
 
 /// What connecting takes, as long as the device is there.
 pub(crate) struct Uplink {
@@ -45,8 +38,6 @@ struct Server {
     links: KVec<Arc<Link>>,
     /// The node's record was seen in its table.
     published: Option<Counted>,
-    /// When it was last asked for it.
-    asked_ns: AtomicU64,
 }
 
 /// The meta servers of a node.
@@ -131,7 +122,7 @@ impl Directory {
         let have = slot.lock().clone();
         let fits = have
             .as_ref()
-            .is_some_and(|server| Some(server.addr) == wanted && self.is_well(server));
+            .is_some_and(|server| Some(server.addr) == wanted && server.is_complete());
         if fits || (have.is_none() && wanted.is_none()) {
             return true;
         }
@@ -146,21 +137,6 @@ impl Directory {
             }
             Err(_) => false,
         }
-    }
-
-    /// Whether a server is connected and has our record, which it is asked for
-    /// now and then.
-    fn is_well(&self, server: &Server) -> bool {
-        if !server.is_complete() {
-            return false;
-        }
-        let now = now_ns();
-        if now.wrapping_sub(server.asked_ns.load(Ordering::Relaxed)) < PROOF_NS {
-            return true;
-        }
-        server.asked_ns.store(now, Ordering::Relaxed);
-        let first = server.links.first();
-        first.is_some_and(|link| link.knows(&self.gid))
     }
 
     /// Connects to a server and makes the node known to it.
@@ -189,7 +165,6 @@ impl Directory {
                 addr,
                 links,
                 published,
-                asked_ns: AtomicU64::new(now_ns()),
             },
             GFP_KERNEL,
         )?)

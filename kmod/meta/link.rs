@@ -8,7 +8,7 @@ use weft_core::gid::Gid;
 use weft_core::kv::{Lookup, Step};
 use weft_core::meta::{Publication, Record, Welcome};
 
-use crate::counters::{Counted, Total, COUNTERS};
+use crate::counters::{Counted, COUNTERS};
 use crate::rdma::Connection;
 
 /// How long a READ or SEND may take before the link counts as broken.
@@ -71,24 +71,11 @@ impl Link {
     /// `EAGAIN`: the record was being written all the while. `ETIMEDOUT`, `EIO`:
     /// the link is broken.
     pub(crate) fn look_up(&self, gid: &Gid) -> Result<Answer> {
-        self.find(gid, &COUNTERS.meta_reads)
-    }
-
-    /// Whether the server is there and knows a node. A record that is being
-    /// written counts as known.
-    pub(crate) fn knows(&self, gid: &Gid) -> bool {
-        match self.find(gid, &COUNTERS.meta_proofs) {
-            Ok(answer) => answer.record.is_some(),
-            Err(error) => error == EAGAIN,
-        }
-    }
-
-    fn find(&self, gid: &Gid, count: &Total) -> Result<Answer> {
         let mut lookup = Lookup::new(self.welcome.geometry, gid.0);
         let mut at = lookup.next_read();
         let mut state = self.state.lock();
         loop {
-            count.bump();
+            COUNTERS.meta_reads.bump();
             let addr = self.welcome.table_addr.wrapping_add(at.offset);
             let bucket = state.read(addr, self.welcome.table_rkey, at.len)?;
             let record = match lookup.feed(bucket) {

@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 use weft_shim::{Access, Device, Error, MemoryRegion, Vqp, VqpConfig};
 
 use crate::report::Report;
-use crate::world::{counter, gid, system, timely, wait_for, Link};
+use crate::world::{counter, gid, timely, wait_for, Link};
 
 /// Where it is.
 pub const SERVER: &str = "10.77.0.1:7471";
@@ -78,18 +78,6 @@ fn published(count: i64) -> Result<()> {
     })
 }
 
-/// The server is replaced while node 1 cannot hear of it. Node 1 looks nobody
-/// up, so that nothing but its own care makes it known to the new one.
-fn replace_unseen(meta: &mut Meta) -> Result<()> {
-    system("ip -n n1 link set v1 down")?;
-    meta.end()?;
-    *meta = Meta::start()?;
-    wait_for("node 0 is published", FOUND, || {
-        Ok(Device::open_on(0)?.lookup(gid(0)).is_ok())
-    })?;
-    system("ip -n n1 link set v1 up")
-}
-
 /// All of it, in order.
 pub fn run(report: &mut Report) {
     let outcome = (|| -> Result<()> {
@@ -131,11 +119,6 @@ pub fn run(report: &mut Report) {
         report.check("and nodes connect again", || {
             Ok(connect(&device)?.map(drop)?)
         });
-        replace_unseen(&mut meta)?;
-        report.check(
-            "a node that missed a change of servers is found again",
-            || wait_for("it is known", FOUND, || Ok(connect(&device)?.is_ok())),
-        );
         report.check("removing the server ends look-ups", || {
             device.meta_remove(SERVER.parse()?)?;
             wait_for("links go", FOUND, || Ok(counter("meta_links")? == 0))?;
