@@ -55,21 +55,26 @@ bool weft_fatal_signal_pending(void)
 }
 
 /*
- * One turn of a loop that looks for something: lets those run who want this CPU,
- * also if they would only get it lazily, at the next tick. The driver's threads
- * may be among them. No pause: what is looked for is a microsecond away, and
- * under a hypervisor a pause can cost more than that.
+ * One turn of a loop that looks for something: lets those run who have to, and, if
+ * polite, also those who would otherwise get this CPU at the next tick. No pause:
+ * what is looked for is a microsecond away, and under a hypervisor a pause can cost
+ * more than that.
  */
-void weft_spin_once(void)
+void weft_spin_once(bool polite)
 {
 #ifdef CONFIG_PREEMPT_LAZY
-	if (test_thread_flag(TIF_NEED_RESCHED_LAZY)) {
+	if (polite && test_thread_flag(TIF_NEED_RESCHED_LAZY)) {
 		schedule();
 		return;
 	}
 #endif
 	if (need_resched())
 		schedule();
+}
+
+u32 weft_online_cpus(void)
+{
+	return num_online_cpus();
 }
 
 u32 weft_current_user(void)

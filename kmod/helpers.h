@@ -24,7 +24,8 @@ void weft_cpu_relax(void);
 void weft_yield(void);
 bool weft_signal_pending(void);
 bool weft_fatal_signal_pending(void);
-void weft_spin_once(void);
+void weft_spin_once(bool polite);
+u32 weft_online_cpus(void);
 bool weft_net_admin(void);
 u32 weft_current_user(void);
 

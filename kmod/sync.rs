@@ -7,9 +7,11 @@
 mod bh;
 mod event;
 mod once;
+mod spinner;
 mod work;
 
 pub(crate) use bh::{cpu, new_lock, BhDisabled, BhGuard, BhLock, FastGuard, FastLock};
 pub(crate) use event::{EventCount, Woken};
 pub(crate) use once::Once;
+pub(crate) use spinner::Spinner;
 pub(crate) use work::{Periodic, Routine};

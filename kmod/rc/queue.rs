@@ -23,7 +23,6 @@ use weft_core::rc::{
 };
 use weft_core::uapi::WcStatus;
 
-use crate::bindings;
 use crate::clock::now_ns;
 use crate::counters::{Counted, COUNTERS};
 use crate::dc::Requester;
@@ -33,7 +32,9 @@ use crate::rc::chain::Chain;
 use crate::rc::revoke::Revocations;
 use crate::rc::slots::{Ended, Slots, Who};
 use crate::rdma::{Cq, Device, DmaBuffer, Notified, Qp, Ready, WorkCompletion};
-use crate::sync::{new_lock, EventCount, FastGuard, FastLock, Once, Periodic, Routine, Woken};
+use crate::sync::{
+    new_lock, EventCount, FastGuard, FastLock, Once, Periodic, Routine, Spinner, Woken,
+};
 
 /// Completions taken from the device at a time.
 const POLL_BATCH: usize = 8;
@@ -42,7 +43,8 @@ const DRAIN_BATCH: usize = 16;
 /// Times that the queue is armed and found not to be empty before it is left to
 /// the work item.
 const ARM_TRIES: u32 = 4;
-const LOOKS_PER_CLOCK: u32 = 8;
+/// Looks of a waiter between two at the clock.
+const LOOKS_PER_CLOCK: u32 = 64;
 /// How long a waiter polls without seeing an end before it sleeps: longer than a
 /// chain of small requests takes, on soft-RoCE and a busy host too. It makes way for
 /// whoever wants the CPU.
@@ -135,20 +137,18 @@ impl<R: Requester> Attending<'_, R> {
     /// Polls until `done` is no longer `seen`, for at most `time_ns`. Answers
     /// whether it is not.
     pub(crate) fn spin(&self, done: &EventCount, seen: u32, time_ns: u64) -> bool {
+        let spinner = Spinner::new();
         let start_ns = now_ns();
         loop {
             // Now and then the clock is read, and looked for what the device does
             // not tell of: others end requests too.
             self.0.poll();
             for _ in 0..LOOKS_PER_CLOCK {
-                if self.0.has_news() {
-                    self.0.poll();
-                }
+                self.0.poll_news();
                 if done.seen() != seen {
                     return true;
                 }
-                // SAFETY: process context, and no lock is held.
-                unsafe { bindings::weft_spin_once() };
+                spinner.turn(self.0.window.outstanding() > 1);
             }
             if now_ns().saturating_sub(start_ns) >= time_ns {
                 return false;
@@ -304,10 +304,18 @@ impl<R: Requester> RcQueue<R> {
         }
     }
 
-    /// Whether the device may have completions.
-    fn has_news(&self) -> bool {
-        let reaping = self.reaping.lock();
-        reaping.cq.as_ref().is_some_and(|cq| cq.has_some())
+    /// Hands out what has ended, if the device may have completions.
+    #[inline]
+    fn poll_news(&self) {
+        let mut reaping = self.reaping.lock();
+        if !reaping.cq.as_ref().is_some_and(|cq| cq.has_some()) {
+            return;
+        }
+        if let Some(status) = self.next_end(&mut reaping) {
+            if self.drain(reaping, status) == DRAIN_BATCH {
+                self.poll();
+            }
+        }
     }
 
     fn poll_some(&self) -> usize {

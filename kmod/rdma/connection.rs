@@ -123,7 +123,7 @@ impl Connection {
             let waited_ns = now_ns().saturating_sub(start_ns);
             if waited_ns < SPIN_NS {
                 // SAFETY: process context, and no spin lock is held.
-                unsafe { bindings::weft_spin_once() };
+                unsafe { bindings::weft_spin_once(true) };
                 continue;
             }
             let seen = self.cq.events().seen();
