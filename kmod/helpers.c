@@ -72,6 +72,12 @@ void weft_spin_once(bool polite)
 		schedule();
 }
 
+/* Behind by a tick at most, and a single load. */
+u64 weft_coarse_ns(void)
+{
+	return get_jiffies_64() * (NSEC_PER_SEC / HZ);
+}
+
 u32 weft_online_cpus(void)
 {
 	return num_online_cpus();
@@ -94,9 +100,11 @@ void weft_wait_init(struct wait_queue_head *wq)
 	init_waitqueue_head(wq);
 }
 
+/* To be called after the atomic operation that changes the word. */
 void weft_wait_wake(struct wait_queue_head *wq)
 {
-	if (wq_has_sleeper(wq))
+	smp_mb__after_atomic();
+	if (waitqueue_active(wq))
 		wake_up_all(wq);
 }
 

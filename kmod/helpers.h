@@ -26,6 +26,7 @@ bool weft_signal_pending(void);
 bool weft_fatal_signal_pending(void);
 void weft_spin_once(bool polite);
 u32 weft_online_cpus(void);
+u64 weft_coarse_ns(void);
 bool weft_net_admin(void);
 u32 weft_current_user(void);
 

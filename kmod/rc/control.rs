@@ -12,7 +12,7 @@ use weft_core::rc::WrId;
 use weft_core::uapi::WcStatus;
 
 use crate::bindings::*;
-use crate::clock::now_ns;
+use crate::clock::{coarse_ns, now_ns};
 use crate::counters::COUNTERS;
 use crate::dc::Requester;
 use crate::rc::queue::RcQueue;
@@ -30,27 +30,24 @@ const PATIENCE_NS: u64 = 20_000_000_000;
 
 impl<R: Requester> RcQueue<R> {
     /// What is known of the peer's region of a key; `None`: the peer has no such
-    /// region that peers may use. `at_ns` is the time, and is after a look-up too.
-    pub(super) fn remote_region(
-        &self,
-        key: u32,
-        at_ns: &mut u64,
-    ) -> Result<Option<Record>, WcStatus> {
-        if let Some(record) = self.store.lock().find(key, *at_ns) {
+    /// region that peers may use.
+    #[inline]
+    pub(super) fn remote_region(&self, key: u32) -> Result<Option<Record>, WcStatus> {
+        // How long a record is trusted is no matter of ticks.
+        if let Some(record) = self.store.lock().find(key, coarse_ns()) {
             return Ok(Some(record));
         }
         let broken = |_| self.fate().unwrap_or(WcStatus::FatalErr);
-        let found = self.look_up(key).map_err(broken);
-        *at_ns = now_ns();
-        found
+        self.look_up(key).map_err(broken)
     }
 
     /// READs the peer's table (krcore §4.2, ValidMR).
+    #[inline(never)]
     fn look_up(&self, key: u32) -> Result<Option<Record>> {
         let table = *self.remote.get().ok_or_else(crate::errno::not_conn)?;
         let mut control = self.control.lock();
         let buffer = (*control).as_mut().ok_or(EIO)?;
-        let asked_ns = now_ns();
+        let asked_ns = coarse_ns();
         // Somebody may have asked for it while we waited for the lock.
         if let Some(record) = self.store.lock().find(key, asked_ns) {
             return Ok(Some(record));

@@ -9,7 +9,6 @@ use weft_core::dc::OpKind;
 use weft_core::rc::Claim;
 use weft_core::uapi::WcStatus;
 
-use crate::clock::now_ns;
 use crate::counters::COUNTERS;
 use crate::dc::{Entry, Requester};
 use crate::few::{room, Few};
@@ -88,7 +87,6 @@ impl<R: Requester> RcQueue<R> {
         let mut room = room::<_, N>();
         let mut prepared = Few::new(&mut room);
         let mut is_refused = false;
-        let mut now_ns = now_ns();
         for entry in batch {
             prepared.push(Prepared::EMPTY);
             let Some(next) = prepared.as_mut_slice().last_mut() else {
@@ -96,7 +94,7 @@ impl<R: Requester> RcQueue<R> {
             };
             // What follows one that is refused is flushed, whatever its keys.
             if !is_refused {
-                next.refused = self.prepare(next, owner, entry, &mut now_ns).err();
+                next.refused = self.prepare(next, owner, entry).err();
                 is_refused = next.refused.is_some();
             }
         }
@@ -195,19 +193,12 @@ impl<R: Requester> RcQueue<R> {
         }
     }
 
-    /// Looks at a request's keys. `now_ns` was read a moment ago, and is again if
-    /// this takes long.
+    /// Looks at a request's keys.
     ///
     /// # Errors
     ///
     /// The status that the request ends with, unless one before it fails.
-    fn prepare(
-        &self,
-        prepared: &mut Prepared,
-        owner: u32,
-        entry: &Entry,
-        now_ns: &mut u64,
-    ) -> Result<(), WcStatus> {
+    fn prepare(&self, prepared: &mut Prepared, owner: u32, entry: &Entry) -> Result<(), WcStatus> {
         if let Some(status) = entry.failed() {
             return Err(status);
         }
@@ -226,19 +217,19 @@ impl<R: Requester> RcQueue<R> {
             *place = Some(region);
             *lkey = key;
         }
-        prepared.keys.rkey = self.remote_key(entry, remote.flag(), now_ns)?;
+        prepared.keys.rkey = self.remote_key(entry, remote.flag())?;
         Ok(())
     }
 
     /// The device's key for the peer's memory that a request names.
-    fn remote_key(&self, entry: &Entry, access: u32, now_ns: &mut u64) -> Result<u32, WcStatus> {
+    fn remote_key(&self, entry: &Entry, access: u32) -> Result<u32, WcStatus> {
         // A READ or WRITE of no bytes touches nothing, and its key is not looked
         // at.
         if entry.len() == 0 && matches!(entry.kind(), OpKind::Read | OpKind::Write) {
             return Ok(0);
         }
         let (key, addr) = entry.remote();
-        let record = self.remote_region(key, now_ns)?;
+        let record = self.remote_region(key)?;
         record
             .filter(|record| record.allows(addr, entry.len(), access))
             .map(|record| record.rkey)

@@ -448,11 +448,16 @@ impl<R: Requester> RcQueue<R> {
     }
 
     /// Makes sure that completions are noticed though nobody polls.
+    #[inline]
     pub(super) fn arm(&self) {
+        if !self.is_quiet() {
+            self.arm_or_poll();
+        }
+    }
+
+    #[inline(never)]
+    fn arm_or_poll(&self) {
         for _ in 0..ARM_TRIES {
-            if self.is_quiet() {
-                return;
-            }
             {
                 let reaping = self.reaping.lock();
                 let Some(cq) = &reaping.cq else { return };
@@ -463,6 +468,9 @@ impl<R: Requester> RcQueue<R> {
                 self.armed.store(false, Ordering::Release);
             }
             self.poll();
+            if self.is_quiet() {
+                return;
+            }
         }
         self.work.schedule(0);
     }

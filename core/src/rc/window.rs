@@ -24,15 +24,16 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 /// # Invariants
 ///
 /// - `depth` is a power of two, so that places go on over the wrap of numbers.
-/// - `tail - head <= depth`. Only the poster writes `tail`, only the reaper
-///   `head`.
-/// - `bytes` is the sum over the requests claimed and not retired.
+/// - `tail - head <= depth`. Only the poster writes `tail` and `claimed`, only the
+///   reaper `head` and `retired`.
+/// - `claimed` and `retired` are the bytes of all requests that were so far.
 pub struct Window {
     depth: u32,
     budget: u64,
     head: AtomicU32,
     tail: AtomicU32,
-    bytes: AtomicU64,
+    claimed: AtomicU64,
+    retired: AtomicU64,
 }
 
 /// The poster's own part.
@@ -81,7 +82,8 @@ impl Window {
             budget,
             head: AtomicU32::new(first),
             tail: AtomicU32::new(first),
-            bytes: AtomicU64::new(0),
+            claimed: AtomicU64::new(0),
+            retired: AtomicU64::new(0),
         };
         let poster = Poster {
             next: first,
@@ -97,7 +99,7 @@ impl Window {
     pub fn claim(&self, poster: &mut Poster, len: u32) -> Option<Claim> {
         // Acquire: what the reaper did with the place is over.
         let head = self.head.load(Ordering::Acquire);
-        let bytes = self.bytes.load(Ordering::Relaxed);
+        let bytes = self.bytes();
         let fits = bytes == 0 || bytes.saturating_add(u64::from(len)) <= self.budget;
         if poster.next.wrapping_sub(head) >= self.depth || !fits {
             return None;
@@ -108,7 +110,9 @@ impl Window {
         };
         // INVARIANT: there was a place; both count it.
         poster.next = poster.next.wrapping_add(1);
-        self.bytes.fetch_add(u64::from(len), Ordering::Relaxed);
+        let claimed = self.claimed.load(Ordering::Relaxed);
+        self.claimed
+            .store(claimed.wrapping_add(u64::from(len)), Ordering::Relaxed);
         Some(claim)
     }
 
@@ -138,10 +142,15 @@ impl Window {
         self.head.load(Ordering::Relaxed)
     }
 
-    /// Bytes of those that have not.
+    /// Bytes of those that have not; for the poster at least those, for others a
+    /// hint.
+    #[inline]
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
+        // Acquire: what was retired had been claimed before.
+        let retired = self.retired.load(Ordering::Acquire);
+        let claimed = self.claimed.load(Ordering::Relaxed);
+        claimed.wrapping_sub(retired)
     }
 
     /// Requests that have not ended. A hint, unless the caller is the reaper or
@@ -186,7 +195,9 @@ impl Window {
     pub fn retire(&self, len: u32) {
         // INVARIANT: the caller has seen that `head` is before `tail`.
         let head = self.head.load(Ordering::Relaxed);
-        self.bytes.fetch_sub(u64::from(len), Ordering::Relaxed);
+        let retired = self.retired.load(Ordering::Relaxed);
+        self.retired
+            .store(retired.wrapping_add(u64::from(len)), Ordering::Release);
         self.head.store(head.wrapping_add(1), Ordering::Release);
     }
 }
