@@ -100,12 +100,9 @@ void weft_wait_init(struct wait_queue_head *wq)
 	init_waitqueue_head(wq);
 }
 
-/* To be called after the atomic operation that changes the word. */
 void weft_wait_wake(struct wait_queue_head *wq)
 {
-	smp_mb__after_atomic();
-	if (waitqueue_active(wq))
-		wake_up_all(wq);
+	wake_up_all(wq);
 }
 
 /*
@@ -541,9 +538,9 @@ int weft_ib_arm_cq(struct ib_cq *cq)
 }
 
 /*
- * Where the driver can tell without its lock that nothing is there, it is asked
- * first: a waiter that polls would hold up the thread that completes. A device
- * that cannot tell may have some.
+ * To be asked before polling, where the driver can tell without its lock that
+ * nothing is there: a waiter that polls would hold up the thread that completes. A
+ * device that cannot tell may have some.
  */
 bool weft_ib_has_wc(struct ib_cq *cq)
 {
@@ -552,8 +549,6 @@ bool weft_ib_has_wc(struct ib_cq *cq)
 
 int weft_ib_poll_cq(struct ib_cq *cq, int count, struct ib_wc *wcs)
 {
-	if (!weft_ib_has_wc(cq))
-		return 0;
 	return ib_poll_cq(cq, count, wcs);
 }
 

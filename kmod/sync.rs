@@ -10,7 +10,7 @@ mod once;
 mod spinner;
 mod work;
 
-pub(crate) use bh::{cpu, new_lock, BhDisabled, BhGuard, BhLock, FastGuard, FastLock};
+pub(crate) use bh::{cpu, new_lock, BhDisabled, BhGuard, BhLock, FastGuard, FastLock, FastMutex};
 pub(crate) use event::{EventCount, Woken};
 pub(crate) use once::Once;
 pub(crate) use spinner::Spinner;

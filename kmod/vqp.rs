@@ -19,7 +19,7 @@ mod submit;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use kernel::prelude::*;
-use kernel::sync::{Arc, Mutex};
+use kernel::sync::Arc;
 use weft_core::dc::wire::Receiver;
 use weft_core::dc::{Completion, OpKind};
 use weft_core::uapi::{self, VqpCreate, Wc};
@@ -31,7 +31,7 @@ use crate::errno;
 use crate::peer::{Peer, VqpQueue, VqpStream};
 use crate::quota::Held;
 use crate::rings::{Arena, Rings};
-use crate::sync::{cpu, new_lock, BhLock, EventCount, FastLock, Once};
+use crate::sync::{cpu, new_lock, BhLock, EventCount, FastLock, FastMutex, Once};
 
 pub(crate) use senders::{Sender, Senders};
 
@@ -88,7 +88,7 @@ pub(crate) struct Vqp {
     queues: BhLock<Queues>,
     /// Index of the next request to copy.
     #[pin]
-    submitter: Mutex<u32>,
+    submitter: FastMutex<u32>,
     /// Counts completions.
     #[pin]
     done: EventCount,
@@ -120,7 +120,7 @@ impl Vqp {
                 bound: Once::new(),
                 rings,
                 queues <- new_lock!(Queues::new(sends, recvs), "weft_vqp"),
-                submitter <- kernel::new_mutex!(0, "weft_vqp_submitter"),
+                submitter <- new_lock!(0, "weft_vqp_submitter"),
                 done <- EventCount::new(),
                 _held: held,
                 _count: Counted::one(&COUNTERS.vqps),

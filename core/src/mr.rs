@@ -142,6 +142,7 @@ impl Store {
         asked: None,
     };
 
+    #[inline]
     fn set(&mut self, key: u32) -> &mut Set {
         // Keys are random: any of their bits will do.
         &mut self.sets[key as usize % SETS]

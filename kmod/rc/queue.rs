@@ -74,6 +74,23 @@ pub(super) struct Reaping {
     pub(super) rest: Option<WcStatus>,
 }
 
+impl Reaping {
+    /// Takes completions from the device if all were looked at. Answers whether
+    /// there is one to look at.
+    #[inline]
+    fn fetch(&mut self) -> bool {
+        if self.at < self.count {
+            return true;
+        }
+        let Some(cq) = self.cq.as_ref().filter(|cq| cq.has_some()) else {
+            return false;
+        };
+        self.count = cq.poll(&mut self.wcs);
+        self.at = 0;
+        self.count != 0
+    }
+}
+
 /// The peer's table of valid regions.
 #[derive(Clone, Copy)]
 pub(super) struct RemoteTable {
@@ -308,7 +325,7 @@ impl<R: Requester> RcQueue<R> {
     #[inline]
     fn poll_news(&self) {
         let mut reaping = self.reaping.lock();
-        if !reaping.cq.as_ref().is_some_and(|cq| cq.has_some()) {
+        if !reaping.fetch() {
             return;
         }
         if let Some(status) = self.next_end(&mut reaping) {
@@ -375,16 +392,10 @@ impl<R: Requester> RcQueue<R> {
 
     /// Looks at the next completion; `false` if there is none.
     fn hear(&self, reaping: &mut Reaping) -> bool {
-        if reaping.at >= reaping.count {
-            let Some(cq) = &reaping.cq else { return false };
-            reaping.count = cq.poll(&mut reaping.wcs);
-            reaping.at = 0;
+        if !reaping.fetch() {
+            return false;
         }
-        let Some(wc) = reaping
-            .wcs
-            .get(reaping.at)
-            .filter(|_| reaping.at < reaping.count)
-        else {
+        let Some(wc) = reaping.wcs.get(reaping.at) else {
             return false;
         };
         reaping.at += 1;

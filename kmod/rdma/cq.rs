@@ -85,7 +85,8 @@ impl Cq {
         unsafe { bindings::weft_ib_has_wc(self.as_ptr()) }
     }
 
-    /// Takes completions out, as many as there is room for; answers how many.
+    /// Takes completions out, as many as there is room for; answers how many. To be
+    /// called if [`Cq::has_some`]: it may take the lock of the thread that completes.
     pub(crate) fn poll<const N: usize>(&self, out: &mut [WorkCompletion; N]) -> usize {
         // Not cleared: most looks find nothing, and they are many.
         let mut wcs = [const { MaybeUninit::<bindings::ib_wc>::uninit() }; N];
@@ -156,6 +157,9 @@ impl EventCq {
     /// The next completion: the request's number, and its status.
     pub(crate) fn poll(&self) -> Option<(u64, bindings::ib_wc_status)> {
         let mut wcs = [WorkCompletion::default()];
+        if !self.cq.has_some() {
+            return None;
+        }
         let count = self.cq.poll(&mut wcs);
         let [wc] = wcs;
         (count == 1).then_some((wc.wr_id, wc.status))

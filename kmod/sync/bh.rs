@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Spin locks that are taken in process context and in softirqs.
+//! Spin locks that are taken in process context and in softirqs, and locks without
+//! the kernel crate's helpers.
 //!
 //! Rust's `SpinLock` is C's `spin_lock`: a softirq that interrupts its holder
 //! on the same CPU and wants the lock would wait for ever. A [`BhLock`] keeps
@@ -9,6 +10,7 @@
 //! through a helper, which on the connect path costs as much as the lock.
 
 use kernel::ffi::c_char;
+use kernel::sync::lock::mutex::MutexBackend;
 use kernel::sync::lock::spinlock::SpinLockBackend;
 use kernel::sync::lock::{Backend, Guard, Lock};
 use kernel::types::NotThreadSafe;
@@ -108,6 +110,55 @@ backend! {
     /// `spin_lock`.
     FastBackend, _raw_spin_lock, _raw_spin_unlock
 }
+
+/// A mutex that no guard asks about, like the locks above.
+pub(crate) struct PlainMutexBackend;
+
+type MutexState = <MutexBackend as Backend>::State;
+
+// SAFETY: all is C's mutex's; `relock` is the default.
+unsafe impl Backend for PlainMutexBackend {
+    type State = MutexState;
+    type GuardState = ();
+
+    unsafe fn init(
+        state: *mut MutexState,
+        name: *const c_char,
+        key: *mut kernel::bindings::lock_class_key,
+    ) {
+        // SAFETY: the caller's promises are the callee's requirements.
+        unsafe { MutexBackend::init(state, name, key) };
+    }
+
+    #[inline]
+    unsafe fn lock(state: *mut MutexState) {
+        // SAFETY: as above.
+        unsafe { MutexBackend::lock(state) }
+    }
+
+    unsafe fn try_lock(state: *mut MutexState) -> Option<()> {
+        // SAFETY: as above.
+        unsafe { MutexBackend::try_lock(state) }
+    }
+
+    #[inline]
+    unsafe fn unlock(state: *mut MutexState, guard: &()) {
+        // SAFETY: as above.
+        unsafe { MutexBackend::unlock(state, guard) };
+    }
+
+    #[inline]
+    unsafe fn assert_is_held(_state: *mut MutexState) {
+        #[cfg(CONFIG_LOCKDEP)]
+        // SAFETY: as above.
+        unsafe {
+            MutexBackend::assert_is_held(_state)
+        };
+    }
+}
+
+/// A mutex on a fast path.
+pub(crate) type FastMutex<T> = Lock<T, PlainMutexBackend>;
 
 /// A spin lock for data that softirqs use too.
 pub(crate) type BhLock<T> = Lock<T, BhBackend>;

@@ -27,6 +27,8 @@ pub(crate) struct EventCount {
     #[pin]
     queue: Opaque<bindings::wait_queue_head>,
     count: AtomicU32,
+    /// Threads that wait, or are about to.
+    waiting: AtomicU32,
 }
 
 // SAFETY: the wait queue has its own lock, the counter is atomic.
@@ -41,6 +43,7 @@ impl EventCount {
             // SAFETY: the slot is valid memory for a wait queue head, and pinned.
             queue <- Opaque::ffi_init(|slot| unsafe { bindings::weft_wait_init(slot) }),
             count: AtomicU32::new(0),
+            waiting: AtomicU32::new(0),
         })
     }
 
@@ -50,14 +53,20 @@ impl EventCount {
     }
 
     /// Says that something has happened. Any context.
+    #[inline]
     pub(crate) fn notify(&self) {
-        self.count.fetch_add(1, Ordering::AcqRel);
-        // SAFETY: `new` initialised the queue.
-        unsafe { bindings::weft_wait_wake(self.queue.get()) };
+        // Sequentially consistent: either a waiter, who counts itself first, sees
+        // the new count, or it is seen here.
+        self.count.fetch_add(1, Ordering::SeqCst);
+        if self.waiting.load(Ordering::SeqCst) != 0 {
+            // SAFETY: `new` initialised the queue.
+            unsafe { bindings::weft_wait_wake(self.queue.get()) };
+        }
     }
 
     /// Sleeps until the counter is no longer `seen`. Process context.
     pub(crate) fn wait(&self, seen: u32, timeout_ns: u64, interruptible: bool) -> Woken {
+        self.waiting.fetch_add(1, Ordering::SeqCst);
         // SAFETY: `new` initialised the queue; the counter lives as long as
         // `self`, which is borrowed for the call.
         let result = unsafe {
@@ -69,6 +78,7 @@ impl EventCount {
                 interruptible,
             )
         };
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
         match result {
             0 => Woken::Event,
             result if result == ERESTARTSYS.to_errno() => Woken::Signal,

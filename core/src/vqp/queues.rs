@@ -42,6 +42,7 @@ impl Queues {
         }
     }
 
+    #[inline]
     const fn free(&self) -> u32 {
         self.sends + self.recvs - self.in_flight - self.claimed - self.unreaped
     }
@@ -111,6 +112,7 @@ impl Queues {
         Some(self.push())
     }
 
+    #[inline]
     fn push(&mut self) -> u32 {
         let index = self.cq_tail;
         self.cq_tail = index.wrapping_add(1);
