@@ -155,6 +155,8 @@ impl<R: Requester> Attending<'_, R> {
     /// whether it is not.
     pub(crate) fn spin(&self, done: &EventCount, seen: u32, time_ns: u64) -> bool {
         let spinner = Spinner::new();
+        // What was just posted is a while away: now is the time for courtesy.
+        spinner.turn(true);
         let start_ns = now_ns();
         loop {
             // Now and then the clock is read, and looked for what the device does
