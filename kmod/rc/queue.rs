@@ -46,8 +46,7 @@ const ARM_TRIES: u32 = 4;
 /// Looks of a waiter between two at the clock.
 const LOOKS_PER_CLOCK: u32 = 64;
 /// How long a waiter polls without seeing an end before it sleeps: longer than a
-/// chain of small requests takes, on soft-RoCE and a busy host too. It makes way for
-/// whoever wants the CPU.
+/// chain of small requests takes, on soft-RoCE and a busy host too.
 pub(crate) const SPIN_NS: u64 = 2_000_000;
 /// How long it polls at most, whatever it sees: it hears no signals meanwhile.
 pub(crate) const LONGEST_SPIN_NS: u64 = 20_000_000;
