@@ -10,8 +10,9 @@ pub(crate) fn now_ns() -> u64 {
     unsafe { bindings::ktime_get() }.unsigned_abs()
 }
 
-/// Nanoseconds since some time before boot, behind by a tick or a few. Not to be
-/// compared with [`now_ns`]. Costs less than a twentieth of it. Any context.
+/// Nanoseconds since some time before boot, behind by a tick or, if the host is
+/// slow, a few. Not to be compared with [`now_ns`]. A load, where that asks the
+/// processor's clock. Any context.
 pub(crate) fn coarse_ns() -> u64 {
     // SAFETY: no requirement.
     unsafe { bindings::weft_coarse_ns() }

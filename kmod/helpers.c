@@ -72,7 +72,7 @@ void weft_spin_once(bool polite)
 		schedule();
 }
 
-/* Behind by a tick at most, and a single load. */
+/* Goes on with the ticks. */
 u64 weft_coarse_ns(void)
 {
 	return get_jiffies_64() * (NSEC_PER_SEC / HZ);

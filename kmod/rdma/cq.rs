@@ -88,7 +88,7 @@ impl Cq {
     /// Takes completions out, as many as there is room for; answers how many. To be
     /// called if [`Cq::has_some`]: it may take the lock of the thread that completes.
     pub(crate) fn poll<const N: usize>(&self, out: &mut [WorkCompletion; N]) -> usize {
-        // Not cleared: most looks find nothing, and they are many.
+        // Not cleared: what is looked at, the driver has written.
         let mut wcs = [const { MaybeUninit::<bindings::ib_wc>::uninit() }; N];
         // SAFETY: the queue is valid, and `wcs` has so many places, which the
         // driver only writes.

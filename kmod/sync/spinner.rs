@@ -34,9 +34,8 @@ impl Spinner {
         }
     }
 
-    /// One turn. Lets those run who must not wait; if spinners may be on all CPUs,
-    /// or if it `is_much` that is looked for, all who want this CPU.
-    /// No lock is held.
+    /// One turn, without locks. Lets those run who must not wait; if spinners may be
+    /// on all CPUs, or if it `is_much` that is looked for, all who want this CPU.
     #[inline]
     pub(crate) fn turn(&self, is_much: bool) {
         let polite = is_much || SPINNERS.load(Ordering::Relaxed) >= self.cpus;
