@@ -329,11 +329,31 @@ impl<R: Requester> RcQueue<R> {
         if !reaping.fetch() {
             return;
         }
-        if let Some(status) = self.next_end(&mut reaping) {
+        if self.hear_of_only(&mut reaping) {
+            let ended = self.end_oldest(WcStatus::Success);
+            drop(reaping);
+            self.room.notify();
+            drop(ended);
+        } else if let Some(status) = self.next_end(&mut reaping) {
             if self.drain(reaping, status) == DRAIN_BATCH {
                 self.poll();
             }
         }
+    }
+
+    /// Whether one request alone is outstanding, and the next completion says that
+    /// it has ended well: the short way for those who wait for each.
+    #[inline]
+    fn hear_of_only(&self, reaping: &mut Reaping) -> bool {
+        let Some(wc) = reaping.wcs.get(reaping.at) else {
+            return false;
+        };
+        let is_so = wc.status == WcStatus::Success as u32
+            && self.window.only().map(|seq| WrId::Request(seq).encode()) == Some(wc.wr_id);
+        if is_so {
+            reaping.at += 1;
+        }
+        is_so
     }
 
     fn poll_some(&self) -> usize {
@@ -418,6 +438,7 @@ impl<R: Requester> RcQueue<R> {
 
     /// Ends the oldest request. The caller holds the reaper's lock, and drops what
     /// this answers without it.
+    #[inline]
     fn end_oldest(&self, status: WcStatus) -> Option<Arc<R>> {
         let oldest = self.window.oldest()?;
         // SAFETY: outstanding, and the caller holds the reaper's lock.

@@ -170,6 +170,15 @@ impl Window {
         (self.tail.load(Ordering::Acquire) != head).then_some(head)
     }
 
+    /// The only request that has not ended, if there is just one. For the reaper.
+    #[inline]
+    #[must_use]
+    pub fn only(&self) -> Option<u32> {
+        let head = self.head.load(Ordering::Relaxed);
+        let count = self.tail.load(Ordering::Acquire).wrapping_sub(head);
+        (count == 1).then_some(head)
+    }
+
     /// Whether a request is outstanding: completions name nothing else, unless a
     /// device errs. For the reaper.
     #[inline]
