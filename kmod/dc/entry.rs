@@ -134,6 +134,13 @@ impl Entry {
         sges.filter(|sge| sge.len != 0)
     }
 
+    /// Its piece, if it has one alone, of some bytes: most requests have.
+    #[inline]
+    pub(crate) fn only_piece(&self) -> Option<Sge> {
+        let sge = self.wr.sge(0);
+        (self.wr.num_sge == 1 && self.failed.is_none() && sge.len != 0).then_some(sge)
+    }
+
     /// As DC takes it.
     pub(crate) fn op(&self, from: &Origin) -> Op {
         let wr = &self.wr;

@@ -171,6 +171,14 @@ fn opcode(kind: OpKind) -> ib_wr_opcode {
 
 /// Lists the pieces of a request's memory; answers how many.
 fn put_pieces(list: &mut [ib_sge; SGES], entry: &Entry, keys: &Keys) -> i32 {
+    if let Some(sge) = entry.only_piece() {
+        list[0] = ib_sge {
+            addr: sge.addr,
+            length: sge.len,
+            lkey: keys.lkeys[0],
+        };
+        return 1;
+    }
     let mut count = 0;
     for ((place, sge), lkey) in list.iter_mut().zip(entry.pieces()).zip(keys.lkeys) {
         *place = ib_sge {

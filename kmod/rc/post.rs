@@ -7,7 +7,7 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 use weft_core::dc::OpKind;
 use weft_core::rc::Claim;
-use weft_core::uapi::WcStatus;
+use weft_core::uapi::{Sge, WcStatus};
 
 use crate::counters::COUNTERS;
 use crate::dc::{Entry, Requester};
@@ -207,15 +207,20 @@ impl<R: Requester> RcQueue<R> {
             return Ok(());
         }
         let (local, remote) = access(entry.kind());
-        for ((sge, place), lkey) in entry
-            .pieces()
-            .zip(&mut prepared.uses)
-            .zip(&mut prepared.keys.lkeys)
-        {
+        let hold = |sge: Sge, place: &mut Option<RegionUse>, lkey: &mut u32| {
             let held = self.mrs.hold(sge.lkey, owner, sge.addr, sge.len, local);
             let (region, key) = held.ok_or(WcStatus::LocProtErr)?;
             *place = Some(region);
             *lkey = key;
+            Ok(())
+        };
+        if let Some(sge) = entry.only_piece() {
+            hold(sge, &mut prepared.uses[0], &mut prepared.keys.lkeys[0])?;
+        } else {
+            let places = prepared.uses.iter_mut().zip(&mut prepared.keys.lkeys);
+            for (sge, (place, lkey)) in entry.pieces().zip(places) {
+                hold(sge, place, lkey)?;
+            }
         }
         prepared.keys.rkey = self.remote_key(entry, remote.flag())?;
         Ok(())
