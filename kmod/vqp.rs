@@ -62,6 +62,22 @@ pub(crate) struct Owner {
     pub(crate) user: u32,
 }
 
+/// What the thread that submits needs.
+struct Submitter {
+    /// Index of the next request to copy.
+    head: u32,
+    /// A reference to `Vqp::queue`'s to go on with: taking one costs more than
+    /// having it. `None`: it has to be taken.
+    queue: Option<Arc<VqpQueue>>,
+}
+
+impl Submitter {
+    const NEW: Self = Self {
+        head: 0,
+        queue: None,
+    };
+}
+
 /// A virtual queue pair.
 #[pin_data]
 pub(crate) struct Vqp {
@@ -86,9 +102,8 @@ pub(crate) struct Vqp {
     rings: Rings,
     #[pin]
     queues: BhLock<Queues>,
-    /// Index of the next request to copy.
     #[pin]
-    submitter: FastMutex<u32>,
+    submitter: FastMutex<Submitter>,
     /// Counts completions.
     #[pin]
     done: EventCount,
@@ -120,7 +135,7 @@ impl Vqp {
                 bound: Once::new(),
                 rings,
                 queues <- new_lock!(Queues::new(sends, recvs), "weft_vqp"),
-                submitter <- new_lock!(0, "weft_vqp_submitter"),
+                submitter <- new_lock!(Submitter::NEW, "weft_vqp_submitter"),
                 done <- EventCount::new(),
                 _held: held,
                 _count: Counted::one(&COUNTERS.vqps),
@@ -232,9 +247,10 @@ impl Vqp {
     }
 
     /// What requests go to by RC from now on. It changes only while none is on its
-    /// way. The submitter's lock is held.
-    fn choose(&self, peer: &Peer) -> Option<Arc<VqpQueue>> {
-        let current = self.queue();
+    /// way.
+    #[inline]
+    fn choose(&self, submitter: &mut Submitter, peer: &Peer) -> Option<Arc<VqpQueue>> {
+        let current = submitter.queue.take().or_else(|| self.queue());
         let is_usable = current.as_ref().is_some_and(|queue| queue.is_usable());
         if is_usable || self.in_flight() != 0 {
             return current;
@@ -247,7 +263,7 @@ impl Vqp {
         chosen
     }
 
-    /// Uses DC from now on. As [`Vqp::choose`], with none on its way.
+    /// Uses DC from now on. With none on its way, and the submitter's lock held.
     fn use_dc(&self) {
         let before = self.queue.lock().take();
         drop(before);

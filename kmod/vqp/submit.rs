@@ -8,7 +8,7 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 use weft_core::uapi::{self, WcStatus};
 
-use super::{Connection, Vqp};
+use super::{Connection, Submitter, Vqp};
 use crate::clock::now_ns;
 use crate::dc::{Entry, Origin};
 use crate::errno;
@@ -44,16 +44,19 @@ impl Vqp {
         let mut submitted = 0;
         let mut outcome = Ok(());
         // Another thread must not post between the choice and what is posted by it.
-        let head = (request.wr_count != 0).then(|| self.submitter.lock());
-        let queue = self.connection.get().and_then(|connection| match &head {
-            Some(_) => self.choose(&connection.peer),
-            None => self.queue(),
-        });
+        let mut submitter = (request.wr_count != 0).then(|| self.submitter.lock());
+        let queue = self
+            .connection
+            .get()
+            .and_then(|connection| match &mut submitter {
+                Some(submitter) => self.choose(submitter, &connection.peer),
+                None => self.queue(),
+            });
         // Before posting: then completions need no event.
         let mut attending = queue.as_deref().map(|queue| queue.attend());
-        if let Some(mut head) = head {
+        if let Some(mut submitter) = submitter {
             outcome = self.submit(
-                &mut head,
+                &mut submitter,
                 queue.as_deref(),
                 request.wr_count,
                 &mut submitted,
@@ -70,11 +73,11 @@ impl Vqp {
                 before = Some(submitted);
                 outcome = match wait(true) {
                     Ok(true) => {
-                        let mut head = self.submitter.lock();
+                        let mut submitter = self.submitter.lock();
                         // Another thread may have changed it meanwhile.
                         let queue = self.queue();
                         self.submit(
-                            &mut head,
+                            &mut submitter,
                             queue.as_deref(),
                             request.wr_count,
                             &mut submitted,
@@ -96,10 +99,24 @@ impl Vqp {
         }
     }
 
-    /// Takes `count` requests from index `head` on. It is the submitter's, whose lock
-    /// is held, and `queue` what they go to by RC.
+    /// Takes `count` requests; `queue` is what they go to by RC.
     #[inline(never)]
     fn submit(
+        self: &Arc<Self>,
+        submitter: &mut Submitter,
+        queue: Option<&VqpQueue>,
+        count: u32,
+        submitted: &mut u32,
+    ) -> Result {
+        let outcome = self.submit_from(&mut submitter.head, queue, count, submitted);
+        // With the requests on their way, there is time for it.
+        submitter.queue = self.queue();
+        outcome
+    }
+
+    /// Takes them from index `head` on.
+    #[inline]
+    fn submit_from(
         self: &Arc<Self>,
         head: &mut u32,
         mut queue: Option<&VqpQueue>,
