@@ -12,16 +12,21 @@
 //! Each client has a connection, memory and completion queue of its own. Verbs
 //! over RC, Weft over RC and Weft over DC take turns, block by block, on the same
 //! operation. Messages of Weft go over DC always, so that they have no row of RC.
+//!
+//! Without a pause, requests follow one another faster than a client that uses the
+//! data could send them. On soft-RoCE that is a case of its own: its thread may still
+//! be up from the request before, and `--pause-us` tells how much that makes.
 
 pub mod args;
 mod clients;
+mod pause;
 mod plan;
 mod result;
 mod senders;
 mod verbs_client;
 mod weft_client;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{ensure, Context as _, Result};
 
@@ -35,6 +40,7 @@ use crate::round_robin::{self, Amount, MakeCase};
 use crate::weft::Pin;
 use args::Operation;
 use clients::{Fleet, Lane};
+use pause::paused;
 use plan::{slowest_us, Budget, Work, PEER_BYTES};
 use result::{Results, Row};
 use senders::Senders;
@@ -166,7 +172,11 @@ fn check(args: &DatapathArgs) -> Result<()> {
 fn measure(cases: Vec<(Lane, MakeCase<'_>)>, work: Work, budget: &Budget) -> Result<Vec<Row>> {
     let (lanes, makers): (Vec<Lane>, Vec<_>) = cases.into_iter().unzip();
     let once = Amount::of(1);
-    let mut cases: Vec<_> = makers.into_iter().map(|make| (make, once)).collect();
+    let pause = Duration::from_micros(work.pause_us.into());
+    let mut cases: Vec<_> = makers
+        .into_iter()
+        .map(|make| (paused(make, pause), once))
+        .collect();
     // Warms up, too.
     let mut trial = round_robin::run("datapath", &cases, work.clients)?;
     if budget.is_open() && slowest_us(&trial, work.clients) < SLOW_US {

@@ -42,6 +42,11 @@ pub struct DatapathArgs {
     /// [default: what fits into a second, and enough; quick: into less]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub samples: Option<u32>,
+    /// Microseconds that a client computes between two samples, as one does that
+    /// uses what it has read. They count for no time and no rate.
+    #[arg(long, value_name = "US", default_value_t = 0,
+          value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    pub pause_us: u32,
 }
 
 /// What a request does.

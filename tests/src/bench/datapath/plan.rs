@@ -45,6 +45,8 @@ pub struct Work {
     pub mode: Mode,
     pub bytes: u32,
     pub clients: u16,
+    /// Computing between two samples.
+    pub pause_us: u32,
 }
 
 impl Work {
@@ -100,6 +102,7 @@ pub fn works(args: &DatapathArgs, clients: u16) -> Vec<Work> {
                 mode,
                 bytes,
                 clients,
+                pause_us: args.pause_us,
             };
             let fits = |work: &Work| work.bytes_on_the_way() <= limit && Senders::can(*work);
             works.extend(sizes.iter().map(work).filter(fits));
@@ -214,6 +217,7 @@ mod tests {
             mode: Mode::Sync,
             bytes,
             clients: 64,
+            pause_us: 0,
         };
         assert_eq!(work(8).offset(63, PEER_BYTES), 63 * 8);
         for bytes in SIZES {

@@ -22,6 +22,7 @@ pub struct Row {
     mode: &'static str,
     bytes: u32,
     clients: u16,
+    pause_us: u32,
     /// Requests that were measured.
     requests: u64,
     lat_us_min: Option<f64>,
@@ -53,6 +54,7 @@ impl Row {
             mode: work.mode.name(),
             bytes: work.bytes,
             clients: work.clients,
+            pause_us: work.pause_us,
             requests: outcome.call.count() * u64::from(requests),
             lat_us_min: rounded(times.and_then(|times| times.min_us())),
             lat_us_p50: percentile(50.0),
@@ -151,6 +153,7 @@ mod tests {
             mode,
             bytes: 4096,
             clients: 1,
+            pause_us: 0,
         };
         let mut outcome = Outcome::empty();
         outcome.call.record(Duration::from_micros(us));
