@@ -81,19 +81,26 @@ fn who_gives_too_little_memory_ends_the_group() {
             },
             move |event| drop(tell.send(event)),
         );
-        let member = Member {
-            group: created.expect("a group"),
-            events,
+        let end = match created {
+            // The others may be so fast that it ends before it has begun here.
+            Err(Error::Ended { end, .. }) if node.rank() != 0 => end,
+            created => {
+                let member = Member {
+                    group: created.expect("a group"),
+                    events,
+                };
+                if node.rank() == 0 {
+                    member.send(&node, &pattern(1, 40_000));
+                }
+                let end = member.ended();
+                if node.rank() == 0 {
+                    let back = member.next();
+                    assert!(matches!(back, Event::Returned(_)), "{back:?}");
+                }
+                end
+            }
         };
-        if node.rank() == 0 {
-            member.send(&node, &pattern(1, 40_000));
-        }
-        let end = member.ended();
         assert_eq!((end.node, end.reason), (1, EndReason::Refused));
-        if node.rank() == 0 {
-            let back = member.next();
-            assert!(matches!(back, Event::Returned(_)), "{back:?}");
-        }
         works(&node, &group(2, &[0, 1, 2]));
         assert!(node.available() > 1 << 19, "the memory is free again");
     });
