@@ -135,7 +135,7 @@ impl Node {
         let rc = Rc::new(gid, port, pd.clone(), mrs.clone())?;
         let dc = SoftDc::new(bearer, identity, mrs)?;
         let connector = Connector {
-            device: port.device,
+            port,
             pd,
             source: addr,
         };

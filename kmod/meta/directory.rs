@@ -103,7 +103,7 @@ impl Directory {
     }
 
     /// Whether every configured server is connected and has our record; connects
-    /// to those that are not. May sleep for seconds.
+    /// to those that are not, once the port is active. May sleep for seconds.
     pub(crate) fn maintain(&self) -> bool {
         let uplink = self.uplink.lock();
         let Some(uplink) = &*uplink else { return true };
@@ -125,6 +125,11 @@ impl Directory {
             .is_some_and(|server| Some(server.addr) == wanted && server.is_complete());
         if fits || (have.is_none() && wanted.is_none()) {
             return true;
+        }
+        // Both connecting and disconnecting send datagrams of the connection manager.
+        // If soft-RoCE cannot send one, its queue pair for them (GSI) fails for good.
+        if !uplink.connector.port.is_active() {
+            return false;
         }
         let stale = slot.lock().take();
         drop((have, stale));

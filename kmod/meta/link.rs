@@ -68,8 +68,8 @@ impl Link {
     ///
     /// # Errors
     ///
-    /// `EAGAIN`: the record was being written all the while. `ETIMEDOUT`, `EIO`:
-    /// the link is broken.
+    /// `EAGAIN`: the record was being written all the while, or the link was broken
+    /// before. `ETIMEDOUT`, `EIO`: it broke now.
     pub(crate) fn look_up(&self, gid: &Gid) -> Result<Answer> {
         let mut lookup = Lookup::new(self.welcome.geometry, gid.0);
         let mut at = lookup.next_read();
@@ -116,7 +116,7 @@ impl State {
 
     fn read(&mut self, addr: u64, rkey: u32, len: u32) -> Result<&[u8]> {
         if self.broken {
-            return Err(EIO);
+            return Err(EAGAIN);
         }
         match self.connection.read(addr, rkey, len, REQUEST_NS) {
             Ok(bytes) => Ok(bytes),

@@ -14,7 +14,7 @@ use weft_core::gid::Gid;
 
 use crate::bindings;
 use crate::rdma::connection::Connection;
-use crate::rdma::{Device, DmaBuffer, EventCq, Pd};
+use crate::rdma::{DmaBuffer, EventCq, Pd, Port};
 use crate::sync::{EventCount, Woken};
 
 /// How long each step of a connection may take.
@@ -199,7 +199,7 @@ unsafe extern "C" fn on_event(
 
 /// Makes connections from one port.
 pub(crate) struct Connector {
-    pub(crate) device: Device,
+    pub(crate) port: Port,
     pub(crate) pd: Arc<Pd>,
     pub(crate) source: [u8; 4],
 }
@@ -239,15 +239,15 @@ impl Connector {
             }
         })?;
         // SAFETY: the identifier is valid and bound to a device now.
-        if unsafe { (*id.as_ptr()).device } != self.device.as_ptr() {
+        if unsafe { (*id.as_ptr()).device } != self.port.device.as_ptr() {
             return Err(ENODEV);
         }
         id.step(rdma_cm_event_type_RDMA_CM_EVENT_ROUTE_RESOLVED, || {
             // SAFETY: the identifier is valid.
             unsafe { rdma_resolve_route(id.as_ptr(), STEP_MS as usize) }
         })?;
-        let cq = EventCq::new(self.device, SEND_ENTRIES + 1)?;
-        let buffer = DmaBuffer::new(self.device)?;
+        let cq = EventCq::new(self.port.device, SEND_ENTRIES + 1)?;
+        let buffer = DmaBuffer::new(self.port.device)?;
         self.create_qp(&id, &cq)?;
         let mut connection = Connection {
             id,

@@ -144,6 +144,12 @@ impl Port {
         Some(attr)
     }
 
+    /// Whether packets can leave by it.
+    pub(crate) fn is_active(self) -> bool {
+        self.attributes()
+            .is_some_and(|attr| attr.state == bindings::ib_port_state_IB_PORT_ACTIVE)
+    }
+
     /// The largest packet that it sends, as a number of `ib_mtu`.
     pub(crate) fn active_mtu(self) -> Option<u8> {
         u8::try_from(self.attributes()?.active_mtu).ok()

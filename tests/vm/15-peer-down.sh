@@ -1,4 +1,5 @@
 #!/bin/bash
-# A peer whose link is down is an error in time, and for nobody else.
+# A peer whose link is down is an error in time, and for nobody else; and its node
+# comes back.
 # vm: --meta --nodes 3
 exec weft-check peer-down

@@ -3,17 +3,20 @@
 //! A peer behind a link that is down: an error in time, no harm to others, and
 //! a connection again when the link is back. Three nodes.
 
+use std::thread;
 use std::time::Duration;
 
-use anyhow::{ensure, Result};
-use weft_shim::{Error, WcStatus};
+use anyhow::{ensure, Context, Result};
+use weft_shim::{Device, Error, WcStatus};
 
 use crate::report::Report;
-use crate::world::{system, timely, wait_for, Baseline, Link};
+use crate::world::{counter, gid, system, timely, wait_for, Baseline, Link};
 
 /// A dead peer is told within this time.
 const BOUND: Duration = Duration::from_secs(10);
 const BACK: Duration = Duration::from_secs(30);
+/// A node looks after its connections to the meta servers several times meanwhile.
+const TRIES: Duration = Duration::from_secs(6);
 
 fn set_link(state: &str) -> Result<()> {
     system(&format!("ip -n n1 link set v1 {state}"))
@@ -63,6 +66,19 @@ pub fn run(report: &mut Report) {
         report.check("new connections to another node work", || {
             Link::new(2, 4096, 16)?.works(3)
         });
+        let isolated = Device::open_on(1)?;
+        report.check(
+            "the node behind it finds nobody, and says so in time",
+            || {
+                let outcome = timely(BOUND, || isolated.lookup(gid(2)))?;
+                let expected = [Error::MetaTimeout, Error::NoMetaServer];
+                let error = outcome.err().context("it found a node")?;
+                ensure!(expected.contains(&error), "{error:?}");
+                Ok(())
+            },
+        );
+        // So that the node tries to come back before it can.
+        thread::sleep(TRIES);
         set_link("up")?;
         report.check("a new connection works when the link is back", || {
             wait_for("it works", BACK, || {
@@ -70,6 +86,12 @@ pub fn run(report: &mut Report) {
                     .and_then(|mut link| link.works(4))
                     .is_ok())
             })
+        });
+        report.check("the node behind it finds others again", || {
+            wait_for("it does", BACK, || Ok(isolated.lookup(gid(2)).is_ok()))
+        });
+        report.check("and is published", || {
+            wait_for("all are", BACK, || Ok(counter("nodes_published")? == 3))
         });
         report.check("the failed VQP stays failed", || {
             let status = before.outcome(BOUND)?;
