@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `/dev/weft`: open, ioctl, release.
+//! `/dev/weft`: open, ioctl, fadvise, release.
 //!
 //! `kernel::miscdevice` leaves `file_operations.owner` empty, so that the module
 //! could be unloaded under an open descriptor. Hence our own table, with the
@@ -13,7 +13,7 @@ use kernel::error::{from_result, to_result};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 use kernel::types::Opaque;
-use weft_core::uapi;
+use weft_core::uapi::{self, WcStatus};
 
 use crate::few::room;
 use crate::session::Session;
@@ -56,6 +56,7 @@ static FOPS: Fops = {
         release: Some(release),
         unlocked_ioctl: Some(ioctl),
         mmap: Some(mmap),
+        fadvise: Some(fadvise),
         ..zero
     })
 };
@@ -145,6 +146,25 @@ unsafe extern "C" fn ioctl(file: *mut c::file, request: u32, arg: usize) -> isiz
     }
 }
 
+/// Carries out one request: [`uapi::Run`].
+///
+/// # Safety
+///
+/// Called by C, for a file that [`open`] has opened.
+unsafe extern "C" fn fadvise(file: *mut c::file, at: i64, len: i64, advice: i32) -> i32 {
+    const LEN: usize = size_of::<uapi::Run>();
+    // SAFETY: `open` put it there, and C holds the file during the call.
+    let file = unsafe { &*(*file).private_data.cast::<File>() };
+    if advice != uapi::RUN_ADVICE || len != LEN as i64 {
+        return EINVAL.to_errno();
+    }
+    let mut words = room();
+    match run(file, &Arg::sized(LEN, at as u64, &mut words)) {
+        Ok(status) => status as i32,
+        Err(error) => error.to_errno(),
+    }
+}
+
 /// Maps the rings of a VQP.
 ///
 /// # Safety
@@ -169,7 +189,7 @@ unsafe extern "C" fn mmap(file: *mut c::file, vma: *mut c::vm_area_struct) -> i3
 /// What it calls is not inlined: together they would take kilobytes of stack, which
 /// `qconnect` would have to step over to pages that nobody else touches.
 fn dispatch(file: &File, request: u32, arg: &Arg<'_>) -> Result<u32> {
-    // Before the rest: what the two fast paths cost is what counts here.
+    // Before the rest: what the fast paths cost is what counts here.
     let Some(session) = file.session.get() else {
         return first(file, request, arg).map(|()| 0);
     };
@@ -349,4 +369,14 @@ fn enter(session: &Session, arg: &Arg<'_>) -> Result<u32> {
         return Err(EINVAL);
     }
     session.vqp(request.vqp)?.enter(request)
+}
+
+#[inline]
+fn run(file: &File, arg: &Arg<'_>) -> Result<WcStatus> {
+    let session = file.session.get().ok_or_else(errno::proto)?;
+    let request: &uapi::Run = arg.get()?;
+    if request.reserved != 0 {
+        return Err(EINVAL);
+    }
+    session.vqp(request.vqp)?.run(request)
 }

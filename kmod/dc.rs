@@ -27,6 +27,7 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 use weft_core::dc::wire::{Destination, Packet, Request};
 use weft_core::dc::Completion;
+use weft_core::uapi::WcStatus;
 
 use crate::clock::now_ns;
 use crate::counters::COUNTERS;
@@ -57,6 +58,10 @@ pub(crate) trait Requester: Receives {
 
     /// One has ended. The stream's lock is held.
     fn completed(&self, completion: &Completion, signaled: bool);
+
+    /// The one that it waits for without a completion has ended. The lock of the
+    /// queue's reaper is held.
+    fn answered(&self, status: WcStatus);
 }
 
 /// A node's DC initiators and its DC target, over bearer `B`, for requesters `R`.

@@ -16,6 +16,7 @@
 mod chain;
 mod control;
 mod link;
+mod one;
 mod post;
 mod queue;
 mod revoke;
@@ -39,6 +40,7 @@ use crate::sync::{new_lock, FastLock, Once, Periodic, Routine};
 use crate::text::Shown;
 
 use link::{Hardware, Opening};
+pub(crate) use one::One;
 pub(crate) use queue::{Attending, RcQueue, LONGEST_SPIN_NS, SPIN_NS};
 
 /// RC queue pairs of a node, and peers that it wants to have one to.

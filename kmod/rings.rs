@@ -204,6 +204,12 @@ impl Rings {
             .store(head, Ordering::Release);
     }
 
+    /// Says whether requests go by RC.
+    pub(crate) fn set_by_rc(&self, by_rc: bool) {
+        self.index(offset_of!(RingHeader, by_rc))
+            .store(u32::from(by_rc), Ordering::Release);
+    }
+
     /// Says which receive buffers were copied.
     pub(crate) fn set_rq_head(&self, head: u32) {
         self.index(offset_of!(RingHeader, rq_head))

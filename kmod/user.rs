@@ -29,11 +29,16 @@ pub(crate) struct Arg<'a> {
 }
 
 impl<'a> Arg<'a> {
-    /// Copies what a request says that it carries into `words`. If that cannot be
-    /// read, or is longer than anything that is known, nothing is there.
+    /// Copies what a request says that it carries into `words`.
     #[inline]
     pub(crate) fn of(request: u32, at: u64, words: &'a mut Room<u64, WORDS>) -> Self {
-        let len = (request >> 16) as usize & 0x3fff;
+        Self::sized((request >> 16) as usize & 0x3fff, at, words)
+    }
+
+    /// Copies `len` bytes. If they cannot be read, or are more than anything that is
+    /// known, nothing is there.
+    #[inline]
+    pub(crate) fn sized(len: usize, at: u64, words: &'a mut Room<u64, WORDS>) -> Self {
         let fits = len % 8 == 0 && len <= size_of_val(words);
         let to = words.as_mut_ptr().cast();
         // SAFETY: there is room for so many words; the callee checks the user's

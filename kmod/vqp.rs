@@ -13,6 +13,7 @@
 //! `queues`; `Senders::table`. `Vqp::queue` is held alone.
 
 mod receive;
+mod run;
 mod senders;
 mod submit;
 
@@ -22,8 +23,8 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 use weft_core::dc::wire::Receiver;
 use weft_core::dc::{Completion, OpKind};
-use weft_core::uapi::{self, VqpCreate, Wc};
-use weft_core::vqp::Queues;
+use weft_core::uapi::{self, VqpCreate, Wc, WcStatus};
+use weft_core::vqp::{Direct, Queues};
 
 use crate::counters::{Counted, COUNTERS};
 use crate::dc::Requester;
@@ -104,7 +105,9 @@ pub(crate) struct Vqp {
     queues: BhLock<Queues>,
     #[pin]
     submitter: FastMutex<Submitter>,
-    /// Counts completions.
+    /// What its process waits for without a completion.
+    direct: Direct,
+    /// Counts the requests that have ended, and messages.
     #[pin]
     done: EventCount,
     _held: Held,
@@ -136,6 +139,7 @@ impl Vqp {
                 rings,
                 queues <- new_lock!(Queues::new(sends, recvs), "weft_vqp"),
                 submitter <- new_lock!(Submitter::NEW, "weft_vqp_submitter"),
+                direct: Direct::new(),
                 done <- EventCount::new(),
                 _held: held,
                 _count: Counted::one(&COUNTERS.vqps),
@@ -188,7 +192,7 @@ impl Vqp {
 
     /// Requests that have not ended.
     fn in_flight(&self) -> u32 {
-        self.queues.lock().in_flight()
+        self.queues.lock().in_flight() + u32::from(self.direct.is_under_way())
     }
 
     /// Whether a request would be taken.
@@ -199,7 +203,7 @@ impl Vqp {
     }
 
     /// A completion of this VQP.
-    fn wc(&self, wr_id: u64, status: uapi::WcStatus, opcode: u16) -> Wc {
+    fn wc(&self, wr_id: u64, status: WcStatus, opcode: u16) -> Wc {
         Wc {
             wr_id,
             status: status as u16,
@@ -257,15 +261,16 @@ impl Vqp {
         }
         let chosen = peer.rc_queue();
         if current.is_some() || chosen.is_some() {
-            let before = core::mem::replace(&mut *self.queue.lock(), chosen.clone());
-            drop(before);
+            self.go_by(chosen.clone());
         }
         chosen
     }
 
-    /// Uses DC from now on. With none on its way, and the submitter's lock held.
-    fn use_dc(&self) {
-        let before = self.queue.lock().take();
+    /// Changes what carries requests. With none on its way, and the submitter's lock
+    /// held.
+    fn go_by(&self, queue: Option<Arc<VqpQueue>>) {
+        self.rings.set_by_rc(queue.is_some());
+        let before = core::mem::replace(&mut *self.queue.lock(), queue);
         drop(before);
     }
 }
@@ -279,8 +284,17 @@ impl Requester for Vqp {
         self.failed.store(true, Ordering::Relaxed);
     }
 
+    fn answered(&self, status: WcStatus) {
+        if status != WcStatus::Success {
+            self.failed.store(true, Ordering::Relaxed);
+            self.flush_receives(&mut self.queues.lock(), WcStatus::WrFlushErr);
+        }
+        self.direct.end(status);
+        self.done.notify();
+    }
+
     fn completed(&self, completion: &Completion, signaled: bool) {
-        let ok = completion.status == uapi::WcStatus::Success;
+        let ok = completion.status == WcStatus::Success;
         let mut queues = self.queues.lock();
         if let Some(index) = queues.complete(signaled, completion.status) {
             let wc = Wc {
@@ -292,7 +306,7 @@ impl Requester for Vqp {
         if !ok {
             self.failed.store(true, Ordering::Relaxed);
             // As of any queue pair in error, what was posted to receive comes back.
-            self.flush_receives(&mut queues, uapi::WcStatus::WrFlushErr);
+            self.flush_receives(&mut queues, WcStatus::WrFlushErr);
         }
         drop(queues);
         self.done.notify();

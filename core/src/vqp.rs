@@ -4,7 +4,9 @@
 //! completions it owes (krcore §4.4, alg. 2).
 
 mod check;
+mod direct;
 mod queues;
 
-pub use check::{check, check_recv, ATOMIC_BYTES};
+pub use check::{check, check_recv, check_run, ATOMIC_BYTES};
+pub use direct::Direct;
 pub use queues::Queues;

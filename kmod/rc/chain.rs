@@ -160,7 +160,7 @@ impl Chain {
     }
 }
 
-fn opcode(kind: OpKind) -> ib_wr_opcode {
+pub(super) fn opcode(kind: OpKind) -> ib_wr_opcode {
     match kind {
         OpKind::Read => ib_wr_opcode_IB_WR_RDMA_READ,
         OpKind::Write | OpKind::Send => ib_wr_opcode_IB_WR_RDMA_WRITE,
@@ -169,16 +169,18 @@ fn opcode(kind: OpKind) -> ib_wr_opcode {
     }
 }
 
+/// A signalled request that names no memory yet.
+#[inline]
+pub(super) fn rdma_wr(opcode: ib_wr_opcode, wr_id: u64) -> ib_rdma_wr {
+    let mut wr = ib_rdma_wr::default();
+    wr.wr.__bindgen_anon_1.wr_id = wr_id;
+    wr.wr.opcode = opcode;
+    wr.wr.send_flags = ib_send_flags_IB_SEND_SIGNALED;
+    wr
+}
+
 /// Lists the pieces of a request's memory; answers how many.
 fn put_pieces(list: &mut [ib_sge; SGES], entry: &Entry, keys: &Keys) -> i32 {
-    if let Some(sge) = entry.only_piece() {
-        list[0] = ib_sge {
-            addr: sge.addr,
-            length: sge.len,
-            lkey: keys.lkeys[0],
-        };
-        return 1;
-    }
     let mut count = 0;
     for ((place, sge), lkey) in list.iter_mut().zip(entry.pieces()).zip(keys.lkeys) {
         *place = ib_sge {

@@ -15,6 +15,7 @@ use crate::bindings::*;
 use crate::clock::{coarse_ns, now_ns};
 use crate::counters::COUNTERS;
 use crate::dc::Requester;
+use crate::rc::chain::rdma_wr;
 use crate::rc::queue::RcQueue;
 use crate::rc::slots::{Slot, Who};
 use crate::rdma::{Qp, Ready};
@@ -192,13 +193,4 @@ impl<R: Requester> RcQueue<R> {
             .inspect_err(|_| self.fail(WcStatus::FatalErr))
             .map(|()| None)
     }
-}
-
-/// A signalled request that names no memory.
-fn rdma_wr(opcode: ib_wr_opcode, wr_id: u64) -> ib_rdma_wr {
-    let mut wr = ib_rdma_wr::default();
-    wr.wr.__bindgen_anon_1.wr_id = wr_id;
-    wr.wr.opcode = opcode;
-    wr.wr.send_flags = ib_send_flags_IB_SEND_SIGNALED;
-    wr
 }

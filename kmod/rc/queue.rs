@@ -150,9 +150,9 @@ pub(crate) struct RcQueue<R: Requester> {
 pub(crate) struct Attending<'a, R: Requester>(&'a RcQueue<R>);
 
 impl<R: Requester> Attending<'_, R> {
-    /// Polls until `done` is no longer `seen`, for at most `time_ns`. Answers
-    /// whether it is not.
-    pub(crate) fn spin(&self, done: &EventCount, seen: u32, time_ns: u64) -> bool {
+    /// Polls until there `is_news`, for at most `time_ns`. Answers whether there is.
+    #[inline]
+    pub(crate) fn spin(&self, is_news: impl Fn() -> bool, time_ns: u64) -> bool {
         let spinner = Spinner::new();
         // What was just posted is a while away: now is the time for courtesy.
         spinner.turn(true);
@@ -163,7 +163,7 @@ impl<R: Requester> Attending<'_, R> {
             self.0.poll();
             for _ in 0..LOOKS_PER_CLOCK {
                 self.0.poll_news();
-                if done.seen() != seen {
+                if is_news() {
                     return true;
                 }
                 spinner.turn(self.0.window.outstanding() > 1);
@@ -464,6 +464,10 @@ impl<R: Requester> RcQueue<R> {
                     len,
                 };
                 requester.completed(&completion, signaled);
+                Some(requester)
+            }
+            Who::Direct(requester) => {
+                requester.answered(status);
                 Some(requester)
             }
             Who::Control => {

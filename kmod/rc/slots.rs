@@ -20,6 +20,8 @@ pub(super) enum Who<R> {
     Nobody,
     /// A requester; a success only if it is `signaled`.
     Requester { requester: Arc<R>, signaled: bool },
+    /// A requester that waits for this one without a completion.
+    Direct(Arc<R>),
     /// Whoever holds the queue's `control` lock.
     Control,
 }

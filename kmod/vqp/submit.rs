@@ -110,7 +110,9 @@ impl Vqp {
     ) -> Result {
         let outcome = self.submit_from(&mut submitter.head, queue, count, submitted);
         // With the requests on their way, there is time for it.
-        submitter.queue = self.queue();
+        if queue.is_some() {
+            submitter.queue = self.queue();
+        }
         outcome
     }
 
@@ -204,7 +206,7 @@ impl Vqp {
         let entries = batch.entries.as_slice();
         if queue.is_some() && batch.need_dc {
             self.quiesce(*queue, places)?;
-            self.use_dc();
+            self.go_by(None);
             *queue = None;
         }
         loop {
@@ -277,7 +279,8 @@ impl Vqp {
                 && looked_ns.saturating_sub(silent_ns) < rc::SPIN_NS
                 && queue.is_some_and(VqpQueue::is_busy);
             if let Some(polling) = attending.as_ref().filter(|_| polls) {
-                let has_news = polling.spin(&self.done, seen, left_ns.min(rc::SPIN_NS));
+                let has_ended = || self.done.seen() != seen;
+                let has_news = polling.spin(has_ended, left_ns.min(rc::SPIN_NS));
                 if !full && self.has_enough(request) {
                     return Ok(false);
                 }

@@ -6,6 +6,7 @@
 //! own size field proves at compile time that they belong together.
 
 use nix::errno::Errno;
+use nix::libc;
 use std::ffi::c_ulong;
 use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -135,6 +136,18 @@ pub(crate) fn enter(
         ..Pod::zeroed()
     };
     Ok(plain(fd, &CALL, &mut arg)?.min(wr_count))
+}
+
+/// Carries one request out; answers with its status.
+#[inline]
+pub(crate) fn run(fd: BorrowedFd<'_>, run: &uapi::Run) -> Result<u32, Errno> {
+    let (fd, run): (i32, *const uapi::Run) = (fd.as_raw_fd(), run);
+    let (len, advice) = (size_of::<uapi::Run>(), uapi::RUN_ADVICE);
+    // SAFETY: the module reads a `Run` there, and moves bytes of registered memory
+    // only. To any other file it is advice that is not known.
+    let result = unsafe { libc::syscall(libc::SYS_fadvise64, fd, run, len, advice) };
+    // Only -1 is less than 0, and a status is a small number.
+    Errno::result(result).map(|status| status as u32)
 }
 
 #[inline]

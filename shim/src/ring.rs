@@ -32,6 +32,7 @@ pub(crate) use lot::Lot;
 /// The rings of one VQP. They are apart so that each may have a lock of its own.
 #[derive(Debug)]
 pub(crate) struct Rings {
+    by_rc: Index,
     pub(crate) send: SendRing,
     pub(crate) done: CompletionRing,
     pub(crate) recv: RecvRing,
@@ -56,6 +57,7 @@ impl Rings {
         let index = |offset| Index::new(pages, offset);
         let capacity = said.max_recv_wr.min(said.rq_entries);
         Some(Self {
+            by_rc: index(offset_of!(RingHeader, by_rc))?,
             send: SendRing {
                 slots: Slots::new(pages, said.sq_offset, said.sq_entries)?,
                 tail: 0,
@@ -79,6 +81,12 @@ impl Rings {
                 seen: 0,
             },
         })
+    }
+
+    /// Whether requests go by RC, as the kernel has said.
+    #[inline]
+    pub(crate) fn goes_by_rc(&self) -> bool {
+        self.by_rc.load() != 0
     }
 }
 

@@ -265,6 +265,16 @@ impl Vqp {
     /// As [`Self::read`].
     #[inline]
     pub fn run(&mut self, wr: SendWr<'_>) -> Result<u32, Error> {
+        if self.rings.goes_by_rc() {
+            if let Some(result) = self.handle.run(&wr) {
+                return result;
+            }
+        }
+        self.run_by_ring(wr)
+    }
+
+    #[inline]
+    fn run_by_ring(&mut self, wr: SendWr<'_>) -> Result<u32, Error> {
         self.next_sync = self.next_sync.wrapping_add(1);
         let wr_id = SYNC_WR_ID_BIT | self.next_sync;
         let wrs = [wr.signaled().wr_id(wr_id)];

@@ -114,6 +114,23 @@ impl<'mr> SendWr<'mr> {
         &self.raw
     }
 
+    /// As the module carries out directly, on that VQP. `None`: it does not.
+    #[inline]
+    pub(crate) fn as_run(&self, vqp: u32) -> Option<uapi::Run> {
+        let raw = &self.raw;
+        let is_plain = matches!(raw.opcode, uapi::OP_READ | uapi::OP_WRITE)
+            && raw.num_sge == 1
+            && raw.flags & !uapi::SEND_SIGNALED == 0;
+        is_plain.then(|| uapi::Run {
+            vqp,
+            opcode: raw.opcode.into(),
+            rkey: raw.rkey,
+            reserved: 0,
+            remote_addr: raw.remote_addr,
+            local: raw.sge(0),
+        })
+    }
+
     #[inline]
     fn new(opcode: u8) -> Self {
         // INVARIANT: there are no elements.

@@ -2,8 +2,9 @@
 
 //! Looks at the form of requests. What their keys allow is for the memory table.
 
+use crate::dc::OpKind;
 use crate::uapi::{
-    RecvWr, SendWr, Sge, WcStatus, MAX_INLINE, MAX_MSG_BYTES, MAX_RECV_SGE, MAX_SGE, OP_CAS,
+    RecvWr, Run, SendWr, Sge, WcStatus, MAX_INLINE, MAX_MSG_BYTES, MAX_RECV_SGE, MAX_SGE, OP_CAS,
     OP_FAA, OP_READ, OP_SEND, OP_SEND_WITH_IMM, OP_WRITE, OP_WRITE_WITH_IMM, SEND_INLINE,
     SEND_SIGNALED,
 };
@@ -64,12 +65,32 @@ fn plain(wr: &SendWr) -> Option<u32> {
     if !is_plain {
         return None;
     }
-    let Sge { addr, len, .. } = wr.sge(0);
-    let bytes = u64::from(len);
-    let fits = len <= MAX_MSG_BYTES
-        && addr.checked_add(bytes).is_some()
-        && wr.remote_addr.checked_add(bytes).is_some();
-    fits.then_some(len)
+    let sge = wr.sge(0);
+    fits(sge, wr.remote_addr).then_some(sge.len)
+}
+
+/// Whether a piece is not too long, and wraps neither here nor at the peer.
+#[inline]
+fn fits(sge: Sge, remote_addr: u64) -> bool {
+    let bytes = u64::from(sge.len);
+    sge.len <= MAX_MSG_BYTES
+        && sge.addr.checked_add(bytes).is_some()
+        && remote_addr.checked_add(bytes).is_some()
+}
+
+/// Looks at the form of a request that takes the short way: what it does; `None` if
+/// it is not for that way.
+#[inline]
+#[must_use]
+pub fn check_run(run: &Run) -> Option<OpKind> {
+    const READ: u32 = OP_READ as u32;
+    const WRITE: u32 = OP_WRITE as u32;
+    let kind = match run.opcode {
+        READ => OpKind::Read,
+        WRITE => OpKind::Write,
+        _ => return None,
+    };
+    (run.local.len != 0 && fits(run.local, run.remote_addr)).then_some(kind)
 }
 
 #[inline(never)]
@@ -376,6 +397,27 @@ mod tests {
                     prop_assert!(long.is_err() || !is_for_it);
                 }
             }
+        }
+
+        /// What may be run directly is what the ring would take.
+        #[test]
+        fn a_run_is_a_request_of_one_piece(wr in nearly_plain()) {
+            let run = Run {
+                opcode: wr.opcode.into(),
+                remote_addr: wr.remote_addr,
+                local: wr.sge(0),
+                ..Run::zeroed()
+            };
+            let by_ring = check_any(&SendWr {
+                remote_addr: wr.remote_addr,
+                ..with_piece(wr.opcode, wr.sge(0))
+            });
+            let expected = match (wr.opcode, by_ring) {
+                (OP_READ, Ok(1..)) => Some(OpKind::Read),
+                (OP_WRITE, Ok(1..)) => Some(OpKind::Write),
+                _ => None,
+            };
+            prop_assert_eq!(check_run(&run), expected);
         }
 
         /// Whatever passes has a length that its pieces can carry.

@@ -3,12 +3,13 @@
 //! The kernel's side of a VQP.
 
 use crate::device::Device;
-use crate::error::Error;
+use crate::error::{CompletionError, Error};
 use crate::ioctl;
 use crate::ring::Rings;
 use crate::wr::SendWr;
+use nix::errno::Errno;
 use std::time::Duration;
-use weft_core::uapi::{self, Pod, MAX_WAIT_NS};
+use weft_core::uapi::{self, Pod, WcStatus, MAX_WAIT_NS};
 
 /// A VQP's handle. Destroys the VQP on drop.
 #[derive(Debug)]
@@ -58,6 +59,26 @@ impl Handle {
             .map_err(Error::of_enter)?;
         rings.send.took(taken);
         Ok(taken as usize)
+    }
+
+    /// Carries a request out in one call; answers with the bytes moved. `None`: the
+    /// module does not do that with this one now, or the kernel with none.
+    #[inline]
+    pub(super) fn run(&self, wr: &SendWr<'_>) -> Option<Result<u32, Error>> {
+        let run = wr.as_run(self.number)?;
+        match ioctl::run(self.device.fd(), &run) {
+            Ok(status) => Some(ended(status, run.local.len)),
+            Err(Errno::EAGAIN | Errno::ENOSYS) => None,
+            Err(errno) => Some(Err(Error::of_enter(errno))),
+        }
+    }
+}
+
+#[inline]
+fn ended(status: u32, len: u32) -> Result<u32, Error> {
+    match WcStatus::from_number(status) {
+        Some(WcStatus::Success) => Ok(len),
+        status => Err(CompletionError { status }.into()),
     }
 }
 

@@ -27,6 +27,34 @@ fn sge(n: u32) -> Sge {
 }
 
 #[test]
+fn only_a_plain_read_or_write_is_run_in_the_call() {
+    let run = |opcode: u8| uapi::Run {
+        vqp: 3,
+        opcode: opcode.into(),
+        rkey: REMOTE.rkey,
+        reserved: 0,
+        remote_addr: REMOTE.addr,
+        local: sge(0),
+    };
+    let slices = slices(2);
+    let (one, two) = (slices[0], Sges::new(&slices).unwrap());
+    let read = SendWr::read(one, REMOTE).signaled().wr_id(9);
+    assert_eq!(read.as_run(3), Some(run(uapi::OP_READ)));
+    let write = SendWr::write(one, REMOTE);
+    assert_eq!(write.as_run(3), Some(run(uapi::OP_WRITE)));
+    let inline = Payload::inline(b"eight by").unwrap();
+    for other in [
+        SendWr::read(two, REMOTE),
+        SendWr::write(inline, REMOTE),
+        SendWr::write_with_imm(one, REMOTE, 0),
+        SendWr::fetch_add(one, REMOTE, 0),
+        SendWr::send(one),
+    ] {
+        assert_eq!(other.as_run(3), None, "{other:?}");
+    }
+}
+
+#[test]
 fn a_write_has_its_opcode_its_element_and_its_target() {
     let wr = SendWr::write(slices(1)[0], REMOTE).signaled().wr_id(42);
     let mut expected = uapi::SendWr {

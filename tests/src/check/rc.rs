@@ -5,6 +5,7 @@
 //! which 0 and 1 are connected.
 
 mod bursts;
+mod direct;
 mod loss;
 mod pins;
 mod regions;
@@ -48,6 +49,7 @@ pub fn run(report: &mut Report, args: &Args, seed: u64) {
     data(report, seed, args.pool);
     if !args.pool {
         mistakes(report);
+        direct::run(report, seed);
         report.check("a region that peers remember goes", regions::forgotten);
         report.check(
             "that of a process that dies does too",

@@ -321,6 +321,14 @@ pub fn reserved(report: &mut Report) -> Result<()> {
             },
         )
     });
+    refused(report, "a Run with a reserved field", einval, || {
+        let run = uapi::Run {
+            vqp,
+            reserved: 1,
+            ..Pod::zeroed()
+        };
+        session.run(&run).map(drop)
+    });
     refused(report, "QBIND with a reserved field", einval, || {
         let arg = uapi::QBind {
             vqp,

@@ -4,6 +4,7 @@
 
 use anyhow::{ensure, Result};
 use nix::errno::Errno;
+use weft_core::uapi;
 
 use super::attacker::{refusal, unanimous, Outcome, Stage};
 use super::victim::Part;
@@ -27,6 +28,25 @@ pub fn connect(stage: &mut Stage) -> Result<Outcome> {
 
 pub fn enter(stage: &mut Stage) -> Result<Outcome> {
     with_each(stage, |session, vqp| session.enter(vqp, 0, 0, 0).map(drop))
+}
+
+pub fn run(stage: &mut Stage) -> Result<Outcome> {
+    let own = stage.own.remote();
+    with_each(stage, |session, vqp| {
+        let run = uapi::Run {
+            vqp,
+            opcode: uapi::OP_READ.into(),
+            rkey: own.rkey,
+            reserved: 0,
+            remote_addr: own.addr,
+            local: uapi::Sge {
+                addr: own.addr,
+                len: 8,
+                lkey: own.rkey,
+            },
+        };
+        session.run(&run).map(drop)
+    })
 }
 
 /// The same handles name the attacker's own VQPs, once it has some.

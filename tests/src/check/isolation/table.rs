@@ -142,6 +142,7 @@ const TABLE: &[Row] = attempts! {
     "destroying the victim's VQPs":                    Other(handles::destroy)                  => Errno(EBADF);
     "connecting the victim's VQPs":                    Other(handles::connect)                  => Errno(EBADF);
     "entering the victim's VQPs":                      Other(handles::enter)                    => Errno(EBADF);
+    "running requests on the victim's VQPs":           Other(handles::run)                      => Errno(EBADF);
     "destroying VQPs with the same handles":           Other(handles::destroy_own)              => Said("its own");
     "deregistering the victim's regions":              Other(handles::deregister)               => Errno(ENOENT);
     "deregistering the regions of a second session":   Other(handles::deregister_second)        => Errno(ENOENT);

@@ -2,9 +2,10 @@
 
 //! Queue pairs that break: a peer behind a link that is down, and one that goes.
 
+use std::thread;
 use std::time::Duration;
 
-use anyhow::{ensure, Context, Result};
+use anyhow::{anyhow, ensure, Context, Result};
 use weft_shim::{Error, SendWr, Vqp, Wc, WcStatus};
 
 use super::pins::wait_until_up;
@@ -34,9 +35,10 @@ pub fn run(report: &mut Report) {
     let baseline = report.need("the gauges stand still", || Baseline::take(3));
     for (name, part) in [
         (
-            "a link that is down",
-            link_down as fn(&mut Report) -> Result<()>,
+            "a link that goes down meanwhile",
+            run_cut as fn(&mut Report) -> Result<()>,
         ),
+        ("a link that is down", link_down),
         ("a node that goes", node_goes),
     ] {
         if let Err(error) = part(report) {
@@ -72,6 +74,44 @@ fn all_end(vqp: &mut Vqp, allowed: &[WcStatus]) -> Result<()> {
     Ok(())
 }
 
+/// The link goes down under a VQP whose requests are run in the call that posts them.
+fn run_cut(report: &mut Report) -> Result<()> {
+    wait_until_up()?;
+    let mut link = Link::new(1, BYTES, 64)?;
+    link.works(1)?;
+    let lost = counter("rc_lost")?;
+    let runner = thread::spawn(move || {
+        (2..)
+            .find_map(|value| {
+                timely(BOUND, || link.works(value))
+                    .and_then(|done| done)
+                    .err()
+            })
+            .context("nothing failed")
+    });
+    set_link("down")?;
+    report.check("one that is run in the call ends in time", || {
+        let error = runner.join().map_err(|_| anyhow!("it panicked"))??;
+        let status = match error.downcast_ref() {
+            Some(Error::Completion(failure)) => failure.status,
+            _ => None,
+        };
+        ensure!(status == Some(WcStatus::RetryExcErr), "{error:#}");
+        Ok(())
+    });
+    let broken = both_break(lost);
+    // Whatever came of it: what follows needs the link.
+    set_link("up")?;
+    broken
+}
+
+/// Waits until both ends of a queue pair have broken, since `lost` had.
+fn both_break(lost: i64) -> Result<()> {
+    wait_for("both have broken", BOUND, || {
+        Ok(counter("rc_lost")? >= lost + 2)
+    })
+}
+
 /// The link goes down under one VQP, and while another one rests.
 fn link_down(report: &mut Report) -> Result<()> {
     wait_until_up()?;
@@ -87,11 +127,7 @@ fn link_down(report: &mut Report) -> Result<()> {
         "requests to a peer that is out of reach end in time",
         || all_end(&mut busy.vqp, &[WcStatus::RetryExcErr]),
     );
-    report.check("both ends of the queue pair notice", || {
-        wait_for("both have broken", BOUND, || {
-            Ok(counter("rc_lost")? >= lost + 2)
-        })
-    });
+    report.check("both ends of the queue pair notice", || both_break(lost));
     report.check("another peer's VQP goes on", || bystander.works(2));
     set_link("up")?;
     report.check("a VQP that rested goes on", || resting.works(2));

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! A waiter and whoever ends its request, in every order that the memory model
+//! allows (loom): the waiter sees what the request has done, and the place is free
+//! afterwards, also if the waiter leaves. Run it with
+//! `RUSTFLAGS="--cfg loom" cargo test -p weft-core --release --test vqp_loom`.
+
+#![cfg(loom)]
+
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::thread;
+use weft_core::uapi::WcStatus;
+use weft_core::vqp::Direct;
+
+struct Memory {
+    direct: Direct,
+    bytes: UnsafeCell<u32>,
+}
+
+// SAFETY: the bytes are the request's until it has ended, then its waiter's: that
+// is what the model checks.
+unsafe impl Sync for Memory {}
+// SAFETY: numbers.
+unsafe impl Send for Memory {}
+
+fn begun() -> Arc<Memory> {
+    let memory = Arc::new(Memory {
+        direct: Direct::new(),
+        bytes: UnsafeCell::new(0),
+    });
+    assert!(memory.direct.begin());
+    memory
+}
+
+fn ender(memory: &Arc<Memory>) -> thread::JoinHandle<()> {
+    let memory = Arc::clone(memory);
+    thread::spawn(move || {
+        // SAFETY: see `Memory`.
+        memory.bytes.with_mut(|bytes| unsafe { *bytes = 7 });
+        memory.direct.end(WcStatus::Success);
+    })
+}
+
+#[test]
+fn a_waiter_sees_what_its_request_did() {
+    loom::model(|| {
+        let memory = begun();
+        let other = ender(&memory);
+        while memory.direct.outcome().is_none() {
+            thread::yield_now();
+        }
+        // SAFETY: see `Memory`.
+        assert_eq!(memory.bytes.with(|bytes| unsafe { *bytes }), 7);
+        memory.direct.finish();
+        assert!(memory.direct.begin());
+        other.join().unwrap();
+        assert!(
+            memory.direct.is_under_way(),
+            "the second one's place is its own"
+        );
+    });
+}
+
+#[test]
+fn the_place_of_one_that_was_left_is_free_in_the_end() {
+    loom::model(|| {
+        let memory = begun();
+        let other = ender(&memory);
+        memory.direct.leave();
+        // Another may begin as soon as nothing is under way.
+        let again = !memory.direct.is_under_way() && memory.direct.begin();
+        other.join().unwrap();
+        assert_eq!(memory.direct.is_under_way(), again);
+        assert!(again || memory.direct.begin());
+    });
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A request that its process waits for, by the short way: [`uapi::Run`].
+
+use kernel::prelude::*;
+use kernel::sync::Arc;
+use weft_core::uapi::{self, WcStatus};
+use weft_core::vqp::check_run;
+
+use super::Vqp;
+use crate::bindings;
+use crate::peer::VqpQueue;
+use crate::rc::{self, Attending, One};
+
+/// How long it sleeps at most between two looks for a signal that kills.
+const NAP_NS: u64 = 19_000_000;
+
+impl Vqp {
+    /// Carries the request out. Answers how it ended.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`uapi::Run`].
+    pub(crate) fn run(self: &Arc<Self>, request: &uapi::Run) -> Result<WcStatus> {
+        let one = One {
+            kind: check_run(request).ok_or(EAGAIN)?,
+            local: request.local,
+            rkey: request.rkey,
+            remote_addr: request.remote_addr,
+        };
+        let connection = self.connection.get().ok_or(EAGAIN)?;
+        let mut submitter = self.submitter.lock();
+        let queue = self.choose(&mut submitter, &connection.peer);
+        let queue = queue.ok_or(EAGAIN)?;
+        if !self.direct.begin() {
+            return Err(EAGAIN);
+        }
+        // Before posting: then its completion needs no event.
+        let attending = queue.attend();
+        let is_posted = queue.post_one(self, self.owner.session, &one);
+        submitter.queue = Some(queue.clone());
+        drop(submitter);
+        if !is_posted {
+            self.direct.finish();
+            return Err(EAGAIN);
+        }
+        self.answer(&queue, attending)
+    }
+
+    /// Waits until it has ended.
+    #[inline]
+    fn answer(&self, queue: &VqpQueue, attending: Attending<'_, Self>) -> Result<WcStatus> {
+        attending.spin(|| self.direct.outcome().is_some(), rc::SPIN_NS);
+        drop(attending);
+        if let Some(status) = self.direct.outcome() {
+            self.direct.finish();
+            return Ok(status);
+        }
+        self.sleep(queue)
+    }
+
+    /// Likewise, without a CPU.
+    #[inline(never)]
+    fn sleep(&self, queue: &VqpQueue) -> Result<WcStatus> {
+        loop {
+            let seen = self.done.seen();
+            queue.poll();
+            if let Some(status) = self.direct.outcome() {
+                self.direct.finish();
+                return Ok(status);
+            }
+            self.done.wait(seen, NAP_NS, false);
+            // SAFETY: no requirement.
+            if unsafe { bindings::weft_fatal_signal_pending() } {
+                self.direct.leave();
+                return Err(EINTR);
+            }
+        }
+    }
+}
