@@ -19,9 +19,10 @@ use std::time::{Duration, Instant};
 use anyhow::{anyhow, bail, ensure, Context, Result};
 use weft_shim::{Device, MemoryRegion, Remote};
 
+use crate::rc::pin;
 use crate::report::Report;
 use crate::traffic::{Traffic, SLICE};
-use crate::world::{full_access, worker, Baseline};
+use crate::world::{counter, full_access, wait_for, worker, Baseline, Transport};
 
 use stats::Stats;
 
@@ -30,6 +31,8 @@ pub use worker::{work, WorkerArgs};
 const PROCESSES: u64 = 3;
 /// A process that reports nothing for so long hangs.
 const SILENCE: Duration = Duration::from_secs(60);
+/// Contexts of DC that nobody uses are gone after that.
+const FORGOTTEN: Duration = Duration::from_secs(60);
 /// No batch of the bystander may take longer.
 const SLOWEST: Duration = Duration::from_secs(10);
 
@@ -44,32 +47,60 @@ pub struct Args {
     pub seed: Option<u64>,
 }
 
-/// The whole run.
+/// The whole run: one half with requests by DC, the other with those by RC that
+/// can go so.
 pub fn run(report: &mut Report, args: &Args, seed: u64) {
-    if let Err(error) = with_bystanders(report, args, seed) {
-        report.check("all of it could be tried", || Err(error));
+    let ops = args.ops.div_ceil(2);
+    for (by, seed) in [
+        (Transport::Usual, seed),
+        (Transport::Rc, seed.wrapping_add(1)),
+    ] {
+        if by == Transport::Rc
+            && report
+                .need("a pinned peer is connected by RC", pin)
+                .is_none()
+        {
+            return;
+        }
+        if let Err(error) = with_bystanders(report, by, ops, seed) {
+            report.check(&named(by, "all of it could be tried"), || Err(error));
+        }
     }
 }
 
-fn with_bystanders(report: &mut Report, args: &Args, seed: u64) -> Result<()> {
+/// A check's name in one of the halves.
+fn named(by: Transport, name: &str) -> String {
+    match by {
+        Transport::Usual => name.to_owned(),
+        Transport::Rc => format!("{name}, by RC"),
+    }
+}
+
+fn with_bystanders(report: &mut Report, by: Transport, ops: u64, seed: u64) -> Result<()> {
     let (near, far) = (Device::open_on(0)?, Device::open_on(1)?);
     let region = MemoryRegion::allocate(&far, 2 * SLICE, full_access())?;
     let mut traffic = Traffic::new(&near, 1, region.remote(), seed)?;
     near.flush_dccache()?;
+    if by == Transport::Rc {
+        // What was there of DC would go meanwhile.
+        wait_for("DC's contexts are forgotten", FORGOTTEN, || {
+            Ok(counter("contexts")? == 0)
+        })?;
+    }
     let baseline = Baseline::take(2)?;
     // It is the first that connects, so the fuzzers' requests share its streams.
     let mut neighbour = neighbour(region.remote().offset(SLICE as u64), seed)?;
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let bystander = scope.spawn(|| bystander(&mut traffic, &stop));
-        let fuzzed = fuzz(args, seed);
+        let fuzzed = fuzz(ops, seed);
         stop.store(true, Ordering::Relaxed);
-        report.check("every operation was answered", || {
+        report.check(&named(by, "every operation was answered"), || {
             let stats = fuzzed?;
             show(&stats);
-            reached_deep(&stats, args.ops)
+            reached_deep(&stats, by, ops)
         });
-        report.check("the bystander noticed nothing", || {
+        report.check(&named(by, "the bystander noticed nothing"), || {
             let (rounds, slowest) = bystander.join().map_err(|_| anyhow!("it panicked"))??;
             println!("# bystander: {rounds} batches, the slowest took {slowest:?}");
             ensure!(rounds > 0, "it did nothing");
@@ -77,14 +108,19 @@ fn with_bystanders(report: &mut Report, args: &Args, seed: u64) -> Result<()> {
             Ok(())
         });
     });
-    report.check("nor did the one that shares their streams", || {
-        let ended = neighbour.try_wait()?;
-        ensure!(ended.is_none(), "it ended: {ended:?}");
-        Ok(())
-    });
+    report.check(
+        &named(by, "nor did the one that shares their streams"),
+        || {
+            let ended = neighbour.try_wait()?;
+            ensure!(ended.is_none(), "it ended: {ended:?}");
+            Ok(())
+        },
+    );
     neighbour.kill()?;
     neighbour.wait()?;
-    report.check("all of it leaves nothing behind", || baseline.is_back());
+    report.check(&named(by, "all of it leaves nothing behind"), || {
+        baseline.is_back()
+    });
     Ok(())
 }
 
@@ -114,12 +150,12 @@ fn bystander(traffic: &mut Traffic, stop: &AtomicBool) -> Result<(usize, Duratio
 }
 
 /// Runs all processes to their end.
-fn fuzz(args: &Args, seed: u64) -> Result<Stats> {
+fn fuzz(ops: u64, seed: u64) -> Result<Stats> {
     let mut children = Vec::new();
     for n in 0..PROCESSES {
         children.push(
             worker(&["fuzz"])?
-                .args(["--ops", &args.ops.div_ceil(PROCESSES).to_string()])
+                .args(["--ops", &ops.div_ceil(PROCESSES).to_string()])
                 .args(["--seed", &seed.wrapping_add(1000 * n).to_string()])
                 .stdin(Stdio::null())
                 .stdout(Stdio::piped())
@@ -136,7 +172,7 @@ fn fuzz(args: &Args, seed: u64) -> Result<Stats> {
         });
     }
     drop(sender);
-    let outcome = collect(&lines, args.ops);
+    let outcome = collect(&lines, ops);
     for mut child in children {
         if outcome.is_err() {
             child.kill()?;
@@ -175,7 +211,7 @@ fn show(stats: &Stats) {
 }
 
 /// A fuzz in which everything is refused at the door is worth nothing.
-fn reached_deep(stats: &Stats, ops: u64) -> Result<()> {
+fn reached_deep(stats: &Stats, by: Transport, ops: u64) -> Result<()> {
     let (all, good) = (stats.count("operations"), stats.count("errno none"));
     ensure!(all >= ops, "only {all} operations of {ops}");
     ensure!(3 * good >= all, "only {good} of {all} operations succeeded");
@@ -186,5 +222,10 @@ fn reached_deep(stats: &Stats, ops: u64) -> Result<()> {
     for what in ["messages received", "senders accepted", "ports bound"] {
         ensure!(stats.count(what) > 0, "no {what}");
     }
+    let ran = stats.count("requests run");
+    ensure!(
+        (by == Transport::Rc) == (ran > 0),
+        "{ran} requests were run in the call"
+    );
     Ok(())
 }

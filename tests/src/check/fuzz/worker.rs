@@ -32,6 +32,8 @@ const LOCKED: u64 = 64 << 20;
 const THREADS: u64 = 2;
 /// Sessions on node 1 that a process has before it is nobody.
 const FOREIGN: usize = 60;
+/// One in so many of them goes for good when it is let go; the others come again.
+const GONE: usize = 64;
 /// Sessions that a thread holds at most.
 const SESSIONS: usize = 4;
 /// No call waits longer: so often a signal comes.
@@ -80,6 +82,17 @@ struct Known {
     regions: Vec<Region>,
 }
 
+impl Known {
+    fn new(session: Session, node: u8) -> Self {
+        Self {
+            session: Arc::new(session),
+            node,
+            queues: Vec::new(),
+            regions: Vec::new(),
+        }
+    }
+}
+
 /// Where threads leave sessions for each other.
 type Pool = Mutex<Vec<Known>>;
 
@@ -90,7 +103,7 @@ struct Fuzzer<'a> {
     known: Vec<Known>,
     pool: &'a Pool,
     /// Sessions on node 1, which nobody may open.
-    foreign: &'a Mutex<Vec<Session>>,
+    foreign: &'a Mutex<Vec<Known>>,
     live: &'a Live,
     /// It has its parent's sessions, but not the rings.
     is_child: bool,
@@ -100,8 +113,8 @@ struct Fuzzer<'a> {
 /// Is the process.
 pub fn work(args: &WorkerArgs) -> Result<()> {
     setrlimit(Resource::RLIMIT_MEMLOCK, LOCKED, LOCKED)?;
-    let foreign = (0..FOREIGN).map(|_| Session::open(1));
-    let foreign = Mutex::new(foreign.collect::<Result<Vec<_>, _>>()?);
+    let foreign = (0..FOREIGN).map(|_| Ok(Known::new(Session::open(1)?, 1)));
+    let foreign = Mutex::new(foreign.collect::<Result<Vec<_>>>()?);
     // SAFETY: no memory is involved.
     Errno::result(unsafe { libc::setresuid(NOBODY, NOBODY, NOBODY) })?;
     let arenas = (0..THREADS).map(Arena::map).collect::<Result<Vec<_>>>()?;
@@ -201,7 +214,8 @@ impl Fuzzer<'_> {
             121..=180 => {
                 if self.known.len() > 1 {
                     let gone = self.rng.below(self.known.len());
-                    self.known.swap_remove(gone);
+                    let gone = self.known.swap_remove(gone);
+                    self.let_go(gone);
                 }
                 self.stats.outcome(Ok(()));
             }
@@ -226,8 +240,20 @@ impl Fuzzer<'_> {
         if taken < pool.len() && self.known.len() < SESSIONS {
             self.known.push(pool.swap_remove(taken));
         }
-        if pool.len() > SESSIONS {
-            pool.remove(0);
+        let gone = (pool.len() > SESSIONS).then(|| pool.remove(0));
+        drop(pool);
+        gone.into_iter().for_each(|gone| self.let_go(gone));
+    }
+
+    /// Closes a session, unless it is one of the few on node 1: most of those are
+    /// kept, with what they have, for whoever wants a session there again.
+    fn let_go(&mut self, gone: Known) {
+        let is_last = Arc::strong_count(&gone.session) == 1;
+        if self.is_child || gone.node != 1 || !is_last || self.rng.below(GONE) == 0 {
+            return;
+        }
+        if let Ok(mut foreign) = self.foreign.lock() {
+            foreign.push(gone);
         }
     }
 

@@ -4,14 +4,17 @@
 
 use nix::errno::Errno;
 use weft_core::uapi::{
-    self, Pod, SendWr, Sge, Wc, ACCESS_ALL, MAX_INLINE, MAX_SGE, OP_CAS, OP_FAA, OP_READ, OP_SEND,
-    OP_SEND_WITH_IMM, OP_WRITE, OP_WRITE_WITH_IMM, SEND_INLINE, SEND_SIGNALED, SRC_NONE,
+    self, Pod, Run, SendWr, Sge, Wc, ACCESS_ALL, MAX_INLINE, MAX_SGE, OP_CAS, OP_FAA, OP_READ,
+    OP_SEND, OP_SEND_WITH_IMM, OP_WRITE, OP_WRITE_WITH_IMM, SEND_INLINE, SEND_SIGNALED, SRC_NONE,
 };
 
 use super::super::arena::DATA_BYTES;
-use super::super::mutate::mutate;
+use super::super::mutate::{address, mutate};
+use super::requests::OBJECTS;
 use super::{Fuzzer, Queue, Region};
 
+/// Requests that are carried out one after the other, at most.
+const RUNS: usize = 8;
 const OPS: [u8; 10] = [
     OP_WRITE,
     OP_WRITE,
@@ -63,6 +66,69 @@ impl Fuzzer<'_> {
         outcome.map(drop)
     }
 
+    /// Requests that are carried out in the call, half of the time on a VQP that is
+    /// new: one of long standing has failed more often than not.
+    pub(super) fn run_some(&mut self, at: usize) -> Result<(), Errno> {
+        if self.rng.below(2) == 0 {
+            if self.known[at].queues.len() >= OBJECTS {
+                self.destroy(at)?;
+            }
+            self.create(at)?;
+            // Only what goes to another node goes by RC.
+            let to = match self.rng.below(8) {
+                0 => self.known[at].node,
+                _ => 1 - self.known[at].node,
+            };
+            self.connect_to(at, to)?;
+        }
+        // One that is refused says nothing of the next.
+        for _ in 0..self.rng.below(RUNS) {
+            let _ = self.run_one(at);
+        }
+        self.run_one(at)
+    }
+
+    /// One, on a VQP that has not failed if there is one.
+    fn run_one(&mut self, at: usize) -> Result<(), Errno> {
+        let queues = &self.known[at].queues;
+        let with = |may_have_failed: bool| {
+            let is_usable =
+                |queue: &&Queue| queue.to.is_some() && (may_have_failed || !queue.failed);
+            queues.iter().rfind(is_usable).cloned()
+        };
+        let Some(queue) = with(false).or_else(|| with(true)) else {
+            return Ok(());
+        };
+        let Some((local, remote)) = self.regions(at, &queue) else {
+            return Ok(());
+        };
+        let len = (1 + self.rng.next() % 9000).min(local.len).min(remote.len);
+        let mut run = Run {
+            vqp: queue.handle,
+            opcode: [OP_READ, OP_WRITE][self.rng.below(2)].into(),
+            rkey: remote.key,
+            reserved: 0,
+            remote_addr: remote.addr + self.rng.next() % (remote.len - len + 1),
+            local: self.sge(local, len),
+        };
+        if self.rng.below(4) == 0 {
+            mutate(&mut self.rng, self.arena, &mut run);
+        }
+        let mut from = self.arena.args() + 8 * self.rng.below(2) as u64;
+        self.arena.put(from, &run);
+        let mut len = size_of::<Run>();
+        match self.rng.below(30) {
+            0 => from = address(&mut self.rng, self.arena),
+            1 => len = self.rng.below(4 * len),
+            _ => {}
+        }
+        let session = self.known[at].session.clone();
+        let answer = session.run_from(from, len)?;
+        self.stats.add("requests run", 1);
+        self.stats.completion(answer as u16);
+        Ok(())
+    }
+
     /// Takes what came, of requests and of messages.
     pub(super) fn reap(&mut self, at: usize, chosen: usize) {
         if self.is_child {
@@ -109,11 +175,7 @@ impl Fuzzer<'_> {
                 break opcode;
             }
         };
-        let to = queue.to.unwrap_or(0);
-        let local = self.pick(|known| known == at, None);
-        let nodes: Vec<u8> = self.known.iter().map(|known| known.node).collect();
-        let remote = self.pick(|known| nodes[known] == to, local);
-        let (Some(local), Some(remote)) = (local, remote) else {
+        let Some((local, remote)) = self.regions(at, queue) else {
             return SendWr::zeroed();
         };
         let is_atomic = matches!(opcode, OP_CAS | OP_FAA);
@@ -147,6 +209,15 @@ impl Fuzzer<'_> {
             wr.rkey = remote.key;
         }
         wr
+    }
+
+    /// Memory of the session and of the node that the VQP leads to.
+    fn regions(&mut self, at: usize, queue: &Queue) -> Option<(Region, Region)> {
+        let to = queue.to.unwrap_or(0);
+        let local = self.pick(|known| known == at, None);
+        let nodes: Vec<u8> = self.known.iter().map(|known| known.node).collect();
+        let remote = self.pick(|known| nodes[known] == to, local);
+        local.zip(remote)
     }
 
     /// Bytes in the request itself; answers how many.

@@ -16,7 +16,7 @@ use super::super::mutate::{address, mutate};
 use super::{Fuzzer, Known, Queue, Region, SESSIONS};
 
 /// VQPs and regions that a session gets before others go.
-const OBJECTS: usize = 12;
+pub(super) const OBJECTS: usize = 12;
 /// Ports that messages go to are 1 to this.
 pub(super) const PORTS: usize = 6;
 
@@ -46,6 +46,7 @@ impl Fuzzer<'_> {
             53..=62 if queues > 0 => self.receive(at),
             63..=65 if queues > 0 => self.accept(at),
             66..=68 if queues > 0 => self.map(at),
+            69..=74 if connected => self.run_some(at),
             _ if connected => self.enter(at),
             _ => self.connect(at),
         }
@@ -65,16 +66,11 @@ impl Fuzzer<'_> {
             Err(Errno::ENODEV) => self.foreign.lock().ok().and_then(|mut some| some.pop()),
             _ => None,
         };
-        let node = u8::from(foreign.is_some());
-        if foreign.is_none() {
-            outcome?;
-        }
-        self.known.push(Known {
-            session: Arc::new(foreign.unwrap_or(session)),
-            node,
-            queues: Vec::new(),
-            regions: Vec::new(),
-        });
+        let known = match foreign {
+            Some(known) => known,
+            None => outcome.map(|_| Known::new(session, 0))?,
+        };
+        self.known.push(known);
         Ok(())
     }
 
@@ -129,8 +125,13 @@ impl Fuzzer<'_> {
             uapi::IOC_QBIND,
             uapi::IOC_ACCEPT,
         ];
-        let request = match self.rng.below(4) {
-            0 => self.rng.next() as u32,
+        let request = match self.rng.below(5) {
+            0 => {
+                let advice = [uapi::RUN_ADVICE, self.rng.next() as i32][self.rng.below(2)];
+                let len = [size_of::<uapi::Run>(), self.rng.next() as usize][self.rng.below(2)];
+                return session.advise(at, len, advice).map(drop);
+            }
+            1 => self.rng.next() as u32,
             _ => known[self.rng.below(known.len())],
         };
         session.call_at(request, at)
@@ -190,7 +191,7 @@ impl Fuzzer<'_> {
     }
 
     /// Those that have failed go first.
-    fn destroy(&mut self, at: usize) -> Result<(), Errno> {
+    pub(super) fn destroy(&mut self, at: usize) -> Result<(), Errno> {
         let queues = &self.known[at].queues;
         let failed = queues.iter().position(|queue| queue.failed);
         let gone = failed.unwrap_or_else(|| self.rng.below(queues.len()));
@@ -202,12 +203,16 @@ impl Fuzzer<'_> {
     }
 
     fn connect(&mut self, at: usize) -> Result<(), Errno> {
+        let to = self.rng.below(2) as u8;
+        self.connect_to(at, to)
+    }
+
+    pub(super) fn connect_to(&mut self, at: usize, to: u8) -> Result<(), Errno> {
         let queues = &self.known[at].queues;
         let is_free = |queue: &Queue| queue.to.is_none() && !queue.is_bound;
         let Some(free) = queues.iter().position(is_free) else {
             return self.create(at);
         };
-        let to = self.rng.below(2) as u8;
         let mut arg = uapi::QConnect {
             vqp: queues[free].handle,
             port: self.rng.below(PORTS + 1) as u32,
