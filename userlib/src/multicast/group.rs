@@ -17,7 +17,6 @@ use crate::fabric::{Endpoint, Fabric, NodeSet};
 use crate::predicates::{IdlePolicy, Outcome, Poller, Predicates};
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -315,7 +314,8 @@ impl Group {
         Ok(self.poller.add(predicate)?)
     }
 
-    /// Waits until all that this node has sent was delivered by all members.
+    /// Waits until all that this node has sent so far was delivered by all members,
+    /// whatever other threads send meanwhile.
     ///
     /// # Errors
     ///
@@ -327,12 +327,10 @@ impl Group {
             if part.own_ring.is_none() {
                 continue;
             }
-            let is_flushed = || {
-                let flushed = shared.flushed.load(Ordering::Acquire);
-                flushed & 0xFFFF_FFFF == u64::from(shared.slots.taken())
-            };
+            let sent = shared.slots.taken();
+            let is_flushed = || shared.has_flushed(sent);
             shared
-                .room
+                .delivered
                 .wait_until(Some(end), || is_flushed() || shared.is_open().is_err());
             if !is_flushed() {
                 return Err(Error::Unflushed {

@@ -71,6 +71,8 @@ pub(super) struct Shared {
     pub(super) slots: Slots,
     /// Own messages that everybody has delivered.
     pub(super) flushed: Line<AtomicU64>,
+    /// Opened when `flushed` has grown, or never will.
+    pub(super) delivered: Gate,
     /// Opened when slots have become free, or never will.
     pub(super) room: Gate,
     /// Messages and nulls that may be delivered: for whoever delivers on a
@@ -94,6 +96,7 @@ impl Shared {
             status,
             members: spec.members.iter().copied().collect(),
             flushed: Line::default(),
+            delivered: Gate::default(),
             room: Gate::default(),
             stable: Line::default(),
             arrival: Gate::default(),
@@ -130,11 +133,24 @@ impl Shared {
         }
     }
 
+    /// Whether everybody has delivered the first so many own messages. The number
+    /// is modulo 2^32, of a slot at most a window behind the last one.
+    pub(super) fn has_flushed(&self, messages: u32) -> bool {
+        let flushed = self.flushed.load(Ordering::Acquire) as u32;
+        flushed.wrapping_sub(messages) as i32 >= 0
+    }
+
     /// No more messages. Wakes all who wait.
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::Release);
         self.stay.close(self);
+        self.wake_all();
+    }
+
+    /// Wakes whoever waits for what may never come.
+    pub(super) fn wake_all(&self) {
         self.room.open();
+        self.delivered.open();
         self.arrival.open();
     }
 

@@ -87,8 +87,7 @@ impl Watcher {
 
     fn wake(&self) {
         for subgroup in &self.subgroups {
-            subgroup.room.open();
-            subgroup.arrival.open();
+            subgroup.wake_all();
         }
     }
 }

@@ -108,14 +108,16 @@ impl Group {
         }
     }
 
-    /// Waits until all that was sent is done.
+    /// Waits until all that was sent so far is done, whatever other threads send
+    /// meanwhile.
     ///
     /// # Errors
     ///
     /// [`Error::Unfinished`] after the time; [`Error::Ended`];
     /// [`Error::InCallback`].
     pub fn flush(&self, timeout: Duration) -> Result<(), Error> {
-        self.wait(timeout, || self.shared.outstanding() == 0)
+        let sent = self.shared.submitted();
+        self.wait(timeout, || self.shared.completed() >= sent)
     }
 
     /// Leaves the group as soon as all that was begun is done: the others'

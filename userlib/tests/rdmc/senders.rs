@@ -61,6 +61,29 @@ fn messages_of_one_thread_keep_their_order_among_those_of_others() {
 }
 
 #[test]
+fn who_flushes_does_not_wait_for_what_others_send_meanwhile() {
+    const MESSAGES: u64 = 5000;
+    nodes(2, 1 << 24, |node| {
+        let config = GroupConfig::new(0, 0..2);
+        let member = Member::create(&node, &config).expect("a group");
+        if !member.group.is_root() {
+            while let Event::Received(_) = member.next() {}
+            return;
+        }
+        let (node, group) = (&node, &member.group);
+        thread::scope(|scope| {
+            let sender = scope.spawn(|| (0..MESSAGES).for_each(|nth| send(node, group, nth)));
+            while !sender.is_finished() {
+                // The buffers come back with the events.
+                member.events.try_iter().for_each(drop);
+                group.flush(PATIENCE).expect("what was sent is done");
+            }
+        });
+        member.group.destroy(PATIENCE).expect("all is sent");
+    });
+}
+
+#[test]
 fn who_is_told_that_a_message_is_sent_can_send_the_next_one() {
     const MESSAGES: u64 = 200;
     nodes(3, 1 << 20, |node| {

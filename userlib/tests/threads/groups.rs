@@ -100,6 +100,32 @@ fn an_idle_group_sleeps_and_posts_nothing_for_a_second() {
 }
 
 #[test]
+fn who_flushes_does_not_wait_for_what_others_send_meanwhile() {
+    const MESSAGES: u64 = 20_000;
+    members(2, |node| {
+        let rank = node.rank();
+        let group = Group::builder(node)
+            .subgroup(Subgroup::new("test").senders([0]).window(8))
+            .deliver("test", |_| {})
+            .timeout(PATIENCE)
+            .join()
+            .expect("a group");
+        if rank == 0 {
+            std::thread::scope(|scope| {
+                let sending = scope.spawn(|| {
+                    let sender = group.sender("test").expect("it sends");
+                    (0..MESSAGES).for_each(|_| sender.send_bytes(b"x").expect("it is sent"));
+                });
+                while !sending.is_finished() {
+                    group.flush(PATIENCE).expect("the other one delivers");
+                }
+            });
+        }
+        group.leave(PATIENCE).expect("all is delivered");
+    });
+}
+
+#[test]
 fn leaving_is_quiet() {
     let events = members(3, |node| {
         let rank = node.rank();

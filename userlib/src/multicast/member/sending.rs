@@ -186,7 +186,8 @@ impl Member {
         let shared = &self.shared;
         shared.slots.free(own.flushed);
         shared.flushed.store(own.flushed, Ordering::Release);
-        // Whoever waits is woken for a few messages, not for each.
+        shared.delivered.open();
+        // Whoever waits for a slot is woken for a few messages, not for each.
         let window = shared.spec.shape.window();
         if own.under_way.is_empty() || shared.slots.room() * 4 >= window {
             shared.room.open();

@@ -79,10 +79,14 @@ impl GroupShared {
         self.completed.load(Ordering::Acquire)
     }
 
-    /// Messages that were given to the group and are not done.
+    /// Messages that were given to the group.
+    pub(in crate::rdmc) fn submitted(&self) -> u64 {
+        self.submitted.load(Ordering::Acquire)
+    }
+
+    /// Those of them that are not done.
     pub(in crate::rdmc) fn outstanding(&self) -> u64 {
-        let submitted = self.submitted.load(Ordering::Acquire);
-        submitted.saturating_sub(self.completed())
+        self.submitted().saturating_sub(self.completed())
     }
 
     /// Counts a further message, if so many may wait.
