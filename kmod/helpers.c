@@ -507,6 +507,11 @@ bool weft_ib_has_user_mrs(const struct ib_device *dev)
 	return dev->ops.reg_user_mr && dev->attrs.device_cap_flags & IB_DEVICE_MEM_MGT_EXTENSIONS;
 }
 
+bool weft_ib_is_software(const struct ib_device *dev)
+{
+	return dev->ops.driver_id == RDMA_DRIVER_RXE || dev->ops.driver_id == RDMA_DRIVER_SIW;
+}
+
 int weft_ib_post_send(struct ib_qp *qp, const struct ib_send_wr *wr)
 {
 	return ib_post_send(qp, wr, NULL);

@@ -43,6 +43,10 @@ const DRAIN_BATCH: usize = 16;
 /// Times that the queue is armed and found not to be empty before it is left to
 /// the work item.
 const ARM_TRIES: u32 = 4;
+/// Requests on their way up to which a waiter polls if threads of this host move
+/// the data: of more than these the threads make more with the waiter's CPU than
+/// waking it costs.
+const POLLED_OF_SOFTWARE: u32 = 4;
 /// Looks of a waiter between two at the clock.
 const LOOKS_PER_CLOCK: u32 = 64;
 /// How long a waiter polls without seeing an end before it sleeps: longer than a
@@ -106,6 +110,8 @@ pub(crate) struct RcQueue<R: Requester> {
     pub(super) token: u64,
     /// Its atomic operations are atomic with SoftDc's too.
     global_atomics: bool,
+    /// Requests on their way up to which a waiter polls.
+    polled: u32,
     pub(super) mrs: Arc<MrTable>,
     pub(super) window: Window,
     pub(super) attendance: Attendance,
@@ -214,6 +220,10 @@ impl<R: Requester> RcQueue<R> {
                 gid,
                 token,
                 global_atomics: device.has_global_atomics(),
+                polled: match device.is_software() {
+                    true => POLLED_OF_SOFTWARE,
+                    false => DEPTH,
+                },
                 mrs,
                 window,
                 attendance: Attendance::new(),
@@ -262,6 +272,11 @@ impl<R: Requester> RcQueue<R> {
     /// Whether requests are on their way: those of all who use it.
     pub(crate) fn is_busy(&self) -> bool {
         self.window.outstanding() != 0
+    }
+
+    /// Whether their ends are worth polling for.
+    pub(crate) fn is_worth_polling(&self) -> bool {
+        (1..=self.polled).contains(&self.window.outstanding())
     }
 
     /// Why it broke, if it did.

@@ -81,6 +81,12 @@ impl Device {
         unsafe { bindings::weft_ib_has_user_mrs(self.as_ptr()) }
     }
 
+    /// Whether threads of this host do its work: soft-RoCE, soft-iWARP.
+    pub(crate) fn is_software(self) -> bool {
+        // SAFETY: the device is valid.
+        unsafe { bindings::weft_ib_is_software(self.as_ptr()) }
+    }
+
     /// Its ports.
     pub(crate) fn ports(self) -> impl Iterator<Item = Port> {
         // SAFETY: the device is valid.

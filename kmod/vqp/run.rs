@@ -50,7 +50,9 @@ impl Vqp {
     /// Waits until it has ended.
     #[inline]
     fn answer(&self, queue: &VqpQueue, attending: Attending<'_, Self>) -> Result<WcStatus> {
-        attending.spin(|| self.direct.outcome().is_some(), rc::SPIN_NS);
+        if queue.is_worth_polling() {
+            attending.spin(|| self.direct.outcome().is_some(), rc::SPIN_NS);
+        }
         drop(attending);
         if let Some(status) = self.direct.outcome() {
             self.direct.finish();

@@ -277,7 +277,7 @@ impl Vqp {
             let left_ns = timeout_ns - waited_ns;
             let polls = waited_ns < rc::LONGEST_SPIN_NS
                 && looked_ns.saturating_sub(silent_ns) < rc::SPIN_NS
-                && queue.is_some_and(VqpQueue::is_busy);
+                && queue.is_some_and(VqpQueue::is_worth_polling);
             if let Some(polling) = attending.as_ref().filter(|_| polls) {
                 let has_ended = || self.done.seen() != seen;
                 let has_news = polling.spin(has_ended, left_ns.min(rc::SPIN_NS));
@@ -291,7 +291,7 @@ impl Vqp {
             }
             // From here on the queue calls.
             drop(attending.take());
-            if waited_ns < SPIN_NS {
+            if waited_ns < SPIN_NS && !queue.is_some_and(VqpQueue::is_busy) {
                 self.spin(seen, left_ns.min(SPIN_NS));
             } else if self.done.wait(seen, left_ns, true) == Woken::Signal {
                 return Err(EINTR);
