@@ -32,8 +32,11 @@ const QUICK_CASE_TIME: Duration = Duration::from_millis(500);
 const QUICK_TIME: Duration = Duration::from_secs(12);
 /// When a quick run begins no further case, however slow the machine is.
 const QUICK_LIMIT: Duration = Duration::from_secs(45);
-/// Blocks that a case is cut into.
-const ROUNDS: u32 = 20;
+/// Blocks that a case of one client is cut into: what else happens on the machine,
+/// for 50 ms at a time, then hits blocks of each system. Several clients have to
+/// start each block together, which costs them more, so that theirs are fewer.
+const ROUNDS: u32 = 100;
+const ROUNDS_OF_MANY: u32 = 20;
 /// The fewest samples of a client, however long they take.
 const MIN_SAMPLES: u32 = 15;
 const QUICK_MIN_SAMPLES: u32 = 2;
@@ -157,7 +160,11 @@ impl Budget {
             .iter()
             .map(|outcome| self.samples_of(sample_us(outcome, clients)))
             .collect();
-        let rounds = wanted.iter().copied().min().unwrap_or(1).min(ROUNDS);
+        let most = match clients {
+            1 => ROUNDS,
+            _ => ROUNDS_OF_MANY,
+        };
+        let rounds = wanted.iter().copied().min().unwrap_or(1).min(most);
         let amount = |wanted: u32| Amount {
             block: wanted.div_ceil(rounds),
             rounds,
