@@ -379,13 +379,44 @@ u64 weft_current_net_inum(void)
 /* Room in front for the UDP, IP and link headers. */
 #define WEFT_HEADROOM (LL_MAX_HEADER + sizeof(struct iphdr) + sizeof(struct udphdr))
 
+/*
+ * Small packets are cut from pages, as drivers do it for those that they receive: a
+ * kernel that clears what kmalloc gives (init_on_alloc) would clear all of it, which
+ * takes longer than filling it.
+ */
+static struct sk_buff *weft_skb_cut(u32 len)
+{
+	u32 size = SKB_DATA_ALIGN(len) + SKB_DATA_ALIGN(sizeof(struct skb_shared_info));
+	struct sk_buff *skb;
+	void *data;
+
+	if (size > PAGE_SIZE)
+		return NULL;
+	data = napi_alloc_frag(size);
+	if (!data)
+		return NULL;
+	skb = napi_build_skb(data, size);
+	if (!skb)
+		skb_free_frag(data);
+	return skb;
+}
+
+/* Softirqs have to be disabled. */
 struct sk_buff *weft_skb_alloc(u32 len)
 {
-	struct sk_buff *skb = alloc_skb(WEFT_HEADROOM + len, GFP_ATOMIC);
+	struct sk_buff *skb = weft_skb_cut(WEFT_HEADROOM + len);
 
+	if (!skb)
+		skb = alloc_skb(WEFT_HEADROOM + len, GFP_ATOMIC);
 	if (skb)
 		skb_reserve(skb, WEFT_HEADROOM);
 	return skb;
+}
+
+/* Any context; where softirqs are disabled, the next packet reuses its sk_buff. */
+void weft_skb_free(struct sk_buff *skb)
+{
+	napi_consume_skb(skb, in_softirq());
 }
 
 void *weft_skb_put(struct sk_buff *skb, u32 len)

@@ -65,6 +65,7 @@ void weft_netdev_put(struct net_device *dev);
 u64 weft_net_inum(const struct net *net);
 u64 weft_current_net_inum(void);
 struct sk_buff *weft_skb_alloc(u32 len);
+void weft_skb_free(struct sk_buff *skb);
 void *weft_skb_put(struct sk_buff *skb, u32 len);
 bool weft_skb_pull_header(struct sk_buff *skb, u32 len);
 bool weft_skb_has(struct sk_buff *skb, u32 len);

@@ -121,7 +121,7 @@ impl<P, R: Receives> Contexts<P, R> {
         };
         if let Some(slot) = way {
             let bh = BhDisabled::new();
-            let mut train = Train::new(bearer);
+            let mut train = Train::new(bearer, &bh);
             let requests = arrived.requests(*first);
             for frame in requests.take_while(|frame| frame.request.kind != Kind::Close) {
                 slot.serve(&bh, here, &frame, &mut train);
@@ -140,9 +140,9 @@ fn is_idle<P, R: Receives>(slot: &Slot<P, R>, now_ns: u64) -> bool {
 
 /// Answers a request for which there is no context.
 fn refuse<B: Bearer>(bearer: &B, request: &Request, from: Endpoint, status: Status) {
-    let _bh = BhDisabled::new();
+    let bh = BhDisabled::new();
     let response = Response::to(request, status).encode();
-    let (mut train, mut path) = (Train::new(bearer), bearer.path(from));
+    let (mut train, mut path) = (Train::new(bearer, &bh), bearer.path(from));
     let _: Result<(), ()> = train.append(&mut path, &response, 0, false, |_| Ok(()));
     train.flush(&mut path);
 }

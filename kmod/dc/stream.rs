@@ -220,7 +220,8 @@ impl<B: Bearer, R: Requester> Stream<B, R> {
         if inner.initiator.was_used() && !inner.dead {
             let inner = &mut *inner;
             let header = inner.initiator.close_request().encode();
-            let mut train = Train::new(self.dc.bearer());
+            let bh = BhDisabled::new();
+            let mut train = Train::new(self.dc.bearer(), &bh);
             let _: Result<(), ()> = train.append(&mut inner.path, &header, 0, false, |_| Ok(()));
             train.flush(&mut inner.path);
         }
@@ -295,7 +296,7 @@ impl<B: Bearer, R: Requester> Inner<B, R> {
 
     fn transmit(&mut self, bearer: &B, mrs: &MrTable, now_ns: u64) {
         let bh = BhDisabled::new();
-        let mut train = Train::new(bearer);
+        let mut train = Train::new(bearer, &bh);
         while let Some(outgoing) = self.initiator.poll_request(now_ns) {
             COUNTERS.requests_sent.bump();
             let more = self.initiator.has_more();

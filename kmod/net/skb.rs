@@ -6,6 +6,7 @@ use core::ptr::NonNull;
 
 use crate::bindings;
 use crate::net::Endpoint;
+use crate::sync::BhDisabled;
 
 /// A packet that we own.
 ///
@@ -18,8 +19,8 @@ pub(crate) struct Skb {
 
 impl Skb {
     /// An empty packet with room for `len` bytes behind the network headers.
-    pub(crate) fn with_room(len: u32) -> Option<Self> {
-        // SAFETY: no requirement; NULL means no memory.
+    pub(crate) fn with_room(len: u32, _bh: &BhDisabled) -> Option<Self> {
+        // SAFETY: softirqs are disabled; NULL means no memory.
         let raw = unsafe { bindings::weft_skb_alloc(len) };
         // INVARIANT: a new packet.
         NonNull::new(raw).map(|raw| Self { raw })
@@ -126,6 +127,6 @@ impl Skb {
 impl Drop for Skb {
     fn drop(&mut self) {
         // SAFETY: the packet is ours and not used after this.
-        unsafe { bindings::consume_skb(self.raw.as_ptr()) };
+        unsafe { bindings::weft_skb_free(self.raw.as_ptr()) };
     }
 }

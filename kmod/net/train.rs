@@ -6,6 +6,7 @@
 //! network's packets are long enough.
 
 use crate::net::{Bearer, Skb};
+use crate::sync::BhDisabled;
 
 /// Bytes of a packet that takes several small frames: what an Ethernet frame carries.
 const TRAIN_BYTES: u32 = 1472;
@@ -13,15 +14,17 @@ const TRAIN_BYTES: u32 = 1472;
 /// Frames that were not sent yet. [`Train::flush`] has to be called in the end.
 pub(crate) struct Train<'a, B: Bearer> {
     bearer: &'a B,
+    bh: &'a BhDisabled,
     packet: Option<Skb>,
     left: u32,
 }
 
 impl<'a, B: Bearer> Train<'a, B> {
     /// No frames.
-    pub(crate) fn new(bearer: &'a B) -> Self {
+    pub(crate) fn new(bearer: &'a B, bh: &'a BhDisabled) -> Self {
         Self {
             bearer,
+            bh,
             packet: None,
             left: 0,
         }
@@ -30,7 +33,7 @@ impl<'a, B: Bearer> Train<'a, B> {
     /// Adds a frame of `header` and `payload_len` bytes, all of which `fill` has to
     /// write or else fail: what was there before is other packets'. If `fill` fails
     /// there is no frame. `more` says that others will follow. A frame that finds no
-    /// memory counts as lost. Softirqs have to be disabled.
+    /// memory counts as lost.
     ///
     /// # Errors
     ///
@@ -51,7 +54,7 @@ impl<'a, B: Bearer> Train<'a, B> {
             } else {
                 frame_bytes
             };
-            self.packet = Skb::with_room(self.left);
+            self.packet = Skb::with_room(self.left, self.bh);
         }
         let Some(packet) = &mut self.packet else {
             self.left = 0;

@@ -650,15 +650,21 @@ impl Initiator {
         };
         // INVARIANT: the window had room; the new chunk is not done.
         self.next = psn.wrapping_add(1);
+        self.pass_cut();
         Some(psn)
+    }
+
+    /// Notes which operations are cut to their end.
+    fn pass_cut(&mut self) {
+        while self.cut_op != self.next_op && self.op_mut(self.cut_op).cut_all {
+            self.cut_op = self.cut_op.wrapping_add(1);
+        }
     }
 
     /// The operation that gives the next chunk: that of before, unless it has had
     /// its turn and another flow waits. So a long operation holds up nobody.
     fn next_to_cut(&mut self) -> Option<u32> {
-        while self.cut_op != self.next_op && self.op_mut(self.cut_op).cut_all {
-            self.cut_op = self.cut_op.wrapping_add(1);
-        }
+        self.pass_cut();
         if self.cut_op == self.next_op {
             return None;
         }
