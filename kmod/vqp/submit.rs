@@ -64,9 +64,11 @@ impl Vqp {
         }
         // Full queues are a reason to wait, not to give up.
         if request.wc_min != 0 && (outcome.is_ok() || outcome == Err(ENOSPC)) {
-            let start_ns = now_ns();
-            let mut wait =
-                |full: bool| self.wait(request, start_ns, full, queue.as_deref(), &mut attending);
+            let mut start_ns = None;
+            let mut wait = |full: bool| {
+                let queue = queue.as_deref();
+                self.wait(request, &mut start_ns, full, queue, &mut attending)
+            };
             // What nobody is told of makes room all the same. Each turn takes some.
             let mut before = None;
             while outcome == Err(ENOSPC) && before != Some(submitted) {
@@ -251,32 +253,36 @@ impl Vqp {
     }
 
     /// Waits for completions, or for room if the queue is `full`. Answers whether
-    /// there is room for what waits for it.
+    /// there is room for what waits for it. `start_ns` is when the call began to wait,
+    /// once it had to.
     fn wait(
         &self,
         request: &uapi::Enter,
-        start_ns: u64,
+        start_ns: &mut Option<u64>,
         full: bool,
         queue: Option<&VqpQueue>,
         attending: &mut Option<Attending<'_, Self>>,
     ) -> Result<bool> {
         let timeout_ns = request.timeout_ns.min(uapi::MAX_WAIT_NS);
         // Since when none of the requests has ended.
-        let mut silent_ns = start_ns;
+        let mut silent_ns = None;
         loop {
             let seen = self.done.seen();
             self.look(queue);
             if full && self.has_room() {
                 return Ok(true);
             }
+            if self.has_enough(request) {
+                return Ok(false);
+            }
             let looked_ns = now_ns();
-            let waited_ns = looked_ns.saturating_sub(start_ns);
-            if self.has_enough(request) || waited_ns >= timeout_ns {
+            let waited_ns = looked_ns.saturating_sub(*start_ns.get_or_insert(looked_ns));
+            if waited_ns >= timeout_ns {
                 return Ok(false);
             }
             let left_ns = timeout_ns - waited_ns;
             let polls = waited_ns < rc::LONGEST_SPIN_NS
-                && looked_ns.saturating_sub(silent_ns) < rc::SPIN_NS
+                && looked_ns.saturating_sub(*silent_ns.get_or_insert(looked_ns)) < rc::SPIN_NS
                 && queue.is_some_and(VqpQueue::is_worth_polling);
             if let Some(polling) = attending.as_ref().filter(|_| polls) {
                 let has_ended = || self.done.seen() != seen;
@@ -285,7 +291,7 @@ impl Vqp {
                     return Ok(false);
                 }
                 if has_news {
-                    silent_ns = now_ns();
+                    silent_ns = None;
                 }
                 continue;
             }
