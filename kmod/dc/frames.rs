@@ -6,15 +6,16 @@
 use core::mem::MaybeUninit;
 
 use weft_core::dc::wire::{
-    self, Message, Operands, Packet, Receiver, Request, Response, MESSAGE_BYTES, REQUEST_BYTES,
+    self, Message, Operands, Packet, Request, Response, MESSAGE_BYTES, REQUEST_BYTES,
     RESPONSE_BYTES,
 };
 
-use crate::dc::inbox::{Letter, LETTER_BYTES};
+use crate::dc::inbox::Letter;
 use crate::net::{Endpoint, Skb};
 
-/// Bytes at the start of a frame that are looked at, at most.
-const HEAD_BYTES: usize = REQUEST_BYTES + MESSAGE_BYTES + LETTER_BYTES;
+/// Bytes at the start of a frame that are looked at, at most: what stands between a
+/// request and its bytes is a message's header, or shorter.
+const HEAD_BYTES: usize = REQUEST_BYTES + MESSAGE_BYTES;
 
 type Head = [u8; HEAD_BYTES];
 
@@ -41,8 +42,6 @@ pub(crate) struct Frame<'a> {
     pub(crate) operands: Option<Operands>,
     /// The message's header.
     pub(crate) message: Option<Message>,
-    /// The whole message, if it is for the node.
-    pub(crate) letter: Option<Letter>,
     /// Others follow.
     pub(crate) more: bool,
 }
@@ -87,13 +86,23 @@ impl<'a> Arrived<'a> {
 
     /// The requests in it. What is not of the first one's stream ends them.
     pub(crate) fn requests(&self, first: Request) -> impl Iterator<Item = Frame<'a>> + '_ {
-        let mut at = 0;
+        let mut next = Some((0, first));
         core::iter::from_fn(move || {
-            let frame = self.request_at(at)?;
-            at += frame_bytes(&frame.request);
-            let same = frame.request.stream == first.stream
-                && frame.request.token == first.token
-                && frame.request.destination == first.destination;
+            let (at, request) = next?;
+            let frame = self.frame(at, request)?;
+            next = frame
+                .more
+                .then_some(at + frame_bytes(&request))
+                .and_then(|at| {
+                    let mut copy = MaybeUninit::uninit();
+                    match wire::decode(self.head(at, &mut copy)?) {
+                        Some(Packet::Request(request)) => Some((at, request)),
+                        _ => None,
+                    }
+                });
+            let same = request.stream == first.stream
+                && request.token == first.token
+                && request.destination == first.destination;
             same.then_some(frame)
         })
     }
@@ -101,30 +110,28 @@ impl<'a> Arrived<'a> {
     /// The responses in it, each with the place of its bytes in the packet. What is
     /// not of the first one's stream ends them.
     pub(crate) fn responses(&self, first: Response) -> impl Iterator<Item = (Response, u32)> + '_ {
-        let mut at = 0;
+        let mut next = Some((0, first));
         core::iter::from_fn(move || {
-            let mut copy = MaybeUninit::uninit();
-            let Some(Packet::Response(response)) = wire::decode(self.head(at, &mut copy)?) else {
-                return None;
-            };
+            let (at, response) = next?;
             let bytes_at = at + RESPONSE_BYTES;
-            at = bytes_at.checked_add(response.len as usize)?;
+            let end = bytes_at.checked_add(response.len as usize)?;
+            let mut copy = MaybeUninit::uninit();
+            next = match self.head(end, &mut copy).and_then(wire::decode) {
+                Some(Packet::Response(response)) => Some((end, response)),
+                _ => None,
+            };
             let same = response.stream == first.stream && response.token == first.token;
-            (same && at <= self.packet.len() as usize).then_some((response, bytes_at as u32))
+            (same && end <= self.packet.len() as usize).then_some((response, bytes_at as u32))
         })
     }
 
-    fn request_at(&self, at: usize) -> Option<Frame<'a>> {
-        let mut copy = MaybeUninit::uninit();
-        let start = self.head(at, &mut copy)?;
-        let Some(Packet::Request(request)) = wire::decode(start) else {
-            return None;
-        };
+    /// The request at a place, with what comes with it, if it is all there.
+    fn frame(&self, at: usize, request: Request) -> Option<Frame<'a>> {
         let end = at.checked_add(frame_bytes(&request))?;
         let len = self.packet.len() as usize;
-        let rest = start.get(REQUEST_BYTES..)?;
+        let mut copy = MaybeUninit::uninit();
+        let rest = self.head(at, &mut copy)?.get(REQUEST_BYTES..)?;
         let message = Message::decode(rest).filter(|_| request.kind.has_message());
-        let letter = message.and_then(|message| self.letter(&request, message, rest));
         let before = if message.is_some() { MESSAGE_BYTES } else { 0 };
         (end <= len).then_some(Frame {
             packet: self.packet,
@@ -133,17 +140,18 @@ impl<'a> Arrived<'a> {
             request,
             operands: Operands::decode(rest),
             message,
-            letter,
             more: end < len,
         })
     }
+}
 
-    fn letter(&self, request: &Request, message: Message, rest: &[u8]) -> Option<Letter> {
-        if message.to != Receiver::Node {
-            return None;
-        }
-        let end = MESSAGE_BYTES.checked_add(request.len as usize)?;
-        Letter::new(self.from, message.sender, rest.get(MESSAGE_BYTES..end)?)
+impl Frame<'_> {
+    /// Its message, if that is short enough for a letter.
+    pub(crate) fn letter(&self) -> Option<Letter> {
+        let sender = self.message?.sender;
+        Letter::read(self.from, sender, self.request.len, |text| {
+            self.packet.copy_out(self.bytes_at, text)
+        })
     }
 }
 

@@ -28,15 +28,21 @@ pub(crate) struct Letter {
 }
 
 impl Letter {
-    /// A letter; `None`: that is too long for one.
-    pub(super) fn new(from: Endpoint, node: Destination, text: &[u8]) -> Option<Self> {
+    /// A letter of `len` bytes, which `fill` writes. `None`: that is too long for
+    /// one, or there are not so many.
+    pub(super) fn read(
+        from: Endpoint,
+        node: Destination,
+        len: u32,
+        fill: impl FnOnce(&mut [u8]) -> bool,
+    ) -> Option<Self> {
         let mut bytes = [0; LETTER_BYTES];
-        bytes.get_mut(..text.len())?.copy_from_slice(text);
-        Some(Self {
+        let len = len as usize;
+        fill(bytes.get_mut(..len)?).then_some(Self {
             from,
             node,
             bytes,
-            len: text.len(),
+            len,
         })
     }
 

@@ -138,7 +138,7 @@ pub(super) fn take_chunk<B: Bearer, R: Receives>(
     let request = &frame.request;
     let message = frame.message.ok_or(Status::Invalid)?;
     if message.to == Receiver::Node {
-        let letter = frame.letter.ok_or(Status::Invalid)?;
+        let letter = frame.letter().ok_or(Status::Invalid)?;
         let taken = message.total == request.len && here.inbox.put(letter);
         return taken.then_some(()).ok_or(Status::NotReady);
     }

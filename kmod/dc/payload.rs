@@ -17,11 +17,10 @@ pub(super) fn append<B: Bearer>(
     path: &mut B::Path,
     bh: &BhDisabled,
     mrs: &MrTable,
-    outgoing: &Outgoing,
-    more: bool,
+    outgoing: &Outgoing<'_>,
 ) -> Result<(), ()> {
     let request = &outgoing.request;
-    let (kind, op) = (request.kind, &outgoing.op);
+    let (kind, op) = (request.kind, outgoing.op);
     let carries = matches!(kind, Kind::Write | Kind::Send | Kind::WriteImm);
     if !carries {
         // What comes back needs a place.
@@ -36,7 +35,7 @@ pub(super) fn append<B: Bearer>(
         }
     }
     let bytes = request.payload_bytes() as u32;
-    train.append(path, &request.encode(), bytes, more, |to| {
+    train.append(path, &request.encode(), bytes, outgoing.more, |to| {
         if kind.is_atomic() {
             to.copy_from_slice(&op.operands.encode());
             return Ok(());

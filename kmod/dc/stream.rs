@@ -183,7 +183,7 @@ impl<B: Bearer, R: Requester> Stream<B, R> {
                     len,
                 } => {
                     let (mrs, packet) = (self.dc.mrs(), arrived.packet());
-                    let landed = land(mrs, &op, offset, len, packet, bytes_at);
+                    let landed = land(mrs, op, offset, len, packet, bytes_at);
                     inner.initiator.landed(psn, landed, now_ns);
                 }
                 Incoming::Stale => self.suspicion.raise(),
@@ -299,11 +299,11 @@ impl<B: Bearer, R: Requester> Inner<B, R> {
         let mut train = Train::new(bearer, &bh);
         while let Some(outgoing) = self.initiator.poll_request(now_ns) {
             COUNTERS.requests_sent.bump();
-            let more = self.initiator.has_more();
-            if append(&mut train, &mut self.path, &bh, mrs, &outgoing, more).is_err() {
+            let (request, more) = (outgoing.request, outgoing.more);
+            if append(&mut train, &mut self.path, &bh, mrs, &outgoing).is_err() {
                 let header = self
                     .initiator
-                    .unusable(&outgoing, WcStatus::LocProtErr)
+                    .unusable(&request, WcStatus::LocProtErr)
                     .encode();
                 let _: Result<(), ()> = train.append(&mut self.path, &header, 0, more, |_| Ok(()));
             }

@@ -16,20 +16,22 @@ use crate::uapi::WcStatus;
 /// message's header if there is one; then, if it carries bytes, `request.len` of
 /// them from `offset` on in the operation's local memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Outgoing {
+pub struct Outgoing<'a> {
     /// The header.
     pub request: Request,
     /// The message's header.
     pub message: Option<Message>,
     /// What it is a part of.
-    pub op: Op,
+    pub op: &'a Op,
     /// Where in the operation the chunk begins.
     pub offset: u32,
+    /// There is probably another request to send.
+    pub more: bool,
 }
 
 /// What a response means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Incoming {
+pub enum Incoming<'a> {
     /// Nothing to do but to look for completions and requests.
     Handled,
     /// Copy the payload there, then say how it went with [`Initiator::landed`].
@@ -37,7 +39,7 @@ pub enum Incoming {
         /// The chunk.
         psn: u32,
         /// What it is a part of.
-        op: Op,
+        op: &'a Op,
         /// Where in the operation the chunk begins.
         offset: u32,
         /// Bytes.
@@ -355,7 +357,7 @@ impl Initiator {
     }
 
     /// The next request to send now, if there is one.
-    pub fn poll_request(&mut self, now_ns: u64) -> Option<Outgoing> {
+    pub fn poll_request(&mut self, now_ns: u64) -> Option<Outgoing<'_>> {
         if now_ns < self.not_ready_until_ns {
             return None;
         }
@@ -372,26 +374,25 @@ impl Initiator {
         })
     }
 
-    /// Whether [`Self::poll_request`] probably has another one.
-    #[must_use]
-    pub const fn has_more(&self) -> bool {
-        self.resend != self.next || self.cut_op != self.next_op
-    }
-
     /// The local memory of a chunk that [`Self::poll_request`] gave may not be
     /// used: its operation fails. Answers what has to be sent in its place.
-    pub fn unusable(&mut self, outgoing: &Outgoing, status: WcStatus) -> Request {
-        let psn = outgoing.request.psn;
+    pub fn unusable(&mut self, request: &Request, status: WcStatus) -> Request {
+        let psn = request.psn;
         self.fail_op(self.chunk(psn).op, status);
         if let Some(slot) = self.chunks.get_mut(psn as usize % WINDOW) {
             slot.make_void();
         }
-        outgoing.request.without_effect()
+        request.without_effect()
     }
 
     /// Takes a response whose token was right. `payload` is what followed the
     /// header, in bytes.
-    pub fn on_response(&mut self, response: &Response, payload: usize, now_ns: u64) -> Incoming {
+    pub fn on_response(
+        &mut self,
+        response: &Response,
+        payload: usize,
+        now_ns: u64,
+    ) -> Incoming<'_> {
         match response.status {
             Status::Stale => {
                 self.fail_all(WcStatus::RemAbortErr);
@@ -428,17 +429,15 @@ impl Initiator {
         }
         self.last_used_ns = now_ns;
         let chunk = self.chunk(psn);
-        let slot = *self.op_mut(chunk.op);
-        if response.status == Status::Ok
-            && slot.op.kind.fetches()
-            && slot.status == WcStatus::Success
-        {
+        let slot = self.op_mut(chunk.op);
+        let wanted = slot.op.kind.fetches() && slot.status == WcStatus::Success;
+        if wanted && response.status == Status::Ok {
             if payload != chunk.len as usize || response.len != chunk.len {
                 self.fail_op(chunk.op, WcStatus::RemOpErr);
             } else if chunk.len != 0 {
                 return Incoming::Data {
                     psn,
-                    op: slot.op,
+                    op: &self.op_mut(chunk.op).op,
                     offset: chunk.offset,
                     len: chunk.len,
                 };
@@ -716,22 +715,25 @@ impl Initiator {
         count
     }
 
-    fn request_for(&mut self, psn: u32, now_ns: u64) -> Outgoing {
+    fn request_for(&mut self, psn: u32, now_ns: u64) -> Outgoing<'_> {
         if psn == self.base {
             self.waiting_since_ns = now_ns;
         }
         self.last_used_ns = now_ns;
         self.chunks[psn as usize % WINDOW].note_sent(now_ns);
         let chunk = self.chunk(psn);
-        let op = self.op_mut(chunk.op).op;
+        let more = self.resend != self.next || self.cut_op != self.next_op;
+        let (stream, token) = (self.stream, self.token);
+        let (source, destination) = (self.source, self.destination);
+        let op = &self.op_mut(chunk.op).op;
         let kind = op.request(chunk.offset, chunk.len);
         let offset = u64::from(chunk.offset);
         let request = Request {
             kind,
-            stream: self.stream,
-            token: self.token,
+            stream,
+            token,
             psn,
-            destination: self.destination,
+            destination,
             flow: op.flow,
             remote_addr: op.remote_addr.wrapping_add(offset),
             rkey: op.rkey,
@@ -741,7 +743,7 @@ impl Initiator {
             total: op.len,
             imm: op.imm,
             to: op.to,
-            sender: self.source,
+            sender: source,
         };
         Outgoing {
             request: if chunk.void {
@@ -752,6 +754,7 @@ impl Initiator {
             message: (kind.has_message() && !chunk.void).then_some(message),
             op,
             offset: chunk.offset,
+            more,
         }
     }
 

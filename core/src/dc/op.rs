@@ -95,16 +95,23 @@ impl Local {
 /// The parts of `sges`, in order, that hold `len` bytes from `offset` on.
 pub fn cut(sges: &[Sge], offset: u32, len: u32) -> impl Iterator<Item = Sge> + '_ {
     let (mut skip, mut left) = (offset, len);
-    sges.iter().filter_map(move |sge| {
-        let start = skip.min(sge.len);
-        skip -= start;
-        let bytes = (sge.len - start).min(left);
-        left -= bytes;
-        (bytes != 0).then(|| Sge {
-            addr: sge.addr.wrapping_add(u64::from(start)),
-            len: bytes,
-            lkey: sge.lkey,
-        })
+    let mut sges = sges.iter();
+    core::iter::from_fn(move || {
+        while left != 0 {
+            let sge = sges.next()?;
+            let start = skip.min(sge.len);
+            skip -= start;
+            let bytes = (sge.len - start).min(left);
+            left -= bytes;
+            if bytes != 0 {
+                return Some(Sge {
+                    addr: sge.addr.wrapping_add(u64::from(start)),
+                    len: bytes,
+                    lkey: sge.lkey,
+                });
+            }
+        }
+        None
     })
 }
 

@@ -158,21 +158,10 @@ impl Pair {
                 payload.extend(message.encode());
             }
             if matches!(request.kind, Kind::Write | Kind::Send | Kind::WriteImm) {
-                self.gather(&outgoing, &mut payload);
+                gather(&self.local, &outgoing, &mut payload);
             }
             self.requests_sent += 1;
             self.out.send(&request.encode(), &payload);
-        }
-    }
-
-    fn gather(&self, outgoing: &Outgoing, payload: &mut Vec<u8>) {
-        let (offset, len) = (outgoing.offset, outgoing.request.len);
-        for sge in outgoing.op.local.pieces(offset, len) {
-            let from = sge.addr as usize;
-            payload.extend(&self.local[from..from + sge.len as usize]);
-        }
-        if let Some(bytes) = outgoing.op.local.inline(offset, len) {
-            payload.extend(bytes);
         }
     }
 
@@ -367,6 +356,18 @@ impl Pair {
     }
 }
 
+/// The bytes that a request carries.
+fn gather(local: &[u8], outgoing: &Outgoing<'_>, payload: &mut Vec<u8>) {
+    let (offset, len) = (outgoing.offset, outgoing.request.len);
+    for sge in outgoing.op.local.pieces(offset, len) {
+        let from = sge.addr as usize;
+        payload.extend(&local[from..from + sge.len as usize]);
+    }
+    if let Some(bytes) = outgoing.op.local.inline(offset, len) {
+        payload.extend(bytes);
+    }
+}
+
 /// One piece of local memory.
 fn memory(addr: u64, len: u32) -> Local {
     scattered(&[(addr, len)])
@@ -428,6 +429,16 @@ fn a_write_then_a_read_take_one_packet_each_way_per_chunk() {
         .map(|c| (c.cookie, c.status))
         .collect();
     assert_eq!(ends, [(1, WcStatus::Success), (2, WcStatus::Success)]);
+}
+
+#[test]
+fn a_request_says_whether_another_follows() {
+    let mut initiator = initiator(HERE, 4096);
+    for cookie in 0..2 {
+        initiator.push(op(cookie, OpKind::Write, 0, 8)).unwrap();
+    }
+    let more = std::iter::from_fn(|| Some(initiator.poll_request(1)?.more));
+    assert_eq!(more.collect::<Vec<_>>(), [true, false]);
 }
 
 #[test]
@@ -563,8 +574,8 @@ fn what_fails_locally_is_not_carried_out_and_stops_its_flow() {
     pair.initiator
         .push_failed(op(4, OpKind::Write, 24, 8), WcStatus::LocLenErr)
         .unwrap();
-    let outgoing = pair.initiator.poll_request(1).unwrap();
-    let request = pair.initiator.unusable(&outgoing, WcStatus::LocProtErr);
+    let request = pair.initiator.poll_request(1).unwrap().request;
+    let request = pair.initiator.unusable(&request, WcStatus::LocProtErr);
     pair.out.send(&request.encode(), &[]);
     pair.run();
     let ends: Vec<_> = pair.completions.iter().map(|c| c.status).collect();
@@ -658,7 +669,7 @@ fn the_queue_says_when_it_is_full() {
         initiator.push(op(cookie, OpKind::Read, 0, 8)).unwrap();
     }
     assert_eq!(initiator.push(op(0, OpKind::Read, 0, 8)), Err(Full));
-    let sent = std::iter::from_fn(|| initiator.poll_request(0)).count();
+    let sent = std::iter::from_fn(|| initiator.poll_request(0).map(drop)).count();
     assert_eq!(sent, WINDOW);
 }
 
