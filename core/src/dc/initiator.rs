@@ -332,10 +332,10 @@ impl Initiator {
     }
 
     /// Whether an operation of the flow that was not reaped yet has failed.
-    fn has_failed(&mut self, flow: u32) -> bool {
+    fn has_failed(&self, flow: u32) -> bool {
         let mut number = self.first_op;
         while number != self.next_op {
-            let slot = self.op_mut(number);
+            let slot = self.op(number);
             let failed = slot.status != WcStatus::Success && slot.stage != Stage::Reaped;
             if slot.op.flow == flow && failed {
                 return true;
@@ -429,7 +429,7 @@ impl Initiator {
         }
         self.last_used_ns = now_ns;
         let chunk = self.chunk(psn);
-        let slot = self.op_mut(chunk.op);
+        let slot = self.op(chunk.op);
         let wanted = slot.op.kind.fetches() && slot.status == WcStatus::Success;
         if wanted && response.status == Status::Ok {
             if payload != chunk.len as usize || response.len != chunk.len {
@@ -437,7 +437,7 @@ impl Initiator {
             } else if chunk.len != 0 {
                 return Incoming::Data {
                     psn,
-                    op: &self.op_mut(chunk.op).op,
+                    op: &self.op(chunk.op).op,
                     offset: chunk.offset,
                     len: chunk.len,
                 };
@@ -477,7 +477,7 @@ impl Initiator {
         // INVARIANT: one less waits; nothing reaped is left at the front. What has
         // ended is cut to its end, so `cut_op` may pass it.
         self.ended -= 1;
-        while self.first_op != self.next_op && self.op_mut(self.first_op).stage == Stage::Reaped {
+        while self.first_op != self.next_op && self.op(self.first_op).stage == Stage::Reaped {
             self.first_op = self.first_op.wrapping_add(1);
         }
         if before(self.cut_op, self.first_op) {
@@ -516,10 +516,10 @@ impl Initiator {
     }
 
     /// Whether `is_it` holds for an operation from `from` on and before `number`.
-    fn any_before(&mut self, number: u32, from: u32, is_it: impl Fn(&OpSlot) -> bool) -> bool {
+    fn any_before(&self, number: u32, from: u32, is_it: impl Fn(&OpSlot) -> bool) -> bool {
         let mut other = from;
         while other != number {
-            if is_it(self.op_mut(other)) {
+            if is_it(self.op(other)) {
                 return true;
             }
             other = other.wrapping_add(1);
@@ -615,8 +615,12 @@ impl Initiator {
         self.next != 0
     }
 
-    fn op_mut(&mut self, number: u32) -> &mut OpSlot {
+    const fn op(&self, number: u32) -> &OpSlot {
         // The remainder is always within the array.
+        &self.ops[number as usize % MAX_OPS]
+    }
+
+    fn op_mut(&mut self, number: u32) -> &mut OpSlot {
         &mut self.ops[number as usize % MAX_OPS]
     }
 
@@ -631,7 +635,7 @@ impl Initiator {
         }
         let number = self.next_to_cut()?;
         let chunk_bytes = self.chunk_bytes;
-        if self.op_mut(number).op.kind.is_atomic() && self.atomics_in_window() >= MAX_ATOMICS {
+        if self.op(number).op.kind.is_atomic() && self.atomics_in_window() >= MAX_ATOMICS {
             return None;
         }
         let slot = self.op_mut(number);
@@ -655,7 +659,7 @@ impl Initiator {
 
     /// Notes which operations are cut to their end.
     fn pass_cut(&mut self) {
-        while self.cut_op != self.next_op && self.op_mut(self.cut_op).cut_all {
+        while self.cut_op != self.next_op && self.op(self.cut_op).cut_all {
             self.cut_op = self.cut_op.wrapping_add(1);
         }
     }
@@ -669,7 +673,7 @@ impl Initiator {
         }
         let turn = self.turn;
         let is_there = !before(turn, self.cut_op) && before(turn, self.next_op);
-        let goes_on = is_there && !self.op_mut(turn).cut_all;
+        let goes_on = is_there && !self.op(turn).cut_all;
         if goes_on && self.burst < BURST {
             self.burst += 1;
             return Some(turn);
@@ -690,13 +694,12 @@ impl Initiator {
 
     /// The first operation of `from..to` that is not cut to its end, and the first
     /// such one of its flow.
-    fn first_in_turn(&mut self, from: u32, to: u32) -> Option<u32> {
+    fn first_in_turn(&self, from: u32, to: u32) -> Option<u32> {
         let mut number = from;
         while number != to {
-            let slot = self.op_mut(number);
-            let (cut_all, flow) = (slot.cut_all, slot.op.flow);
-            let waits = |slot: &OpSlot| slot.op.flow == flow && !slot.cut_all;
-            if !cut_all && !self.any_before(number, self.cut_op, waits) {
+            let slot = self.op(number);
+            let waits = |other: &OpSlot| other.op.flow == slot.op.flow && !other.cut_all;
+            if !slot.cut_all && !self.any_before(number, self.cut_op, waits) {
                 return Some(number);
             }
             number = number.wrapping_add(1);
@@ -705,11 +708,11 @@ impl Initiator {
     }
 
     /// Atomic operations that may still be repeated, and those behind them.
-    fn atomics_in_window(&mut self) -> usize {
+    fn atomics_in_window(&self) -> usize {
         let (mut psn, mut count) = (self.base, 0);
         while psn != self.next {
             let op = self.chunk(psn).op;
-            count += usize::from(self.op_mut(op).op.kind.is_atomic());
+            count += usize::from(self.op(op).op.kind.is_atomic());
             psn = psn.wrapping_add(1);
         }
         count
@@ -723,17 +726,15 @@ impl Initiator {
         self.chunks[psn as usize % WINDOW].note_sent(now_ns);
         let chunk = self.chunk(psn);
         let more = self.resend != self.next || self.cut_op != self.next_op;
-        let (stream, token) = (self.stream, self.token);
-        let (source, destination) = (self.source, self.destination);
-        let op = &self.op_mut(chunk.op).op;
+        let op = &self.op(chunk.op).op;
         let kind = op.request(chunk.offset, chunk.len);
         let offset = u64::from(chunk.offset);
         let request = Request {
             kind,
-            stream,
-            token,
+            stream: self.stream,
+            token: self.token,
             psn,
-            destination,
+            destination: self.destination,
             flow: op.flow,
             remote_addr: op.remote_addr.wrapping_add(offset),
             rkey: op.rkey,
@@ -743,7 +744,7 @@ impl Initiator {
             total: op.len,
             imm: op.imm,
             to: op.to,
-            sender: source,
+            sender: self.source,
         };
         Outgoing {
             request: if chunk.void {
@@ -773,13 +774,13 @@ impl Initiator {
         }
         self.ready();
         let op = self.chunk(psn).op;
-        let flow = self.op_mut(op).op.flow;
+        let flow = self.op(op).op.flow;
         self.fail_op(op, WcStatus::RnrRetryExcErr);
         // The target has executed nothing from here on.
         let mut later = psn;
         while later != self.next {
             let op = self.chunk(later).op;
-            if self.op_mut(op).op.flow == flow {
+            if self.op(op).op.flow == flow {
                 self.chunks[later as usize % WINDOW].make_void();
             }
             later = later.wrapping_add(1);
@@ -794,7 +795,7 @@ impl Initiator {
 
     /// The target says that the operation, or one before it, has failed.
     fn flush_op(&mut self, flushed: u32) {
-        if self.op_mut(flushed).status == WcStatus::Success {
+        if self.op(flushed).status == WcStatus::Success {
             self.fail_op(flushed, WcStatus::WrFlushErr);
             self.op_mut(flushed).flushed = true;
         }
@@ -804,7 +805,7 @@ impl Initiator {
     /// yet cut of them is not sent, what is on its way the target refuses. The
     /// first failure of an operation is its status.
     fn fail_op(&mut self, failed: u32, status: WcStatus) {
-        let flow = self.op_mut(failed).op.flow;
+        let flow = self.op(failed).op.flow;
         let (mut number, mut status) = (failed, status);
         while number != self.next_op {
             let slot = self.op_mut(number);
