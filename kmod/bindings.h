@@ -2,6 +2,7 @@
 /* What bindgen reads to make weft.ko's own bindings; see bindgen_parameters. */
 #include <linux/miscdevice.h>
 #include <linux/mm.h>
+#include <linux/siphash.h>
 #include <linux/skbuff.h>
 #include <linux/workqueue.h>
 #include <net/route.h>

@@ -9,20 +9,24 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 use weft_core::dc::wire::Receiver;
 
+use crate::bindings;
 use crate::errno;
 use crate::random::random_u64;
 use crate::sync::{new_lock, BhLock};
 
 const SETS: usize = 2048;
-/// Receivers whose numbers fall into one set.
-const WAYS: usize = 8;
+/// Receivers whose numbers fall into one set: several times as many as there are on
+/// average when two users have all that they may have, so that no set is ever full.
+const WAYS: usize = 16;
 
 type Set<R> = [Option<(Receiver, Arc<R>)>; WAYS];
 
 /// A node's receivers.
 pub(crate) struct Receivers<R: Send + Sync> {
-    /// Which numbers share a set nobody can choose.
-    secret: u64,
+    /// Which numbers share a set nobody can choose, or be unlucky with: numbers
+    /// follow each other, and a product with a secret maps those to few sets for one
+    /// secret in fifty.
+    secret: bindings::hsiphash_key_t,
     sets: Pin<KVBox<[BhLock<Set<R>>; SETS]>>,
 }
 
@@ -36,18 +40,22 @@ impl<R: Send + Sync> Receivers<R> {
             GFP_KERNEL,
         )?;
         Ok(Self {
-            secret: random_u64() | 1,
+            secret: bindings::hsiphash_key_t {
+                key: [random_u64() as usize, random_u64() as usize],
+            },
             sets,
         })
     }
 
     fn set(&self, name: Receiver) -> &BhLock<Set<R>> {
-        let number = match name {
-            Receiver::Port(number) => u64::from(number),
-            Receiver::Flow(number) => u64::from(number) | 1 << 32,
-            Receiver::Node => 0,
+        let (kind, number) = match name {
+            Receiver::Port(number) => (0, number),
+            Receiver::Flow(number) => (1, number),
+            Receiver::Node => (2, 0),
         };
-        &self.sets[(number.wrapping_mul(self.secret) >> 40) as usize % SETS]
+        // SAFETY: the key is valid for reads.
+        let hash = unsafe { bindings::hsiphash_2u32(number, kind, &self.secret) };
+        &self.sets[hash as usize % SETS]
     }
 
     /// Takes a receiver in under a name.
