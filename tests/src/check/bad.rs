@@ -18,7 +18,7 @@ use anyhow::{ensure, Result};
 use nix::errno::Errno;
 
 use crate::report::Report;
-use crate::world::{timely, Baseline, Transport};
+use crate::world::{timely, Baseline};
 
 pub use privileges::unprivileged;
 
@@ -70,10 +70,10 @@ pub fn run_input(report: &mut Report) {
     }
 }
 
-/// Work requests, that go by `transport`.
-pub fn run_requests(report: &mut Report, transport: Transport) {
+/// Work requests, whichever way they go.
+pub fn run_requests(report: &mut Report) {
     let baseline = report.need("the gauges stand still", || Baseline::take(2));
-    if let Err(error) = requests::run(report, transport) {
+    if let Err(error) = requests::run(report) {
         report.check("all work requests could be tried", || Err(error));
     }
     if let Some(baseline) = baseline {

@@ -121,7 +121,7 @@ fn main() -> ExitCode {
         What::TwoSided(args) => two_sided::run(&mut report, &args, seed),
         What::Rc(args) => rc::run(&mut report, &args, seed),
         What::BadInput => bad::run_input(&mut report),
-        What::BadRequests => bad::run_requests(&mut report, world::Transport::Usual),
+        What::BadRequests => bad::run_requests(&mut report),
         What::MetaLost => meta_lost::run(&mut report),
         What::PeerDown => peer_down::run(&mut report),
         What::Death => death::run(&mut report, seed, 40, world::Transport::Usual),

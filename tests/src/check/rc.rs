@@ -125,7 +125,7 @@ fn mistakes(report: &mut Report) {
                 }
                 Ok(())
             });
-            bad::run_requests(report, Transport::Rc);
+            bad::run_requests(report);
             stop.store(true, Ordering::Relaxed);
             report.check("a bystander on the queue pair noticed nothing", || {
                 bystander.join().map_err(|_| anyhow!("it panicked"))?
