@@ -463,8 +463,8 @@ pod! {
     /// `IOC_QBIND` (krcore §4.1): messages to the port arrive at this VQP.
     ///
     /// Errors: `EBADF` (no such VQP), `EINVAL` (no such port, a VQP without receive
-    /// ring, or one that is connected or bound), `EADDRINUSE`, `ENOSPC` (the node
-    /// has no more ports), `ENODEV`, `ENOMEM`.
+    /// ring, or one that is connected or bound), `EADDRINUSE`, `ENODEV`,
+    /// `ENOMEM`.
     pub struct QBind [16] {
         /// The VQP.
         pub vqp: u32,

@@ -4,7 +4,7 @@
 //!
 //! Lock order: a set's lock is innermost; receivers are dropped without it.
 
-use kernel::alloc::KVBox;
+use kernel::alloc::{KVBox, KVec};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 use weft_core::dc::wire::Receiver;
@@ -15,17 +15,15 @@ use crate::random::random_u64;
 use crate::sync::{new_lock, BhLock};
 
 const SETS: usize = 2048;
-/// Receivers whose numbers fall into one set: several times as many as there are on
-/// average when two users have all that they may have, so that no set is ever full.
-const WAYS: usize = 16;
 
-type Set<R> = [Option<(Receiver, Arc<R>)>; WAYS];
+/// Receivers whose names share a lock. It has as many as there are: nobody finds it
+/// full because of others.
+type Set<R> = KVec<(Receiver, Arc<R>)>;
 
 /// A node's receivers.
 pub(crate) struct Receivers<R: Send + Sync> {
-    /// Which numbers share a set nobody can choose, or be unlucky with: numbers
-    /// follow each other, and a product with a secret maps those to few sets for one
-    /// secret in fifty.
+    /// Which names share a set nobody can choose. Numbers follow each other, and a
+    /// product with a secret would put those into few sets for one secret in fifty.
     secret: bindings::hsiphash_key_t,
     sets: Pin<KVBox<[BhLock<Set<R>>; SETS]>>,
 }
@@ -34,9 +32,7 @@ impl<R: Send + Sync> Receivers<R> {
     /// Nobody.
     pub(crate) fn new() -> Result<Self> {
         let sets = KVBox::pin_init(
-            pin_init::pin_init_array_from_fn(|_| {
-                new_lock!([const { None }; WAYS], "weft_receiver_set")
-            }),
+            pin_init::pin_init_array_from_fn(|_| new_lock!(KVec::new(), "weft_receiver_set")),
             GFP_KERNEL,
         )?;
         Ok(Self {
@@ -62,24 +58,20 @@ impl<R: Send + Sync> Receivers<R> {
     ///
     /// # Errors
     ///
-    /// `EADDRINUSE`, `ENOSPC`.
+    /// `EADDRINUSE`, `ENOMEM`.
     pub(crate) fn insert(&self, name: Receiver, receiver: Arc<R>) -> Result {
         let mut set = self.set(name).lock();
-        if set.iter().flatten().any(|(other, _)| *other == name) {
+        if set.iter().any(|(other, _)| *other == name) {
             return Err(errno::addr_in_use());
         }
-        let way = set.iter_mut().find(|way| way.is_none()).ok_or(ENOSPC)?;
-        *way = Some((name, receiver));
-        Ok(())
+        Ok(set.push((name, receiver), GFP_ATOMIC)?)
     }
 
     /// Takes out what is under a name.
     pub(crate) fn remove(&self, name: Receiver) {
         let mut set = self.set(name).lock();
-        let is_it = |way: &&mut Option<(Receiver, Arc<R>)>| {
-            way.as_ref().is_some_and(|(other, _)| *other == name)
-        };
-        let removed = set.iter_mut().find(is_it).and_then(Option::take);
+        let at = set.iter().position(|(other, _)| *other == name);
+        let removed = at.and_then(|at| set.remove(at).ok());
         drop(set);
         drop(removed);
     }
@@ -87,15 +79,15 @@ impl<R: Send + Sync> Receivers<R> {
     /// Who receives under a name.
     pub(crate) fn find(&self, name: Receiver) -> Option<Arc<R>> {
         let set = self.set(name).lock();
-        let (_, receiver) = set.iter().flatten().find(|(other, _)| *other == name)?;
+        let (_, receiver) = set.iter().find(|(other, _)| *other == name)?;
         Some(receiver.clone())
     }
 
     /// Takes everybody out and calls `f` for them.
     pub(crate) fn drain(&self, mut f: impl FnMut(&R)) {
         for set in self.sets.iter() {
-            let ways = core::mem::replace(&mut *set.lock(), [const { None }; WAYS]);
-            for (_, receiver) in ways.iter().flatten() {
+            let all = core::mem::take(&mut *set.lock());
+            for (_, receiver) in all.iter() {
                 f(receiver);
             }
         }

@@ -191,7 +191,7 @@ int weft_qconnect(const struct weft_vqp *vqp, const union ibv_gid *gid, uint32_t
  * receive.
  *
  * Errors: EINVAL (port, or a VQP that is connected, bound or cannot receive),
- * EADDRINUSE, ENOSPC (the node has no more ports), ENOMEM, ENODEV, EBADF.
+ * EADDRINUSE, ENOMEM, ENODEV, EBADF.
  */
 int weft_bind(const struct weft_vqp *vqp, uint32_t port);
 

@@ -77,9 +77,6 @@ pub enum Error {
     /// Another VQP of the node is bound to it.
     #[error("port {0} of this node is taken: bind to another one")]
     PortInUse(u32),
-    /// The node's ports are used up.
-    #[error("no more VQPs of this node can be bound: destroy some that are")]
-    TooManyPorts,
     /// The VQP is connected or bound, or it cannot receive.
     #[error("only a new VQP can be bound, one that was made with max_recv_wr")]
     CannotBind,
@@ -241,7 +238,6 @@ impl Error {
         match errno {
             Errno::EINVAL => Self::CannotBind,
             Errno::EADDRINUSE => Self::PortInUse(port),
-            Errno::ENOSPC => Self::TooManyPorts,
             errno => Self::of_node("IOC_QBIND", errno),
         }
     }

@@ -142,8 +142,8 @@ impl Vqp {
     ///
     /// # Errors
     ///
-    /// [`Error::BadPort`], [`Error::PortInUse`], [`Error::TooManyPorts`],
-    /// [`Error::CannotBind`], [`Error::OutOfMemory`], [`Error::NodeGone`].
+    /// [`Error::BadPort`], [`Error::PortInUse`], [`Error::CannotBind`],
+    /// [`Error::OutOfMemory`], [`Error::NodeGone`].
     pub fn bind(self, port: u32) -> Result<Listener, Error> {
         if !(1..=MAX_PORT).contains(&port) {
             return Err(Error::BadPort(port));

@@ -26,7 +26,6 @@ fn meaning(error: c_int) -> &'static CStr {
         Errno::EFAULT => c"not all of the memory is mapped, or it is read-only",
         Errno::ENOMEM => c"the VQP's queue is full, memory is short, or RLIMIT_MEMLOCK is reached",
         Errno::EADDRINUSE => c"another VQP of the node is bound to the port",
-        Errno::ENOSPC => c"no more VQPs of the node can be bound",
         Errno::EBADF => c"the VQP does not exist any more",
         Errno::EISCONN => c"the VQP is connected already",
         Errno::ENOTCONN => c"the VQP is not connected",
