@@ -86,23 +86,13 @@ impl<'a> Arrived<'a> {
 
     /// The requests in it. What is not of the first one's stream ends them.
     pub(crate) fn requests(&self, first: Request) -> impl Iterator<Item = Frame<'a>> + '_ {
-        let mut next = Some((0, first));
+        let (mut at, mut decoded) = (0, Some(first));
         core::iter::from_fn(move || {
-            let (at, request) = next?;
-            let frame = self.frame(at, request)?;
-            next = frame
-                .more
-                .then_some(at + frame_bytes(&request))
-                .and_then(|at| {
-                    let mut copy = MaybeUninit::uninit();
-                    match wire::decode(self.head(at, &mut copy)?) {
-                        Some(Packet::Request(request)) => Some((at, request)),
-                        _ => None,
-                    }
-                });
-            let same = request.stream == first.stream
-                && request.token == first.token
-                && request.destination == first.destination;
+            let frame = self.frame(at, decoded.take())?;
+            at += frame_bytes(&frame.request);
+            let same = frame.request.stream == first.stream
+                && frame.request.token == first.token
+                && frame.request.destination == first.destination;
             same.then_some(frame)
         })
     }
@@ -110,27 +100,39 @@ impl<'a> Arrived<'a> {
     /// The responses in it, each with the place of its bytes in the packet. What is
     /// not of the first one's stream ends them.
     pub(crate) fn responses(&self, first: Response) -> impl Iterator<Item = (Response, u32)> + '_ {
-        let mut next = Some((0, first));
+        let (mut at, mut decoded) = (0, Some(first));
         core::iter::from_fn(move || {
-            let (at, response) = next?;
+            let response = decoded.take().or_else(|| self.response(at))?;
             let bytes_at = at + RESPONSE_BYTES;
-            let end = bytes_at.checked_add(response.len as usize)?;
-            let mut copy = MaybeUninit::uninit();
-            next = match self.head(end, &mut copy).and_then(wire::decode) {
-                Some(Packet::Response(response)) => Some((end, response)),
-                _ => None,
-            };
+            at = bytes_at.checked_add(response.len as usize)?;
             let same = response.stream == first.stream && response.token == first.token;
-            (same && end <= self.packet.len() as usize).then_some((response, bytes_at as u32))
+            (same && at <= self.packet.len() as usize).then_some((response, bytes_at as u32))
         })
     }
 
-    /// The request at a place, with what comes with it, if it is all there.
-    fn frame(&self, at: usize, request: Request) -> Option<Frame<'a>> {
+    fn response(&self, at: usize) -> Option<Response> {
+        let mut copy = MaybeUninit::uninit();
+        match wire::decode(self.head(at, &mut copy)?)? {
+            Packet::Response(response) => Some(response),
+            Packet::Request(_) => None,
+        }
+    }
+
+    /// The request at a place, which may have been decoded already, with what comes
+    /// with it.
+    fn frame(&self, at: usize, decoded: Option<Request>) -> Option<Frame<'a>> {
+        let mut copy = MaybeUninit::uninit();
+        let start = self.head(at, &mut copy)?;
+        let request = match decoded {
+            Some(request) => request,
+            None => match wire::decode(start)? {
+                Packet::Request(request) => request,
+                Packet::Response(_) => return None,
+            },
+        };
         let end = at.checked_add(frame_bytes(&request))?;
         let len = self.packet.len() as usize;
-        let mut copy = MaybeUninit::uninit();
-        let rest = self.head(at, &mut copy)?.get(REQUEST_BYTES..)?;
+        let rest = start.get(REQUEST_BYTES..)?;
         let message = Message::decode(rest).filter(|_| request.kind.has_message());
         let before = if message.is_some() { MESSAGE_BYTES } else { 0 };
         (end <= len).then_some(Frame {
