@@ -281,8 +281,9 @@ impl Vqp {
                 return Ok(false);
             }
             let left_ns = timeout_ns - waited_ns;
+            let silence_ns = looked_ns.saturating_sub(*silent_ns.get_or_insert(looked_ns));
             let polls = waited_ns < rc::LONGEST_SPIN_NS
-                && looked_ns.saturating_sub(*silent_ns.get_or_insert(looked_ns)) < rc::SPIN_NS
+                && silence_ns < rc::SPIN_NS
                 && queue.is_some_and(VqpQueue::is_worth_polling);
             if let Some(polling) = attending.as_ref().filter(|_| polls) {
                 let has_ended = || self.done.seen() != seen;
