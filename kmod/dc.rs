@@ -33,7 +33,7 @@ use crate::clock::now_ns;
 use crate::counters::COUNTERS;
 use crate::mem::MrTable;
 use crate::net::{Bearer, Endpoint, Handler, Skb};
-use crate::sync::{Periodic, Routine};
+use crate::sync::{new_periodic, Periodic, Routine};
 
 use contexts::{Contexts, Here};
 pub(crate) use doubt::{doubt, doubts, Suspicion};
@@ -98,7 +98,7 @@ impl<B: Bearer, R: Requester> SoftDc<B, R> {
                 contexts,
                 receivers,
                 inbox,
-                tick <- Periodic::new(),
+                tick <- new_periodic!("weft_dc_tick"),
                 ticking: AtomicBool::new(false),
                 stopped: AtomicBool::new(false),
             }),

@@ -95,11 +95,6 @@ bool weft_net_admin(void)
 
 /* ---- waiting ---- */
 
-void weft_wait_init(struct wait_queue_head *wq)
-{
-	init_waitqueue_head(wq);
-}
-
 void weft_wait_wake(struct wait_queue_head *wq)
 {
 	wake_up_all(wq);
@@ -131,9 +126,19 @@ int weft_wait(struct wait_queue_head *wq, const u32 *word, u32 seen, u64 timeout
 
 /* ---- delayed work ---- */
 
-void weft_work_init(struct delayed_work *work, work_func_t function)
+/*
+ * INIT_DELAYED_WORK keeps lockdep's class where it is written, which would be here, the
+ * same for all works.
+ */
+void weft_work_init(struct delayed_work *work, work_func_t function, const char *name,
+		    struct lock_class_key *work_key, struct lock_class_key *timer_key)
 {
-	INIT_DELAYED_WORK(work, function);
+	__init_work(&work->work, 0);
+	work->work.data = (atomic_long_t)WORK_DATA_INIT();
+	lockdep_init_map(&work->work.lockdep_map, name, work_key, 0);
+	INIT_LIST_HEAD(&work->work.entry);
+	work->work.func = function;
+	timer_init_key(&work->timer, delayed_work_timer_fn, TIMER_IRQSAFE, name, timer_key);
 }
 
 void weft_work_schedule(struct delayed_work *work, u32 delay_ms)

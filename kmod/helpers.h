@@ -31,12 +31,12 @@ bool weft_net_admin(void);
 u32 weft_current_user(void);
 
 /* waiting */
-void weft_wait_init(struct wait_queue_head *wq);
 void weft_wait_wake(struct wait_queue_head *wq);
 int weft_wait(struct wait_queue_head *wq, const u32 *word, u32 seen, u64 timeout_ns, bool interruptible);
 
 /* delayed work */
-void weft_work_init(struct delayed_work *work, work_func_t function);
+void weft_work_init(struct delayed_work *work, work_func_t function, const char *name,
+		    struct lock_class_key *work_key, struct lock_class_key *timer_key);
 void weft_work_schedule(struct delayed_work *work, u32 delay_ms);
 void weft_work_hurry(struct delayed_work *work);
 

@@ -29,7 +29,7 @@ use crate::quota::{Kind, Quota};
 use crate::random::{random_u32, random_u64};
 use crate::rc::{HelloBytes, Rc};
 use crate::rdma::{Client, Connector, Device, Pd, Port};
-use crate::sync::{Periodic, Routine};
+use crate::sync::{new_periodic, Periodic, Routine};
 use crate::text::Shown;
 use crate::vqp::{Sender, Vqp};
 
@@ -474,7 +474,7 @@ impl PortAgent {
             pin_init!(Self {
                 port,
                 node <- kernel::new_mutex!(None, "weft_port_agent"),
-                work <- Periodic::new(),
+                work <- new_periodic!("weft_port_agent_work"),
             }),
             GFP_KERNEL,
         )

@@ -36,7 +36,7 @@ use crate::clock::now_ns;
 use crate::dc::Requester;
 use crate::mem::MrTable;
 use crate::rdma::{Pd, Port};
-use crate::sync::{new_lock, FastLock, Once, Periodic, Routine};
+use crate::sync::{new_lock, new_periodic, FastLock, Once, Periodic, Routine};
 use crate::text::Shown;
 
 use link::{Hardware, Opening};
@@ -151,8 +151,8 @@ impl<R: Requester> Rc<R> {
                 hardware <- kernel::new_mutex!(hardware, "weft_rc"),
                 links <- new_lock!(links, "weft_rc_links"),
                 wants <- new_lock!(wants, "weft_rc_wants"),
-                work <- Periodic::new(),
-                crier <- Periodic::new(),
+                work <- new_periodic!("weft_rc_work"),
+                crier <- new_periodic!("weft_rc_notice_work"),
             }),
             GFP_KERNEL,
         )

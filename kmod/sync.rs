@@ -11,7 +11,7 @@ mod spinner;
 mod work;
 
 pub(crate) use bh::{cpu, new_lock, BhDisabled, BhGuard, BhLock, FastGuard, FastLock, FastMutex};
-pub(crate) use event::{EventCount, Woken};
+pub(crate) use event::{new_event_count, EventCount, Woken};
 pub(crate) use once::Once;
 pub(crate) use spinner::Spinner;
-pub(crate) use work::{Periodic, Routine};
+pub(crate) use work::{new_periodic, Classes, Periodic, Routine};

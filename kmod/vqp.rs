@@ -32,7 +32,7 @@ use crate::errno;
 use crate::peer::{Peer, VqpQueue, VqpStream};
 use crate::quota::Held;
 use crate::rings::{Arena, Rings};
-use crate::sync::{cpu, new_lock, BhLock, EventCount, FastLock, FastMutex, Once};
+use crate::sync::{cpu, new_event_count, new_lock, BhLock, EventCount, FastLock, FastMutex, Once};
 
 pub(crate) use senders::{Sender, Senders};
 
@@ -140,7 +140,7 @@ impl Vqp {
                 queues <- new_lock!(Queues::new(sends, recvs), "weft_vqp"),
                 submitter <- new_lock!(Submitter::NEW, "weft_vqp_submitter"),
                 direct: Direct::new(),
-                done <- EventCount::new(),
+                done <- new_event_count!("weft_vqp_done"),
                 _held: held,
                 _count: Counted::one(&COUNTERS.vqps),
             }),

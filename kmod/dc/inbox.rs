@@ -9,7 +9,7 @@ use weft_core::dc::wire::Destination;
 use weft_core::uapi::MAX_INLINE;
 
 use crate::net::Endpoint;
-use crate::sync::{new_lock, BhLock, Once, Periodic, Routine};
+use crate::sync::{new_lock, new_periodic, BhLock, Once, Periodic, Routine};
 
 /// Letters that wait to be read; a sender of more is told to try again.
 const LETTERS: usize = 64;
@@ -91,7 +91,7 @@ impl Inbox {
             pin_init!(Self {
                 letters <- new_lock!(letters, "weft_inbox"),
                 handler: Once::new(),
-                work <- Periodic::new(),
+                work <- new_periodic!("weft_inbox_work"),
             }),
             GFP_KERNEL,
         )

@@ -21,7 +21,7 @@ use crate::few::{room, Few};
 use crate::mem::MrTable;
 use crate::net::{Bearer, Endpoint, Train};
 use crate::random::random_u64;
-use crate::sync::{new_lock, BhDisabled, BhGuard, BhLock, EventCount};
+use crate::sync::{new_event_count, new_lock, BhDisabled, BhGuard, BhLock, EventCount};
 
 /// Completions handed over per hold of the lock.
 const DRAIN_BATCH: usize = 32;
@@ -107,7 +107,7 @@ impl<B: Bearer, R: Requester> Stream<B, R> {
                 index,
                 suspicion: to.suspicion.clone(),
                 inner <- new_lock!(inner, "weft_stream"),
-                room <- EventCount::new(),
+                room <- new_event_count!("weft_stream_room"),
                 _count: Counted::one(&COUNTERS.streams),
             }),
             GFP_KERNEL,

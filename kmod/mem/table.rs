@@ -28,7 +28,9 @@ use crate::mem::UserPages;
 use crate::quota::Held;
 use crate::random::random_u32;
 use crate::rdma::{Device, Pd, TableMr, UserMr};
-use crate::sync::{new_lock, BhDisabled, BhLock, EventCount, Periodic, Routine};
+use crate::sync::{
+    new_event_count, new_lock, new_periodic, BhDisabled, BhLock, EventCount, Periodic, Routine,
+};
 
 const SETS: usize = 1024;
 /// Regions with the same low bits in their key.
@@ -89,8 +91,8 @@ impl MrTable {
                 sets,
                 state <- kernel::new_mutex!(state, "weft_mrs"),
                 pd <- kernel::new_mutex!(None, "weft_mrs_pd"),
-                freed <- EventCount::new(),
-                undertaker <- Periodic::new(),
+                freed <- new_event_count!("weft_mr_freed"),
+                undertaker <- new_periodic!("weft_mr_free_work"),
             }),
             GFP_KERNEL,
         )

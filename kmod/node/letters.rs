@@ -16,7 +16,7 @@ use crate::clock::now_ns;
 use crate::dc::{Letter, Reader};
 use crate::peer::{Peer, NODE_USER};
 use crate::rc::{Exchange, HelloBytes, NoticeBytes};
-use crate::sync::EventCount;
+use crate::sync::{new_event_count, EventCount};
 use crate::text::Shown;
 use crate::vqp::Sender;
 
@@ -42,7 +42,7 @@ impl Answers {
     pub(super) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             last <- kernel::new_spinlock!(None, "weft_answers"),
-            count <- EventCount::new(),
+            count <- new_event_count!("weft_answer_count"),
         })
     }
 

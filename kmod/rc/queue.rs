@@ -33,7 +33,8 @@ use crate::rc::revoke::Revocations;
 use crate::rc::slots::{Ended, Slots, Who};
 use crate::rdma::{Cq, Device, DmaBuffer, Notified, Qp, Ready, WorkCompletion};
 use crate::sync::{
-    new_lock, EventCount, FastGuard, FastLock, Once, Periodic, Routine, Spinner, Woken,
+    new_event_count, new_lock, new_periodic, EventCount, FastGuard, FastLock, Once, Periodic,
+    Routine, Spinner, Woken,
 };
 
 /// Completions taken from the device at a time.
@@ -240,9 +241,9 @@ impl<R: Requester> RcQueue<R> {
                 fate: AtomicU8::new(0),
                 stall <- new_lock!(Stall::NEW, "weft_rc_stall"),
                 seen_tail: AtomicU32::new(0),
-                room <- EventCount::new(),
-                events <- EventCount::new(),
-                work <- Periodic::new(),
+                room <- new_event_count!("weft_rc_room"),
+                events <- new_event_count!("weft_rc_events"),
+                work <- new_periodic!("weft_rc_queue_work"),
                 _count: Counted::one(&COUNTERS.rc_queues),
             }),
             GFP_KERNEL,

@@ -15,7 +15,7 @@ use weft_core::gid::Gid;
 use crate::bindings;
 use crate::rdma::connection::Connection;
 use crate::rdma::{DmaBuffer, EventCq, Pd, Port};
-use crate::sync::{EventCount, Woken};
+use crate::sync::{new_event_count, EventCount, Woken};
 
 /// How long each step of a connection may take.
 const STEP_MS: u64 = 2_000;
@@ -84,7 +84,7 @@ impl CmId {
         let events = KBox::pin_init(
             pin_init!(Events {
                 last <- kernel::new_spinlock!(None, "weft_cm_event"),
-                count <- EventCount::new(),
+                count <- new_event_count!("weft_cm_event_count"),
             }),
             GFP_KERNEL,
         )?;

@@ -10,7 +10,7 @@ use kernel::prelude::*;
 
 use crate::bindings;
 use crate::rdma::Device;
-use crate::sync::EventCount;
+use crate::sync::{new_event_count, EventCount};
 
 /// Hears that an armed completion queue has got a completion.
 pub(crate) trait Notified: Sync {
@@ -134,7 +134,7 @@ pub(crate) struct EventCq {
 impl EventCq {
     /// A queue of `entries` completions.
     pub(crate) fn new(device: Device, entries: u32) -> Result<Self> {
-        let events = KBox::pin_init(EventCount::new(), GFP_KERNEL)?;
+        let events = KBox::pin_init(new_event_count!("weft_cq_events"), GFP_KERNEL)?;
         // SAFETY: `events` is pinned, and dropped after the queue.
         let cq = unsafe { Cq::new(device, entries, &raw const *events) }?;
         Ok(Self { cq, events })

@@ -77,8 +77,8 @@ macro_rules! backend {
             }
 
             unsafe fn try_lock(_state: *mut State) -> Option<()> {
-                // Nobody here tries: answering that it is taken is always true
-                // enough.
+                // Nothing here uses `try_lock`. `None` is sound: the lock was not taken,
+                // so there is no guard.
                 None
             }
 
@@ -88,8 +88,8 @@ macro_rules! backend {
                 unsafe { bindings::$unlock(raw(state)) };
             }
 
-            // Each guard asks. Without lockdep nobody could tell, and the call that
-            // does nothing would cost a quarter of the lock.
+            // Each access through a guard calls this. Without lockdep the call does
+            // nothing, and would cost a quarter of the lock.
             #[inline]
             unsafe fn assert_is_held(_state: *mut State) {
                 #[cfg(CONFIG_LOCKDEP)]

@@ -5,6 +5,7 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use kernel::prelude::*;
+use kernel::sync::LockClassKey;
 use kernel::types::Opaque;
 
 use crate::bindings;
@@ -37,11 +38,18 @@ unsafe impl Send for EventCount {}
 unsafe impl Sync for EventCount {}
 
 impl EventCount {
-    /// An initialiser.
-    pub(crate) fn new() -> impl PinInit<Self> {
+    /// An initialiser. Callers use [`new_event_count!`], which gives each use a lock
+    /// class of its own.
+    pub(crate) fn new(
+        name: &'static CStr,
+        class: Pin<&'static LockClassKey>,
+    ) -> impl PinInit<Self> {
         pin_init!(Self {
-            // SAFETY: the slot is valid memory for a wait queue head, and pinned.
-            queue <- Opaque::ffi_init(|slot| unsafe { bindings::weft_wait_init(slot) }),
+            // SAFETY: the slot is valid memory for a wait queue head, and pinned; name
+            // and class are static.
+            queue <- Opaque::ffi_init(|slot| unsafe {
+                bindings::__init_waitqueue_head(slot, name.as_char_ptr(), class.as_ptr().cast());
+            }),
             count: AtomicU32::new(0),
             waiting: AtomicU32::new(0),
         })
@@ -86,3 +94,11 @@ impl EventCount {
         }
     }
 }
+
+/// An initialiser of an [`EventCount`], with a lock class of its own.
+macro_rules! new_event_count {
+    ($name:literal) => {
+        $crate::sync::EventCount::new(kernel::c_str!($name), kernel::static_lock_class!())
+    };
+}
+pub(crate) use new_event_count;

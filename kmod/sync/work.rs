@@ -9,6 +9,7 @@
 use core::marker::PhantomData;
 
 use kernel::prelude::*;
+use kernel::sync::LockClassKey;
 use kernel::types::Opaque;
 
 use crate::bindings;
@@ -25,6 +26,14 @@ pub(crate) unsafe trait Routine<const N: usize = 0>: Sync + Sized {
 
     /// Does the work.
     fn run(&self);
+}
+
+/// Lockdep's classes of a [`Periodic`]. Two that shared a class would be one lock to
+/// lockdep: it would report deadlocks that cannot be, and overlook others.
+#[derive(Clone, Copy)]
+pub(crate) struct Classes {
+    pub(crate) work: Pin<&'static LockClassKey>,
+    pub(crate) timer: Pin<&'static LockClassKey>,
 }
 
 /// Delayed work on the `T` that it is a field of.
@@ -46,12 +55,24 @@ unsafe impl<T: Routine<N>, const N: usize> Send for Periodic<T, N> {}
 unsafe impl<T: Routine<N>, const N: usize> Sync for Periodic<T, N> {}
 
 impl<T: Routine<N>, const N: usize> Periodic<T, N> {
-    /// An initialiser; nothing is scheduled yet.
-    pub(crate) fn new() -> impl PinInit<Self> {
+    /// An initialiser; nothing is scheduled yet. Callers use [`new_periodic!`], which
+    /// gives each use a lock class of its own.
+    pub(crate) fn new(name: &'static CStr, classes: Classes) -> impl PinInit<Self> {
         pin_init!(Self {
             // INVARIANT: initialised here.
-            // SAFETY: the slot is valid memory for a delayed work, and pinned.
-            work <- Opaque::ffi_init(|slot| unsafe { bindings::weft_work_init(slot, Some(Self::call)) }),
+            work <- Opaque::ffi_init(|slot: *mut bindings::delayed_work| {
+                // SAFETY: the slot is valid memory for a delayed work, and pinned;
+                // name and classes are static.
+                unsafe {
+                    bindings::weft_work_init(
+                        slot,
+                        Some(Self::call),
+                        name.as_char_ptr(),
+                        classes.work.as_ptr().cast(),
+                        classes.timer.as_ptr().cast(),
+                    );
+                }
+            }),
             _owner: PhantomData,
         })
     }
@@ -91,3 +112,17 @@ impl<T: Routine<N>, const N: usize> Periodic<T, N> {
         owner.run();
     }
 }
+
+/// An initialiser of a [`Periodic`], with lock classes of its own.
+macro_rules! new_periodic {
+    ($name:literal) => {
+        $crate::sync::Periodic::new(
+            kernel::c_str!($name),
+            $crate::sync::Classes {
+                work: kernel::static_lock_class!(),
+                timer: kernel::static_lock_class!(),
+            },
+        )
+    };
+}
+pub(crate) use new_periodic;
