@@ -2,6 +2,7 @@
 /* See helpers.h. */
 #include <linux/bottom_half.h>
 #include <linux/capability.h>
+#include <linux/fault-inject-usercopy.h>
 #include <linux/highmem.h>
 #include <linux/module.h>
 #include <linux/netdevice.h>
@@ -34,11 +35,6 @@ u32 weft_cpu(void)
 	return raw_smp_processor_id();
 }
 
-void weft_cpu_relax(void)
-{
-	cpu_relax();
-}
-
 void weft_yield(void)
 {
 	yield();
@@ -54,22 +50,10 @@ bool weft_fatal_signal_pending(void)
 	return fatal_signal_pending(current);
 }
 
-/*
- * One turn of a loop that looks for something: lets those run who have to, and, if
- * polite, also those who would otherwise get this CPU at the next tick. No pause:
- * what is looked for is a microsecond away, and under a hypervisor a pause can cost
- * more than that.
- */
-void weft_spin_once(bool polite)
+/* Lazy: also if the scheduler would take the CPU only at the next tick. */
+bool weft_need_resched(bool lazy)
 {
-#ifdef CONFIG_PREEMPT_LAZY
-	if (polite && test_thread_flag(TIF_NEED_RESCHED_LAZY)) {
-		schedule();
-		return;
-	}
-#endif
-	if (need_resched())
-		schedule();
+	return need_resched() || (lazy && test_thread_flag(TIF_NEED_RESCHED_LAZY));
 }
 
 /* Goes on with the ticks. */
@@ -100,25 +84,25 @@ void weft_wait_wake(struct wait_queue_head *wq)
 	wake_up_all(wq);
 }
 
-/*
- * 0: the word is no longer what was seen; -ETIME; -ERESTARTSYS. Long waits use
- * the timer wheel: programming the processor's timer costs more than a wake-up.
- */
-int weft_wait(struct wait_queue_head *wq, const u32 *word, u32 seen, u64 timeout_ns, bool interruptible)
+/* Both: 0, the word is no longer `seen`; -ETIME; -ERESTARTSYS. */
+int weft_wait_hrtimer(struct wait_queue_head *wq, const u32 *word, u32 seen, u64 timeout_ns, bool interruptible)
 {
+	ktime_t timeout = ns_to_ktime(timeout_ns);
+
+	if (interruptible)
+		return wait_event_interruptible_hrtimeout(*wq, READ_ONCE(*word) != seen, timeout);
+	return wait_event_hrtimeout(*wq, READ_ONCE(*word) != seen, timeout);
+}
+
+int weft_wait_ticks(struct wait_queue_head *wq, const u32 *word, u32 seen, u64 timeout_ns, bool interruptible)
+{
+	unsigned long timeout = nsecs_to_jiffies(timeout_ns);
 	long left;
 
-	if (timeout_ns < 20 * NSEC_PER_MSEC) {
-		if (interruptible)
-			return wait_event_interruptible_hrtimeout(*wq, READ_ONCE(*word) != seen,
-								  ns_to_ktime(timeout_ns));
-		return wait_event_hrtimeout(*wq, READ_ONCE(*word) != seen, ns_to_ktime(timeout_ns));
-	}
 	if (interruptible)
-		left = wait_event_interruptible_timeout(*wq, READ_ONCE(*word) != seen,
-							nsecs_to_jiffies(timeout_ns));
+		left = wait_event_interruptible_timeout(*wq, READ_ONCE(*word) != seen, timeout);
 	else
-		left = wait_event_timeout(*wq, READ_ONCE(*word) != seen, nsecs_to_jiffies(timeout_ns));
+		left = wait_event_timeout(*wq, READ_ONCE(*word) != seen, timeout);
 	if (left < 0)
 		return left;
 	return left ? 0 : -ETIME;
@@ -159,6 +143,8 @@ bool weft_user_read(u64 *to, u64 from, size_t words)
 	const u64 __user *user = u64_to_user_ptr(from);
 	size_t i;
 
+	if (should_fail_usercopy())
+		return false;
 	if (!user_read_access_begin(user, words * sizeof(u64)))
 		return false;
 	for (i = 0; i < words; i++)
@@ -175,6 +161,8 @@ bool weft_user_write(u64 to, const u64 *from, size_t words)
 	u64 __user *user = u64_to_user_ptr(to);
 	size_t i;
 
+	if (should_fail_usercopy())
+		return false;
 	if (!user_write_access_begin(user, words * sizeof(u64)))
 		return false;
 	for (i = 0; i < words; i++)

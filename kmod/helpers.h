@@ -20,11 +20,10 @@ struct vm_area_struct;
 void weft_local_bh_disable(void);
 void weft_local_bh_enable(void);
 u32 weft_cpu(void);
-void weft_cpu_relax(void);
 void weft_yield(void);
 bool weft_signal_pending(void);
 bool weft_fatal_signal_pending(void);
-void weft_spin_once(bool polite);
+bool weft_need_resched(bool lazy);
 u32 weft_online_cpus(void);
 u64 weft_coarse_ns(void);
 bool weft_net_admin(void);
@@ -32,7 +31,8 @@ u32 weft_current_user(void);
 
 /* waiting */
 void weft_wait_wake(struct wait_queue_head *wq);
-int weft_wait(struct wait_queue_head *wq, const u32 *word, u32 seen, u64 timeout_ns, bool interruptible);
+int weft_wait_hrtimer(struct wait_queue_head *wq, const u32 *word, u32 seen, u64 timeout_ns, bool interruptible);
+int weft_wait_ticks(struct wait_queue_head *wq, const u32 *word, u32 seen, u64 timeout_ns, bool interruptible);
 
 /* delayed work */
 void weft_work_init(struct delayed_work *work, work_func_t function, const char *name,

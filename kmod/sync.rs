@@ -13,5 +13,5 @@ mod work;
 pub(crate) use bh::{cpu, new_lock, BhDisabled, BhGuard, BhLock, FastGuard, FastLock, FastMutex};
 pub(crate) use event::{new_event_count, EventCount, Woken};
 pub(crate) use once::Once;
-pub(crate) use spinner::Spinner;
+pub(crate) use spinner::{reschedule_if_needed, Spinner};
 pub(crate) use work::{new_periodic, Classes, Periodic, Routine};

@@ -10,7 +10,7 @@ use crate::bindings;
 use crate::clock::now_ns;
 use crate::rdma::cm::{CmId, PRIVATE_BYTES};
 use crate::rdma::{DmaBuffer, EventCq, Pd};
-use crate::sync::Woken;
+use crate::sync::{reschedule_if_needed, Woken};
 
 /// How long a completion is looked for before sleeping: longer than a READ takes,
 /// on soft-RoCE and a busy host too.
@@ -111,9 +111,9 @@ impl Connection {
         self.wait_for(number, timeout_ns)
     }
 
-    /// Waits for the completion of a request: looks for it for a moment, which is
-    /// all that it should take, then sleeps until the queue calls. Soft-RoCE's
-    /// threads may want this very CPU: who looks makes way.
+    /// Waits for the completion of a request: polls for a moment, which is as long as
+    /// it should take, then sleeps until the completion queue's event. Polling yields,
+    /// because soft-RoCE's threads may want this CPU.
     fn wait_for(&mut self, number: u64, timeout_ns: u64) -> Result {
         let start_ns = now_ns();
         loop {
@@ -123,7 +123,7 @@ impl Connection {
             let waited_ns = now_ns().saturating_sub(start_ns);
             if waited_ns < SPIN_NS {
                 // SAFETY: process context, and no spin lock is held.
-                unsafe { bindings::weft_spin_once(true) };
+                unsafe { reschedule_if_needed(true) };
                 continue;
             }
             let seen = self.cq.events().seen();

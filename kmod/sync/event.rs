@@ -10,6 +10,10 @@ use kernel::types::Opaque;
 
 use crate::bindings;
 
+/// Waits from this on use the timer wheel, which counts ticks: to program the
+/// processor's timer costs more than a wake-up.
+const LONG_NS: u64 = 20_000_000;
+
 /// How a wait ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Woken {
@@ -75,10 +79,15 @@ impl EventCount {
     /// Sleeps until the counter is no longer `seen`. Process context.
     pub(crate) fn wait(&self, seen: u32, timeout_ns: u64, interruptible: bool) -> Woken {
         self.waiting.fetch_add(1, Ordering::SeqCst);
+        let wait = if timeout_ns < LONG_NS {
+            bindings::weft_wait_hrtimer
+        } else {
+            bindings::weft_wait_ticks
+        };
         // SAFETY: `new` initialised the queue; the counter lives as long as
         // `self`, which is borrowed for the call.
         let result = unsafe {
-            bindings::weft_wait(
+            wait(
                 self.queue.get(),
                 self.count.as_ptr(),
                 seen,

@@ -44,8 +44,7 @@ impl Vqp {
         self.deaf.store(true, Ordering::SeqCst);
         while self.landing.load(Ordering::SeqCst) != 0 {
             // A softirq on another CPU copies a chunk.
-            // SAFETY: no requirement.
-            unsafe { crate::bindings::weft_cpu_relax() };
+            core::hint::spin_loop();
         }
     }
 

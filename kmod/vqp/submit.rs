@@ -327,8 +327,7 @@ impl Vqp {
     fn spin(&self, seen: u32, time_ns: u64) {
         let start_ns = now_ns();
         while self.done.seen() == seen && now_ns().saturating_sub(start_ns) < time_ns {
-            // SAFETY: no requirement.
-            unsafe { crate::bindings::weft_cpu_relax() };
+            core::hint::spin_loop();
         }
     }
 }
