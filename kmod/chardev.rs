@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `/dev/weft`: open, ioctl, mmap, release.
+//! `/dev/weft`: open, ioctl, poll, mmap, release.
 //!
 //! `kernel::miscdevice` leaves `file_operations.owner` empty, so that the module
 //! could be unloaded under an open descriptor. Hence our own table, with the
@@ -16,7 +16,7 @@ use kernel::types::Opaque;
 use weft_core::uapi::{self, WcStatus};
 
 use crate::few::room;
-use crate::session::Session;
+use crate::session::{Session, EPOLLERR};
 use crate::sync::Once;
 use crate::user::Arg;
 use crate::{bindings, errno, meta, node};
@@ -55,6 +55,7 @@ static FOPS: Fops = {
         open: Some(open),
         release: Some(release),
         unlocked_ioctl: Some(ioctl),
+        poll: Some(poll),
         mmap: Some(mmap),
         ..zero
     })
@@ -142,6 +143,22 @@ unsafe extern "C" fn ioctl(file: *mut c::file, request: u32, arg: usize) -> isiz
     match dispatch(file, request, &Arg::of(request, arg as u64, &mut words)) {
         Ok(answer) => answer as isize,
         Err(error) => error.to_errno() as isize,
+    }
+}
+
+/// Whether there are completions to take.
+///
+/// # Safety
+///
+/// Called by C, for a file that [`open`] has opened.
+unsafe extern "C" fn poll(file: *mut c::file, table: *mut c::poll_table_struct) -> u32 {
+    // SAFETY: `open` put it there, and C holds the file during the call.
+    let ours = unsafe { &*(*file).private_data.cast::<File>() };
+    match ours.session.get() {
+        // SAFETY: C called us with both, and the file holds the session.
+        Some(session) => unsafe { session.poll(file, table) },
+        // Nothing can come before HELLO.
+        None => EPOLLERR,
     }
 }
 

@@ -29,7 +29,7 @@ use crate::quota::{Kind, Quota};
 use crate::random::{random_u32, random_u64};
 use crate::rc::{HelloBytes, Rc};
 use crate::rdma::{Client, Connector, Device, Pd, Port};
-use crate::sync::{new_periodic, Periodic, Routine};
+use crate::sync::{new_periodic, new_poll_queue, Periodic, PollQueue, Routine};
 use crate::text::Shown;
 use crate::vqp::{Sender, Vqp};
 
@@ -66,6 +66,9 @@ pub(crate) struct Node {
     #[pin]
     answers: Answers,
     alive: AtomicBool,
+    /// Woken when it stops.
+    #[pin]
+    pollers: PollQueue,
     /// Calls that use the RDMA device; `stop` waits for them.
     users: AtomicI32,
     /// VQPs and memory regions of its sessions.
@@ -159,6 +162,7 @@ impl Node {
                 flights <- pin_init::pin_init_array_from_fn(|_| kernel::new_mutex!((), "weft_flight")),
                 answers <- Answers::new(),
                 alive: AtomicBool::new(true),
+                pollers <- new_poll_queue!("weft_node_pollers"),
                 users: AtomicI32::new(0),
                 vqps: AtomicU32::new(0),
                 mrs: AtomicU32::new(0),
@@ -179,7 +183,9 @@ impl Node {
     /// Ends everything that runs on the node. The RDMA device and the network
     /// device are not used after this. May sleep.
     fn stop(&self) {
-        self.alive.store(false, Ordering::SeqCst);
+        // A locked instruction, and so the barrier that pollers need.
+        self.alive.swap(false, Ordering::SeqCst);
+        self.pollers.notify();
         while self.users.load(Ordering::SeqCst) != 0 {
             kernel::time::delay::fsleep(kernel::time::Delta::from_millis(1));
         }
@@ -206,6 +212,11 @@ impl Node {
     /// What users hold of it.
     pub(crate) fn quota(&self) -> &Arc<Quota> {
         &self.quota
+    }
+
+    /// Woken when the device goes.
+    pub(crate) fn pollers(&self) -> &PollQueue {
+        &self.pollers
     }
 
     /// Whether the device is still there.

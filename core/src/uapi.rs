@@ -33,6 +33,14 @@
 //!
 //! A request that its process waits for can do without them: [`Run`].
 //!
+//! # Waiting
+//!
+//! [`Enter`] waits for completions of one VQP. `poll(2)`, `select(2)` and epoll on the
+//! session's file wait for those of all its VQPs: the file is readable (`EPOLLIN`,
+//! `EPOLLRDNORM`) while a VQP's `cq_tail` is not its `cq_head`. Edge-triggered epoll
+//! reports each completion that comes after the ring was drained. `EPOLLERR` and
+//! `EPOLLHUP` say that the node is gone, `EPOLLERR` alone that there is no session yet.
+//!
 //! A session keeps a few small rings when their VQP goes, and gives them to its next
 //! VQPs, with indices of zero. A `map_offset` that was seen before is the same memory
 //! as then: who has left it mapped need not map it again.
