@@ -16,6 +16,7 @@ use kernel::types::Opaque;
 use weft_core::uapi::{self, WcStatus};
 
 use crate::few::room;
+use crate::node::Node;
 use crate::session::{Session, EPOLLERR};
 use crate::sync::Once;
 use crate::user::Arg;
@@ -244,11 +245,11 @@ fn administer(session: &Session, request: u32, arg: &Arg<'_>) -> Result {
     match request {
         uapi::IOC_NODE => {
             let index = arg.get::<uapi::NodeInfo>()?.index;
-            arg.answer(&node::get(index)?.info(index))
+            arg.answer(&visible_node(index)?.info(index))
         }
         uapi::IOC_META => {
             let index = arg.get::<uapi::MetaInfo>()?.index;
-            arg.answer(&session.node().directory().info(index)?)
+            arg.answer(&session.node().meta_info(index)?)
         }
         uapi::IOC_LOOKUP => {
             let mut request: uapi::Lookup = *arg.get()?;
@@ -323,6 +324,22 @@ fn zeroes(all: bool) -> Result {
     }
 }
 
+/// Whether the caller may know of a node and use it: otherwise a container could use
+/// the host's network.
+fn is_visible(node: &Node) -> bool {
+    node.is_in_callers_netns() || privileged().is_ok()
+}
+
+/// The node with this index, if the caller may know of it.
+fn visible_node(index: u32) -> Result<Arc<Node>> {
+    let node = node::get(index)?;
+    if is_visible(&node) {
+        Ok(node)
+    } else {
+        Err(ENODEV)
+    }
+}
+
 fn privileged() -> Result {
     // SAFETY: called from a system call, so that there is a current task.
     if unsafe { bindings::weft_net_admin() } {
@@ -343,14 +360,10 @@ fn hello(file: &File, arg: &Arg<'_>) -> Result {
     }
     let (index, node) = match request.node {
         uapi::NODE_ANY => node::of_caller()?,
-        index => (index, node::get(index)?),
+        index => (index, visible_node(index)?),
     };
-    // Otherwise a container could use the host's network.
-    if !node.is_in_callers_netns() {
-        privileged().map_err(|_| ENODEV)?;
-    }
     request.node = index;
-    request.node_count = node::count() as u32;
+    request.node_count = node::count(is_visible) as u32;
     // Written first: a session that the caller does not hear of must not be.
     arg.answer(&request)?;
     // SAFETY: called from a system call, so that there is a current task.

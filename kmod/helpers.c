@@ -6,6 +6,7 @@
 #include <linux/highmem.h>
 #include <linux/module.h>
 #include <linux/netdevice.h>
+#include <linux/ns_common.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
 #include <linux/uaccess.h>
@@ -347,6 +348,17 @@ u64 weft_page_fetch_add(struct page *page, size_t offset, u64 add)
 struct net *weft_netdev_net(const struct net_device *dev)
 {
 	return dev_net(dev);
+}
+
+/* Connections of rdma_cm keep a namespace too, but do not count here. */
+bool weft_netdev_netns_is_live(const struct net_device *dev)
+{
+	bool live;
+
+	rcu_read_lock();
+	live = ns_ref_active_read(dev_net_rcu(dev)) != 0;
+	rcu_read_unlock();
+	return live;
 }
 
 u32 weft_netdev_mtu(const struct net_device *dev)

@@ -9,6 +9,7 @@
 #include <linux/skbuff.h>
 #include <linux/wait.h>
 #include <linux/workqueue.h>
+#include <net/net_namespace.h>
 #include <rdma/ib_verbs.h>
 #include <rdma/rdma_cm.h>
 
@@ -60,6 +61,7 @@ int weft_page_write_skb(struct page *page, size_t offset, const struct sk_buff *
 
 /* network */
 struct net *weft_netdev_net(const struct net_device *dev);
+bool weft_netdev_netns_is_live(const struct net_device *dev);
 u32 weft_netdev_mtu(const struct net_device *dev);
 void weft_netdev_put(struct net_device *dev);
 u64 weft_net_inum(const struct net *net);

@@ -5,6 +5,7 @@
 //! a stopped node; everything on it then ends with errors.
 
 mod letters;
+mod netns;
 mod port_agent;
 mod registry;
 
@@ -16,7 +17,7 @@ use weft_core::dc::wire::Destination;
 use weft_core::dc::MAX_CHUNK_BYTES;
 use weft_core::gid::Gid;
 use weft_core::meta::Record;
-use weft_core::uapi::{Lookup, MrReg, NodeInfo, Pod};
+use weft_core::uapi::{Lookup, MetaInfo, MrReg, NodeInfo, Pod};
 
 use crate::bindings;
 use crate::counters::{Counted, COUNTERS};
@@ -34,6 +35,7 @@ use crate::text::Shown;
 use crate::vqp::{Sender, Vqp};
 
 use letters::Answers;
+pub(crate) use netns::Namespaces;
 pub(crate) use port_agent::Ports;
 pub(crate) use registry::{count, get, init, of_caller};
 
@@ -41,7 +43,7 @@ pub(crate) use registry::{count, get, init, of_caller};
 pub(crate) type Dc = SoftDc<UdpBearer, Vqp>;
 
 /// Peers that are looked up at the same time, at most.
-const FLIGHTS: usize = 16;
+const LOOKUP_LANES: usize = 16;
 
 /// An RDMA port that Weft runs on.
 #[pin_data]
@@ -57,13 +59,17 @@ pub(crate) struct Node {
     quota: Arc<Quota>,
     #[pin]
     directory: Directory,
-    /// Held while a peer is looked up: those who want the same one wait for the
-    /// first instead of asking too. A load spike asks once.
+    /// Single-flight look-ups: held while a peer is looked up. Those who want the same
+    /// one wait for the first instead of asking too, so a load spike asks once.
     #[pin]
-    flights: [Mutex<()>; FLIGHTS],
+    lookups: [Mutex<()>; LOOKUP_LANES],
     #[pin]
     answers: Answers,
     alive: AtomicBool,
+    /// It has stopped. Held while it stops: its namespace and its device may go at the
+    /// same time.
+    #[pin]
+    stopped: Mutex<bool>,
     /// Woken when it stops.
     #[pin]
     pollers: PollQueue,
@@ -91,6 +97,14 @@ impl<'a> DeviceUse<'a> {
     }
 }
 
+impl DeviceUse<'_> {
+    /// The meta servers. Whoever looks at them may hold a connection for a moment, and
+    /// may be the last to do so: that takes the device.
+    fn directory(&self) -> &Directory {
+        &self.0.directory
+    }
+}
+
 impl Drop for DeviceUse<'_> {
     fn drop(&mut self) {
         self.0.users.fetch_sub(1, Ordering::AcqRel);
@@ -106,7 +120,7 @@ impl Node {
     /// its parts.
     fn start(port: Port, udp_port: u16) -> Result<Arc<Self>> {
         let netdev = port.netdev().ok_or(EAGAIN)?;
-        let gid = port.ipv4_gid().ok_or(EAGAIN)?;
+        let gid = port.first_ipv4_gid().ok_or(EAGAIN)?;
         let addr = gid.to_ipv4().ok_or(EAGAIN)?;
         let net = netdev.net().ok_or(EAGAIN)?;
         let identity = Destination {
@@ -124,8 +138,8 @@ impl Node {
             addr,
             port: udp_port,
         };
-        // SAFETY: the namespace outlives the network devices in it, and `stop`
-        // closes the bearer before ours is let go.
+        // SAFETY: a namespace that goes stops its nodes, and so their bearers, first
+        // (`netns`).
         let bearer = unsafe { UdpBearer::open(net, local, netdev.mtu(), MAX_CHUNK_BYTES) }?;
         let pd = Arc::new(Pd::new(port.device)?, GFP_KERNEL)?;
         let mrs = MrTable::new()?;
@@ -157,9 +171,10 @@ impl Node {
                 dccache,
                 quota,
                 directory <- directory,
-                flights <- pin_init::pin_init_array_from_fn(|_| kernel::new_mutex!((), "weft_flight")),
+                lookups <- pin_init::pin_init_array_from_fn(|_| kernel::new_mutex!((), "weft_lookup")),
                 answers <- Answers::new(),
                 alive: AtomicBool::new(true),
+                stopped <- kernel::new_mutex!(false, "weft_node_stopped"),
                 pollers <- new_poll_queue!("weft_node_pollers"),
                 users: AtomicI32::new(0),
                 vqps: AtomicU32::new(0),
@@ -178,9 +193,13 @@ impl Node {
         Ok(node)
     }
 
-    /// Ends everything that runs on the node. The RDMA device and the network
-    /// device are not used after this. May sleep.
+    /// Ends everything that runs on the node, once. The RDMA device, the network device
+    /// and the namespace are not used after this. May sleep.
     fn stop(&self) {
+        let mut stopped = self.stopped.lock();
+        if core::mem::replace(&mut *stopped, true) {
+            return;
+        }
         // A locked instruction, and so the barrier that pollers need.
         self.alive.swap(false, Ordering::SeqCst);
         self.pollers.notify();
@@ -288,9 +307,13 @@ impl Node {
         &self.mrs
     }
 
-    /// The meta servers.
-    pub(crate) fn directory(&self) -> &Directory {
-        &self.directory
+    /// What is known of a configured meta server.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV`, and those of [`Directory::info`].
+    pub(crate) fn meta_info(&self, index: u32) -> Result<MetaInfo> {
+        DeviceUse::new(self)?.directory().info(index)
     }
 
     /// The cache of peers.
@@ -312,12 +335,12 @@ impl Node {
     ///
     /// Those of [`weft_core::uapi::QConnect`].
     pub(crate) fn find_peer(&self, gid: &Gid) -> Result<Arc<Peer>> {
-        let _using = DeviceUse::new(self)?;
-        let _flight = self.flights[DcCache::lane(gid, FLIGHTS)].lock();
+        let using = DeviceUse::new(self)?;
+        let _lookup = self.lookups[DcCache::lane(gid, LOOKUP_LANES)].lock();
         if let Some(peer) = self.cached_peer(gid) {
             return Ok(peer);
         }
-        let (record, _) = self.directory.look_up(gid).map_err(as_connect_error)?;
+        let (record, _) = using.directory().look_up(gid).map_err(as_connect_error)?;
         let peer = Peer::new(*gid, &record, self.dc.clone(), self.rc.clone())?;
         self.dccache.insert(peer.clone());
         COUNTERS.connects_uncached.bump();
@@ -352,9 +375,9 @@ impl Node {
         if request.gid.is_zero() {
             return Err(EINVAL);
         }
-        let _using = DeviceUse::new(self)?;
-        let (record, reads) = self
-            .directory
+        let using = DeviceUse::new(self)?;
+        let (record, reads) = using
+            .directory()
             .look_up(&request.gid)
             .map_err(as_connect_error)?;
         *request = Lookup {
@@ -366,6 +389,11 @@ impl Node {
             reserved: [0; 4],
         };
         Ok(())
+    }
+
+    /// Whether some meta server has its record.
+    fn is_published(&self) -> bool {
+        DeviceUse::new(self).is_ok_and(|using| using.directory().is_published())
     }
 
     /// What users may know of it.
@@ -380,7 +408,7 @@ impl Node {
             vqps: self.vqps.load(Ordering::Relaxed),
             mrs: self.mrs.load(Ordering::Relaxed),
             cached_peers: self.dccache.count() as u32,
-            published: u32::from(self.directory.is_published()),
+            published: u32::from(self.is_published()),
             netns: self.netns,
             udp_port: u32::from(self.record.udp_port),
             ..NodeInfo::zeroed()

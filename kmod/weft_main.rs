@@ -57,10 +57,11 @@ fn udp_port() -> u16 {
 }
 
 /// The loaded module. Fields are dropped in order: first nobody new comes in,
-/// then the nodes stop.
+/// then the nodes stop; until then namespaces that go stop theirs.
 struct Weft {
     _chardev: chardev::Chardev,
     _clients: rdma::Clients<node::Ports>,
+    _namespaces: node::Namespaces,
     _debugfs: counters::Debugfs,
     _rings: rings::Undertaker,
 }
@@ -72,11 +73,13 @@ impl kernel::Module for Weft {
         rc::check_parameter()?;
         meta::load_parameter()?;
         let debugfs = counters::Debugfs::new()?;
+        let namespaces = node::Namespaces::register()?;
         let clients = rdma::Clients::register()?;
         let chardev = chardev::Chardev::register()?;
         Ok(Self {
             _chardev: chardev,
             _clients: clients,
+            _namespaces: namespaces,
             _debugfs: debugfs,
             _rings: rings::Undertaker,
         })

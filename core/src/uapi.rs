@@ -222,7 +222,7 @@ pod! {
         pub abi_version: u32,
         /// In: the node's index or [`NODE_ANY`]. Out: the index.
         pub node: u32,
-        /// Out: nodes that this host has.
+        /// Out: nodes that the caller may name.
         pub node_count: u32,
         /// Must be zero.
         pub reserved: u32,
@@ -232,7 +232,8 @@ pod! {
 pod! {
     /// `IOC_NODE`: one RDMA port that Weft runs on.
     ///
-    /// Errors: `ENODEV` (no node has this index).
+    /// Errors: `ENODEV` (no node has this index, or one in another network namespace;
+    /// with `CAP_NET_ADMIN` any can be named).
     pub struct NodeInfo [128] {
         /// In: which node.
         pub index: u32,

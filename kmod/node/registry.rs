@@ -27,9 +27,11 @@ pub(crate) unsafe fn init() {
     unsafe { NODES.init() };
 }
 
-/// How many nodes there are.
-pub(crate) fn count() -> usize {
-    NODES.lock().iter().flatten().count()
+/// How many nodes there are that `is_it`.
+pub(crate) fn count(is_it: impl Fn(&Node) -> bool) -> usize {
+    let nodes = NODES.lock();
+    let found = nodes.iter().flatten().filter(|node| is_it(node));
+    found.count()
 }
 
 /// The node with this index.
@@ -61,6 +63,13 @@ pub(crate) fn of_caller() -> Result<(u32, Arc<Node>)> {
             .map(|node| (index as u32, node.clone()))
     });
     found.ok_or(ENODEV)
+}
+
+/// The first node that `is_it`.
+pub(super) fn find(is_it: impl Fn(&Node) -> bool) -> Option<Arc<Node>> {
+    let nodes = NODES.lock();
+    let found = nodes.iter().flatten().find(|node| is_it(node));
+    found.cloned()
 }
 
 /// Takes a node in, under the first free index.

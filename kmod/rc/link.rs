@@ -122,8 +122,9 @@ impl<R: Requester> Opening<R> {
         let sends = READ_DEPTH.min(port.device.read_depths().1);
         // Before the peer can reach a region, so that none goes behind its back.
         queue.mrs.add_link(queue.token, queue.gid)?;
+        let hello = &self.hello;
         let qp = qp
-            .connect(port, &to, self.hello.psn, (self.hello.read_depth, sends))
+            .connect(port, &hello.gid, &to, hello.psn, (hello.read_depth, sends))
             .inspect_err(|_| queue.mrs.remove_link(queue.token))?;
         queue.reaping.lock().cq = Some(self.cq.clone());
         queue.posting.lock().qp = Some(qp);

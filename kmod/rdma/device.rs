@@ -114,10 +114,17 @@ unsafe impl Send for Netdev {}
 unsafe impl Sync for Netdev {}
 
 impl Netdev {
-    /// Its namespace, valid as long as the device is registered in it.
+    /// Its namespace. It outlives the device's registration in it, not our reference:
+    /// a device that goes is unregistered while references are held.
     pub(crate) fn net(&self) -> Option<NonNull<bindings::net>> {
         // SAFETY: the reference keeps the device valid.
         NonNull::new(unsafe { bindings::weft_netdev_net(self.0.as_ptr()) })
+    }
+
+    /// Whether any process, file or mount keeps its namespace.
+    pub(crate) fn is_in_live_netns(&self) -> bool {
+        // SAFETY: the reference keeps the device valid.
+        unsafe { bindings::weft_netdev_netns_is_live(self.0.as_ptr()) }
     }
 
     /// Its MTU in bytes.
@@ -161,18 +168,23 @@ impl Port {
         u8::try_from(self.attributes()?.active_mtu).ok()
     }
 
-    /// The port's RoCE v2 GID that maps an IPv4 address, with its index, which is
-    /// not fixed. It is there only once the address is.
-    pub(crate) fn indexed_gid(self) -> Option<(u32, Gid)> {
-        let count = u32::try_from(self.attributes()?.gid_tbl_len).unwrap_or(0);
-        (0..count)
-            .find_map(|index| self.gid(index).map(|gid| (index, gid)))
-            .filter(|(_, gid)| gid.to_ipv4().is_some())
+    /// The port's RoCE v2 GIDs that map IPv4 addresses, with their indices, which are
+    /// not fixed: an address that comes later may get a lower one.
+    fn ipv4_gids(self) -> impl Iterator<Item = (u32, Gid)> {
+        let count = self.attributes().map_or(0, |attr| attr.gid_tbl_len);
+        let count = u32::try_from(count).unwrap_or(0);
+        (0..count).filter_map(move |index| Some((index, self.gid(index)?)))
     }
 
-    /// The port's RoCE v2 GID that maps an IPv4 address.
-    pub(crate) fn ipv4_gid(self) -> Option<Gid> {
-        self.indexed_gid().map(|(_, gid)| gid)
+    /// The first of them. It is there only once an address is.
+    pub(crate) fn first_ipv4_gid(self) -> Option<Gid> {
+        self.ipv4_gids().next().map(|(_, gid)| gid)
+    }
+
+    /// The index of one of them, as long as its address is there.
+    pub(crate) fn index_of(self, gid: &Gid) -> Option<u32> {
+        let found = self.ipv4_gids().find(|(_, other)| other == gid);
+        found.map(|(index, _)| index)
     }
 
     fn gid(self, index: u32) -> Option<Gid> {

@@ -139,12 +139,13 @@ impl Qp<Init> {
         to_result(unsafe { weft_ib_post_empty_recv(self.raw.as_ptr(), wr_id) })
     }
 
-    /// Connects it to the other half; `psn` is the first that it sends, and
-    /// `read_depth` what this end sends and answers at a time. May sleep: the
-    /// peer's link address is looked up.
+    /// Connects it to the other half. `from` is the port's own GID, `psn` the first that
+    /// it sends, and `read_depth` what this end sends and answers at a time. May sleep:
+    /// the peer's link address is looked up.
     pub(crate) fn connect(
         self,
         port: Port,
+        from: &Gid,
         to: &Remote,
         psn: u32,
         read_depth: (u8, u8),
@@ -156,7 +157,7 @@ impl Qp<Init> {
             rq_psn: to.psn,
             max_dest_rd_atomic: read_depth.0,
             min_rnr_timer: RNR_TIMER,
-            ah_attr: self.address(port, to.gid)?,
+            ah_attr: self.address(port, from, to.gid)?,
             ..Default::default()
         };
         let mask = ib_qp_attr_mask_IB_QP_STATE
@@ -198,8 +199,8 @@ impl Qp<Init> {
     /// The way to a peer. ib_core expects kernel users to know the link address;
     /// the one exported call that looks it up makes an address handle, which is
     /// not kept.
-    fn address(&self, port: Port, to: Gid) -> Result<rdma_ah_attr> {
-        let (index, _) = port.indexed_gid().ok_or(ENODEV)?;
+    fn address(&self, port: Port, from: &Gid, to: Gid) -> Result<rdma_ah_attr> {
+        let index = port.index_of(from).ok_or(ENODEV)?;
         let mut attr = rdma_ah_attr {
             port_num: port.number,
             type_: rdma_ah_attr_type_RDMA_AH_ATTR_TYPE_ROCE,
