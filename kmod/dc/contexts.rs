@@ -5,7 +5,7 @@
 use kernel::alloc::KVBox;
 use kernel::prelude::*;
 use weft_core::dc::wire::{Destination, Kind, Request, Response, Status};
-use weft_core::dc::{Context, Verdict, CONTEXT_IDLE_NS, MAX_CHUNK_BYTES};
+use weft_core::dc::{Context, Verdict, CONTEXT_IDLE_NS};
 use weft_core::vqp::ATOMIC_BYTES;
 
 use crate::clock::now_ns;
@@ -199,6 +199,7 @@ impl<P, R: Receives> Slot<P, R> {
                 COUNTERS.requests_repeated.bump();
                 status
             }
+            Verdict::Refuse(status) => status,
             Verdict::Execute => self.execute_next(bh, here, frame),
         };
         let response = Response::to(request, status);
@@ -220,12 +221,6 @@ impl<P, R: Receives> Slot<P, R> {
         frame: &Frame<'_>,
     ) -> Result<Option<u64>, Status> {
         let request = &frame.request;
-        if self.context.is_closed(request.flow) {
-            return Err(Status::Flushed);
-        }
-        if !is_well_formed(frame) {
-            return Err(Status::Invalid);
-        }
         COUNTERS.requests_executed.bump();
         match request.kind {
             Kind::Send => take_chunk(&mut self.incoming, here, bh, frame).map(|()| None),
@@ -325,19 +320,6 @@ impl<P, R: Receives> Slot<P, R> {
             self.answer(train, Response::to(request, Status::Access), more);
         }
     }
-}
-
-/// Whether a request has what it needs.
-fn is_well_formed(frame: &Frame<'_>) -> bool {
-    let request = &frame.request;
-    let fits = match request.kind {
-        Kind::Send | Kind::WriteImm => frame.message.is_some(),
-        Kind::CompareSwap | Kind::FetchAdd => {
-            request.len == ATOMIC_BYTES && request.remote_addr % 8 == 0
-        }
-        _ => true,
-    };
-    request.len <= MAX_CHUNK_BYTES && fits
 }
 
 /// Touches the memory that a one-sided request names. Answers what the word of an
