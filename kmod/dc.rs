@@ -14,6 +14,7 @@ mod contexts;
 mod doubt;
 mod entry;
 mod frames;
+mod gate;
 mod inbox;
 mod incoming;
 mod payload;
@@ -25,7 +26,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use kernel::prelude::*;
 use kernel::sync::Arc;
-use weft_core::dc::wire::{Destination, Packet, Request};
+use weft_core::dc::wire::{Destination, Packet, Request, Response};
 use weft_core::dc::Completion;
 use weft_core::uapi::WcStatus;
 
@@ -39,6 +40,7 @@ use contexts::{Contexts, Here};
 pub(crate) use doubt::{doubt, doubts, Suspicion};
 pub(crate) use entry::{Entry, Origin, Words};
 use frames::Arrived;
+use gate::Gate;
 pub(crate) use inbox::{Inbox, Letter, Reader};
 pub(crate) use incoming::{Arrival, Receives};
 pub(crate) use receivers::Receivers;
@@ -70,6 +72,7 @@ pub(crate) struct SoftDc<B: Bearer, R: Requester> {
     bearer: B,
     identity: Destination,
     mrs: Arc<MrTable>,
+    gate: Gate,
     streams: StreamTable<B, R>,
     contexts: Contexts<B::Path, R>,
     receivers: Receivers<R>,
@@ -94,6 +97,7 @@ impl<B: Bearer, R: Requester> SoftDc<B, R> {
                 bearer,
                 identity,
                 mrs,
+                gate: Gate::new(),
                 streams,
                 contexts,
                 receivers,
@@ -178,6 +182,21 @@ impl<B: Bearer, R: Requester> SoftDc<B, R> {
         self.receivers.drain(Receives::node_gone);
     }
 
+    /// Takes responses to the stream that `first`, the first of them, names.
+    fn hear(&self, first: Response, arrived: &Arrived<'_>) {
+        // Before anything that others would wait for is touched.
+        let is_genuine = self
+            .gate
+            .is_genuine(first.token, first.stream, arrived.from);
+        let stream = is_genuine
+            .then(|| self.streams.find(first.stream))
+            .flatten();
+        match stream {
+            Some(stream) => stream.on_responses(first, arrived),
+            None => COUNTERS.packets_dropped.bump(),
+        }
+    }
+
     fn serve(&self, request: &Request, arrived: &Arrived<'_>) {
         self.contexts.serve(
             &Here {
@@ -197,10 +216,7 @@ impl<B: Bearer, R: Requester> Handler for SoftDc<B, R> {
     fn receive(&self, mut packet: Skb, from: Endpoint) {
         match Arrived::open(&mut packet, from) {
             Some((arrived, Packet::Request(first))) => self.serve(&first, &arrived),
-            Some((arrived, Packet::Response(first))) => match self.streams.find(first.stream) {
-                Some(stream) => stream.on_responses(first, &arrived),
-                None => COUNTERS.packets_dropped.bump(),
-            },
+            Some((arrived, Packet::Response(first))) => self.hear(first, &arrived),
             None => COUNTERS.packets_dropped.bump(),
         }
     }
