@@ -7,8 +7,8 @@
 //! the answer happens in the receive softirq.
 //!
 //! Lock order, outermost first: a set of contexts, a stream, a requester's or
-//! receiver's own lock, a set of memory regions or of receivers. All of them keep
-//! softirqs out.
+//! receiver's own lock, a set of memory regions, of receivers, or of the contexts'
+//! sources. All of them keep softirqs out.
 
 mod contexts;
 mod doubt;
@@ -19,6 +19,9 @@ mod inbox;
 mod incoming;
 mod payload;
 mod receivers;
+mod refusals;
+mod seats;
+mod slot;
 mod stream;
 mod table;
 
@@ -36,7 +39,7 @@ use crate::mem::MrTable;
 use crate::net::{Bearer, Endpoint, Handler, Skb};
 use crate::sync::{new_periodic, Periodic, Routine};
 
-use contexts::{Contexts, Here};
+use contexts::Contexts;
 pub(crate) use doubt::{doubt, doubts, Suspicion};
 pub(crate) use entry::{Entry, Origin, Words};
 use frames::Arrived;
@@ -44,6 +47,7 @@ use gate::Gate;
 pub(crate) use inbox::{Inbox, Letter, Reader};
 pub(crate) use incoming::{Arrival, Receives};
 pub(crate) use receivers::Receivers;
+use slot::TargetContext;
 pub(crate) use stream::{Stream, Target};
 use table::StreamTable;
 
@@ -199,7 +203,7 @@ impl<B: Bearer, R: Requester> SoftDc<B, R> {
 
     fn serve(&self, request: &Request, arrived: &Arrived<'_>) {
         self.contexts.serve(
-            &Here {
+            &TargetContext {
                 bearer: &self.bearer,
                 mrs: &self.mrs,
                 receivers: &self.receivers,
