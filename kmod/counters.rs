@@ -72,6 +72,10 @@ counters! {
     requests_repeated,
     /// Packets that were no requests or responses of ours, or came too late.
     packets_dropped,
+    /// Answers to requests for which there was no context.
+    refusals_sent,
+    /// Such answers that were not sent, because there were too many.
+    refusals_suppressed,
     /// Messages that met a receiver without buffers.
     not_ready,
     /// Requests refused because of their key, range or access.

@@ -186,8 +186,8 @@ impl Node {
         // SAFETY: the provider lives as long as the node, which closes the bearer
         // before it goes.
         unsafe { node.dc.bearer().start(&raw const *node.dc) };
-        // SAFETY: the node closes the inbox before it goes.
-        unsafe { node.dc.inbox().open(&raw const *node) };
+        // `stop` closes the inbox, which gives the reference back.
+        node.dc.inbox().open(node.clone());
         // SAFETY: the node stops that before it goes.
         unsafe { node.rc.start(&raw const *node) };
         Ok(node)
@@ -347,23 +347,16 @@ impl Node {
         Ok(peer)
     }
 
-    /// The peer that a message came from. What has to be known of it came with
-    /// the message (krcore §4.4).
+    /// The peer that a message came from, to answer it. What has to be known of it
+    /// came with the message (krcore §4.4); nothing else relies on that.
     ///
     /// # Errors
     ///
     /// `ENODEV` (the node is gone), `ENOMEM`.
     pub(crate) fn peer_of(&self, sender: &Sender) -> Result<Arc<Peer>> {
         let _using = DeviceUse::new(self)?;
-        let record = Record {
-            dct_number: sender.node.dct_number,
-            dct_key: sender.node.dct_key,
-            incarnation: sender.node.incarnation,
-            udp_port: sender.from.port,
-        };
-        let gid = Gid::from_ipv4(sender.from.addr);
         self.dccache
-            .find_or_insert(gid, &record, &self.dc, &self.rc)
+            .find_sender(sender.from, sender.node, &self.dc, &self.rc)
     }
 
     /// A look-up past the cache.
