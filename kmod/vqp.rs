@@ -19,6 +19,7 @@ mod submit;
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 use weft_core::dc::wire::Receiver;
@@ -144,7 +145,7 @@ impl Vqp {
                 _held: held,
                 _count: Counted::one(&COUNTERS.vqps),
             }),
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )
     }
 
@@ -237,7 +238,7 @@ impl Connection {
         if self.stream.get().is_none() {
             self.stream.set(match self.to {
                 None => self.peer.stream(user, cpu())?,
-                Some(_) => self.peer.own_stream()?,
+                Some(_) => self.peer.own_stream(user)?,
             });
         }
         self.stream.get().map(|stream| &**stream).ok_or(EAGAIN)
