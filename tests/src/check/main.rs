@@ -9,6 +9,7 @@
 mod bad;
 mod data;
 mod death;
+mod failnth;
 mod fuzz;
 mod hotplug;
 mod isolation;
@@ -69,6 +70,8 @@ enum What {
     Fuzz(fuzz::Args),
     /// One of four processes is killed again and again.
     DeathSoak(soak::Args),
+    /// Each allocation, user copy and page pin on the way of a call fails in turn.
+    Failnth(failnth::Args),
     /// A process that the others start.
     #[command(hide = true, subcommand)]
     Worker(Worker),
@@ -128,6 +131,7 @@ fn main() -> ExitCode {
         What::Churn => death::run_churn(&mut report),
         What::Fuzz(args) => fuzz::run(&mut report, &args, seed),
         What::DeathSoak(args) => soak::run(&mut report, &args, seed),
+        What::Failnth(args) => failnth::run(&mut report, &args),
         What::HotPlug => hotplug::run(&mut report),
         What::Isolation(args) => isolation::run(&mut report, &args, seed),
     }
