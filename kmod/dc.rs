@@ -57,6 +57,13 @@ pub(crate) trait Requester: Receives {
     /// One will fail in its turn: what is posted after it is to be flushed.
     fn fail(&self);
 
+    /// A request of its is posted piece by piece by an RC queue pair, and not all of
+    /// them were: others have to wait. Under the queue's poster's lock.
+    fn is_being_cut(&self) -> bool;
+
+    /// Says so, or that it is over. Under the same lock.
+    fn set_being_cut(&self, is_being_cut: bool);
+
     /// One has ended. The stream's lock is held.
     fn completed(&self, completion: &Completion, signaled: bool);
 

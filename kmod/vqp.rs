@@ -90,6 +90,11 @@ pub(crate) struct Vqp {
     /// A request has failed. Set under the stream's lock, so that what is posted
     /// after the failure sees it.
     failed: AtomicBool,
+    /// A request is posted by RC piece by piece.
+    being_cut: AtomicBool,
+    /// A request named a region that the peer has no room to show for RC: requests
+    /// go by DC from then on.
+    only_dc: AtomicBool,
     connection: Once<Connection>,
     /// What carries requests by RC, if that is what they go by now. Here, because
     /// `qconnect` has no time to allocate.
@@ -132,6 +137,8 @@ impl Vqp {
                 flow,
                 owner,
                 failed: AtomicBool::new(false),
+                being_cut: AtomicBool::new(false),
+                only_dc: AtomicBool::new(false),
                 connection: Once::new(),
                 queue <- new_lock!(None, "weft_vqp_queue"),
                 deaf: AtomicBool::new(false),
@@ -260,7 +267,8 @@ impl Vqp {
         if is_usable || self.in_flight() != 0 {
             return current;
         }
-        let chosen = peer.rc_queue();
+        let is_barred = self.only_dc.load(Ordering::Relaxed);
+        let chosen = if is_barred { None } else { peer.rc_queue() };
         if current.is_some() || chosen.is_some() {
             self.go_by(chosen.clone());
         }
@@ -283,6 +291,14 @@ impl Requester for Vqp {
 
     fn fail(&self) {
         self.failed.store(true, Ordering::Relaxed);
+    }
+
+    fn is_being_cut(&self) -> bool {
+        self.being_cut.load(Ordering::Relaxed)
+    }
+
+    fn set_being_cut(&self, is_being_cut: bool) {
+        self.being_cut.store(is_being_cut, Ordering::Relaxed);
     }
 
     fn answered(&self, status: WcStatus) {
