@@ -8,6 +8,7 @@
 
 use core::cell::UnsafeCell;
 
+use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::bindings as c;
 use kernel::error::{from_result, to_result};
 use kernel::prelude::*;
@@ -17,6 +18,7 @@ use weft_core::uapi::{self, WcStatus};
 
 use crate::few::room;
 use crate::node::Node;
+use crate::quota::current_user;
 use crate::session::{Session, EPOLLERR};
 use crate::sync::Once;
 use crate::user::Arg;
@@ -113,7 +115,7 @@ unsafe extern "C" fn open(_inode: *mut c::inode, file: *mut c::file) -> i32 {
             File {
                 session: Once::new(),
             },
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )?;
         // SAFETY: C gives us a valid file that nobody else has yet.
         unsafe { (*file).private_data = KBox::into_raw(ours).cast() };
@@ -366,9 +368,7 @@ fn hello(file: &File, arg: &Arg<'_>) -> Result {
     request.node_count = node::count(is_visible) as u32;
     // Written first: a session that the caller does not hear of must not be.
     arg.answer(&request)?;
-    // SAFETY: called from a system call, so that there is a current task.
-    let user = unsafe { bindings::weft_current_user() };
-    if file.session.set(Session::new(node, user)?) {
+    if file.session.set(Session::new(node, current_user())?) {
         Ok(())
     } else {
         Err(errno::already())

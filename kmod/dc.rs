@@ -37,6 +37,7 @@ use crate::clock::now_ns;
 use crate::counters::COUNTERS;
 use crate::mem::MrTable;
 use crate::net::{Bearer, Endpoint, Handler, Skb};
+use crate::quota::{Kind, Quota};
 use crate::sync::{new_periodic, Periodic, Routine};
 
 use contexts::Contexts;
@@ -62,6 +63,13 @@ pub(crate) trait Requester: Receives {
     /// One will fail in its turn: what is posted after it is to be flushed.
     fn fail(&self);
 
+    /// A request of its is posted piece by piece by an RC queue pair, and not all of
+    /// them were: others have to wait. Under the queue's poster's lock.
+    fn is_being_cut(&self) -> bool;
+
+    /// Says so, or that it is over. Under the same lock.
+    fn set_being_cut(&self, is_being_cut: bool);
+
     /// One has ended. The stream's lock is held.
     fn completed(&self, completion: &Completion, signaled: bool);
 
@@ -77,6 +85,7 @@ pub(crate) struct SoftDc<B: Bearer, R: Requester> {
     identity: Destination,
     mrs: Arc<MrTable>,
     gate: Gate,
+    quota: Arc<Quota>,
     streams: StreamTable<B, R>,
     contexts: Contexts<B::Path, R>,
     receivers: Receivers<R>,
@@ -91,7 +100,12 @@ pub(crate) struct SoftDc<B: Bearer, R: Requester> {
 
 impl<B: Bearer, R: Requester> SoftDc<B, R> {
     /// A provider that is the target `identity`.
-    pub(crate) fn new(bearer: B, identity: Destination, mrs: Arc<MrTable>) -> Result<Arc<Self>> {
+    pub(crate) fn new(
+        bearer: B,
+        identity: Destination,
+        mrs: Arc<MrTable>,
+        quota: Arc<Quota>,
+    ) -> Result<Arc<Self>> {
         let streams = StreamTable::new()?;
         let contexts = Contexts::new()?;
         let receivers = Receivers::new()?;
@@ -102,6 +116,7 @@ impl<B: Bearer, R: Requester> SoftDc<B, R> {
                 identity,
                 mrs,
                 gate: Gate::new(),
+                quota,
                 streams,
                 contexts,
                 receivers,
@@ -139,16 +154,25 @@ impl<B: Bearer, R: Requester> SoftDc<B, R> {
         self.identity
     }
 
-    /// A new stream to a peer's target. On a node that has gone it is one on which
-    /// everything fails.
+    /// A new stream to a peer's target, for a user's requests, or `None`: for the
+    /// node's own control messages. On a node that has gone it is one on which
+    /// everything fails. Process context: may sleep.
     ///
     /// # Errors
     ///
-    /// `ENOMEM`; `ENOSPC` (the node has no more streams).
-    pub(crate) fn connect(self: &Arc<Self>, to: &Target) -> Result<Arc<Stream<B, R>>> {
-        let stream = self
-            .streams
-            .insert(|index| Stream::new(self.clone(), index, to))?;
+    /// `ENOMEM`; `EMFILE` (the user has too many).
+    pub(crate) fn connect(
+        self: &Arc<Self>,
+        to: &Target,
+        user: Option<u32>,
+    ) -> Result<Arc<Stream<B, R>>> {
+        let held = match user {
+            Some(user) => Some(self.quota.take(user, Kind::Streams)?),
+            None => None,
+        };
+        let stream = self.streams.insert(held.is_none(), |index| {
+            Stream::new(self.clone(), index, to, held)
+        })?;
         // After it was taken in: either `stop` finds it in the table, or the lock
         // of its slot shows us that `stop` was there before.
         if self.stopped.load(Ordering::Relaxed) {
@@ -159,7 +183,7 @@ impl<B: Bearer, R: Requester> SoftDc<B, R> {
 
     /// Forgets a stream that nobody uses any more.
     pub(crate) fn close(&self, stream: &Stream<B, R>) {
-        self.streams.remove(stream.index());
+        drop(self.streams.remove(stream.index()));
         stream.farewell();
     }
 

@@ -2,6 +2,7 @@
 /* See helpers.h. */
 #include <linux/bottom_half.h>
 #include <linux/capability.h>
+#include <linux/cred.h>
 #include <linux/fault-inject-usercopy.h>
 #include <linux/highmem.h>
 #include <linux/module.h>
@@ -11,6 +12,7 @@
 #include <linux/sched/signal.h>
 #include <linux/uaccess.h>
 #include <linux/udp.h>
+#include <linux/user_namespace.h>
 #include <linux/vmalloc.h>
 #include <net/ip.h>
 #include <net/net_namespace.h>
@@ -68,9 +70,21 @@ u32 weft_online_cpus(void)
 	return num_online_cpus();
 }
 
-u32 weft_current_user(void)
+u32 weft_current_uid(void)
 {
 	return from_kuid(&init_user_ns, current_uid());
+}
+
+const struct user_namespace *weft_current_user_ns(void)
+{
+	return current_user_ns();
+}
+
+/* A namespace's maker, and the namespace that it was made in: NULL for the first. */
+void weft_user_ns_made_by(const struct user_namespace *ns, u32 *owner, const struct user_namespace **parent)
+{
+	*owner = from_kuid(&init_user_ns, ns->owner);
+	*parent = ns->parent;
 }
 
 bool weft_net_admin(void)
@@ -202,7 +216,7 @@ struct weft_rings *weft_rings_alloc(size_t bytes, void **base)
 
 	if (!rings)
 		return NULL;
-	rings->base = vmalloc_user(bytes);
+	rings->base = __vmalloc(bytes, GFP_KERNEL_ACCOUNT | __GFP_ZERO);
 	if (!rings->base) {
 		kfree(rings);
 		return NULL;
@@ -233,14 +247,20 @@ void weft_rings_flush(void)
 
 /*
  * A child that fork makes has no business in its parent's rings. vm_ops stays
- * empty: the pages count their mappings themselves.
+ * empty: the pages count their mappings themselves. remap_vmalloc_range would take
+ * memory of vmalloc_user alone, which no cgroup is charged for.
  */
 int weft_rings_map(struct vm_area_struct *vma, void *base, size_t bytes)
 {
+	size_t at;
+	int err = 0;
+
 	if (vma->vm_end - vma->vm_start != bytes || !(vma->vm_flags & VM_SHARED))
 		return -EINVAL;
 	vm_flags_set(vma, VM_DONTCOPY | VM_DONTEXPAND | VM_DONTDUMP);
-	return remap_vmalloc_range(vma, base, 0);
+	for (at = 0; at < bytes && !err; at += PAGE_SIZE)
+		err = vm_insert_page(vma, vma->vm_start + at, vmalloc_to_page(base + at));
+	return err;
 }
 
 /*

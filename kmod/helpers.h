@@ -14,6 +14,7 @@
 #include <rdma/rdma_cm.h>
 
 struct rtable;
+struct user_namespace;
 struct mm_struct;
 struct vm_area_struct;
 
@@ -28,7 +29,9 @@ bool weft_need_resched(bool lazy);
 u32 weft_online_cpus(void);
 u64 weft_coarse_ns(void);
 bool weft_net_admin(void);
-u32 weft_current_user(void);
+u32 weft_current_uid(void);
+const struct user_namespace *weft_current_user_ns(void);
+void weft_user_ns_made_by(const struct user_namespace *ns, u32 *owner, const struct user_namespace **parent);
 
 /* waiting */
 void weft_wait_wake(struct wait_queue_head *wq);

@@ -148,7 +148,8 @@ impl Node {
                 .unwrap_or_else(|error| pr_warn!("{}: no RC: {error:?}\n", Shown(gid)));
         }
         let rc = Rc::new(gid, port, pd.clone(), mrs.clone())?;
-        let dc = SoftDc::new(bearer, identity, mrs)?;
+        let quota = Quota::new()?;
+        let dc = SoftDc::new(bearer, identity, mrs, quota.clone())?;
         let connector = Connector {
             port,
             pd,
@@ -157,7 +158,6 @@ impl Node {
         // SAFETY: `net` is valid as above.
         let netns = unsafe { bindings::weft_net_inum(net.as_ptr()) };
         let dccache = DcCache::new()?;
-        let quota = Quota::new()?;
         let directory = Directory::new(gid, record, Uplink { connector, netdev });
         let node = Arc::pin_init(
             try_pin_init!(Self {

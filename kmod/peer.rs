@@ -10,6 +10,7 @@ mod senders;
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::KVBox;
 use kernel::prelude::*;
 use kernel::sync::Arc;
@@ -110,13 +111,13 @@ impl Peer {
     ///
     /// # Errors
     ///
-    /// `ENOMEM`; `ENOSPC` (the node has no more streams).
+    /// `ENOMEM`; `EMFILE` (the user has too many).
     pub(crate) fn stream(&self, user: u32, cpu: usize) -> Result<Arc<VqpStream>> {
         let initiator = cpu % INITIATORS;
         if let Some(stream) = shared(&self.streams.lock(), user, initiator) {
             return Ok(stream);
         }
-        let stream = self.dc.connect(&self.target)?;
+        let stream = self.dc.connect(&self.target, holder(user))?;
         let (winner, added) = {
             let mut streams = self.streams.lock();
             match shared(&streams, user, initiator) {
@@ -127,7 +128,9 @@ impl Peer {
                         initiator,
                         stream: stream.clone(),
                     };
-                    let added = streams.push(entry, GFP_ATOMIC);
+                    // Charged to the cgroup of the caller.
+                    let flags = GFP_ATOMIC | (GFP_KERNEL_ACCOUNT & !GFP_KERNEL);
+                    let added = streams.push(entry, flags);
                     (stream.clone(), added)
                 }
             }
@@ -139,13 +142,13 @@ impl Peer {
         Ok(winner)
     }
 
-    /// A stream that nobody else uses; [`Peer::close`] ends it.
+    /// A stream for one VQP of a user's; [`Peer::close`] ends it.
     ///
     /// # Errors
     ///
     /// As [`Peer::stream`].
-    pub(crate) fn own_stream(&self) -> Result<Arc<VqpStream>> {
-        self.dc.connect(&self.target)
+    pub(crate) fn own_stream(&self, user: u32) -> Result<Arc<VqpStream>> {
+        self.dc.connect(&self.target, holder(user))
     }
 
     /// Ends a stream of [`Peer::own_stream`].
@@ -157,6 +160,12 @@ impl Peer {
     pub(crate) fn is_at(&self, from: Endpoint, node: Destination) -> bool {
         self.target.endpoint == from && self.target.destination == node
     }
+}
+
+/// The user whose limits a stream counts against. The node's own control messages
+/// count against nobody's, so that they always find room.
+fn holder(user: u32) -> Option<u32> {
+    (user != NODE_USER).then_some(user)
 }
 
 fn shared(streams: &[Shared], user: u32, initiator: usize) -> Option<Arc<VqpStream>> {

@@ -1,18 +1,55 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What users hold of a node's tables, so that none of them can fill one alone. A
-//! session has limits of its own; these are for all sessions of a user together.
+//! What users hold of a node, so that none of them can take it all. A session has
+//! limits of its own; these are for all sessions of a user together.
 //!
-//! Lock order: `shares` is innermost.
+//! A user has a row as long as it holds something. Rows are kept in a tree that
+//! grows, and their memory is charged to the cgroup of the process that first
+//! takes something: many users fill nothing that others need.
+//!
+//! Lock order: `rows` is innermost.
 
+use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::prelude::*;
+use kernel::rbtree::{RBTree, RBTreeNodeReservation};
 use kernel::sync::Arc;
-use weft_core::uapi::{MAX_MRS_PER_USER, MAX_VQPS_PER_USER};
+use weft_core::uapi::{MAX_MRS_PER_USER, MAX_STREAMS_PER_USER, MAX_VQPS_PER_USER};
 
+use crate::bindings;
 use crate::sync::{new_lock, BhLock};
 
-/// Users who hold something of a node at a time.
-const USERS: usize = 4096;
+/// The user in whose name the machine's administrator acts.
+const ROOT: u32 = 0;
+
+/// The user that answers for what the calling task takes: a number of the initial
+/// user namespace.
+///
+/// Of a task in a user namespace that an ordinary user has made it is that user:
+/// whoever was given subordinate ids could otherwise be 65,536 users. Of nested
+/// namespaces the outermost counts that root does not own. In namespaces that root
+/// has made, as a container manager does that runs as root, it is the task's own
+/// uid: such a manager gives each container a range of its own.
+///
+/// Subordinate ids exist in user namespaces alone: newuidmap(1) writes them into a
+/// namespace's map, and only a task within that namespace can take one on.
+pub(crate) fn current_user() -> u32 {
+    // SAFETY: called from a system call, so that there is a current task.
+    let mut user = unsafe { bindings::weft_current_uid() };
+    // SAFETY: as above.
+    let mut namespace = unsafe { bindings::weft_current_user_ns() };
+    // At most 33 turns: the kernel nests them no deeper.
+    while !namespace.is_null() {
+        let (mut owner, mut parent) = (ROOT, core::ptr::null());
+        // SAFETY: the current task holds its namespace, and each namespace its
+        // parent; what the call reads is set before anybody can be in one.
+        unsafe { bindings::weft_user_ns_made_by(namespace, &mut owner, &mut parent) };
+        if !parent.is_null() && owner != ROOT {
+            user = owner;
+        }
+        namespace = parent;
+    }
+    user
+}
 
 /// What is counted.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -21,22 +58,25 @@ pub(crate) enum Kind {
     Vqps,
     /// Memory regions.
     Regions,
+    /// Streams of DC initiators.
+    Streams,
 }
 
-const KINDS: usize = 2;
-const LIMITS: [u32; KINDS] = [MAX_VQPS_PER_USER, MAX_MRS_PER_USER];
+const KINDS: usize = 3;
+const LIMITS: [u32; KINDS] = [MAX_VQPS_PER_USER, MAX_MRS_PER_USER, MAX_STREAMS_PER_USER];
 
-/// One user's part. Users who hold nothing have none.
-struct Share {
-    user: u32,
-    held: [u32; KINDS],
-}
+/// What one user holds, by kind.
+type Row = [u32; KINDS];
 
-/// The shares of a node's users.
+/// What the users of a node hold.
+///
+/// # Invariants
+///
+/// A user has a row if and only if it holds something: a [`Held`] for each thing.
 #[pin_data]
 pub(crate) struct Quota {
     #[pin]
-    shares: BhLock<KVVec<Share>>,
+    rows: BhLock<RBTree<u32, Row>>,
 }
 
 /// One thing that a user holds, until it is dropped.
@@ -49,65 +89,72 @@ pub(crate) struct Held {
 impl Quota {
     /// Nobody holds anything.
     pub(crate) fn new() -> Result<Arc<Self>> {
-        // Room for all, so that counting never allocates.
-        let shares = KVVec::with_capacity(USERS, GFP_KERNEL)?;
+        // INVARIANT: nobody has a row.
         Arc::pin_init(
-            pin_init!(Self { shares <- new_lock!(shares, "weft_quota") }),
+            pin_init!(Self { rows <- new_lock!(RBTree::new(), "weft_quota") }),
             GFP_KERNEL,
         )
     }
 
-    /// Counts one more thing of a user.
+    /// Counts one more thing of a user. Process context: may sleep.
     ///
     /// # Errors
     ///
-    /// `EMFILE`: it is one too many.
+    /// `EMFILE`: it is one too many. `ENOMEM`.
     pub(crate) fn take(self: &Arc<Self>, user: u32, kind: Kind) -> Result<Held> {
-        let mut shares = self.shares.lock();
-        let at = match shares.iter().position(|share| share.user == user) {
-            Some(at) => at,
-            None => {
-                let share = Share {
-                    user,
-                    held: [0; KINDS],
-                };
-                shares.push_within_capacity(share).map_err(|_| EMFILE)?;
-                shares.len() - 1
-            }
-        };
-        let held = shares
-            .get_mut(at)
-            .and_then(|share| share.held.get_mut(kind as usize))
-            .ok_or(EMFILE)?;
-        if LIMITS
-            .get(kind as usize)
-            .is_none_or(|limit| *held >= *limit)
-        {
-            return Err(EMFILE);
+        let counted = self.rows.lock().get_mut(&user).map(|row| count(row, kind));
+        match counted {
+            Some(counted) => counted?,
+            None => self.take_first(user, kind)?,
         }
-        *held += 1;
         Ok(Held {
             quota: self.clone(),
             user,
             kind,
         })
     }
+
+    /// Likewise, for a user who had no row a moment ago.
+    fn take_first(&self, user: u32, kind: Kind) -> Result {
+        // Allocated, and freed if it is not needed, without the lock.
+        let reserved = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
+        let mut rows = self.rows.lock();
+        if let Some(row) = rows.get_mut(&user) {
+            return count(row, kind);
+        }
+        let mut row = [0; KINDS];
+        count(&mut row, kind)?;
+        // INVARIANT: it holds what was just counted.
+        rows.insert(reserved.into_node(user, row));
+        Ok(())
+    }
+}
+
+/// Counts one more thing in a row.
+fn count(row: &mut Row, kind: Kind) -> Result {
+    let held = row.get_mut(kind as usize).ok_or(EMFILE)?;
+    let limit = LIMITS.get(kind as usize).copied().unwrap_or(0);
+    if *held >= limit {
+        return Err(EMFILE);
+    }
+    *held += 1;
+    Ok(())
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        let mut shares = self.quota.shares.lock();
-        let Some(at) = shares.iter().position(|share| share.user == self.user) else {
+        let mut rows = self.quota.rows.lock();
+        let Some(row) = rows.get_mut(&self.user) else {
             return;
         };
-        let Some(share) = shares.get_mut(at) else {
-            return;
-        };
-        if let Some(held) = share.held.get_mut(self.kind as usize) {
+        if let Some(held) = row.get_mut(self.kind as usize) {
             *held = held.saturating_sub(1);
         }
-        if share.held == [0; KINDS] {
-            let _ = shares.remove(at);
+        if *row == [0; KINDS] {
+            // INVARIANT: it holds nothing any more.
+            let node = rows.remove_node(&self.user);
+            drop(rows);
+            drop(node);
         }
     }
 }

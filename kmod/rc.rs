@@ -16,6 +16,7 @@
 mod chain;
 mod control;
 mod link;
+mod long;
 mod one;
 mod post;
 mod queue;
@@ -41,6 +42,7 @@ use crate::text::Shown;
 
 use link::{Hardware, Opening};
 pub(crate) use one::One;
+pub(crate) use post::Posted;
 pub(crate) use queue::{Attending, RcQueue, LONGEST_SPIN_NS, SPIN_NS};
 
 /// RC queue pairs of a node, and peers that it wants to have one to.

@@ -8,6 +8,7 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::bindings as c;
 use kernel::prelude::*;
 use kernel::sync::{Arc, Mutex};
@@ -81,7 +82,7 @@ impl Session {
     /// A session of a user on a node.
     pub(crate) fn new(node: Arc<Node>, user: u32) -> Result<Arc<Self>> {
         let owned = Owned {
-            vqps: KVec::with_capacity(MAX_VQPS_PER_SESSION, GFP_KERNEL)?,
+            vqps: KVec::with_capacity(MAX_VQPS_PER_SESSION, GFP_KERNEL_ACCOUNT)?,
             last: None,
         };
         let arena = Arena::new()?;
@@ -97,7 +98,7 @@ impl Session {
                 mrs <- kernel::new_mutex!(KVec::new(), "weft_session_mrs"),
                 _count: Counted::one(&COUNTERS.sessions),
             }),
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )
     }
 
@@ -379,12 +380,9 @@ impl Session {
             return Err(EMFILE);
         }
         // Room first: nothing can fail once the region is in the table.
-        mrs.reserve(1, GFP_KERNEL)?;
-        let key = self
-            .node
-            .register(self.id, self.user, request)
-            .map_err(|error| if error == ENOSPC { ENOMEM } else { error })?;
-        mrs.push(key, GFP_KERNEL)?;
+        mrs.reserve(1, GFP_KERNEL_ACCOUNT)?;
+        let key = self.node.register(self.id, self.user, request)?;
+        mrs.push(key, GFP_KERNEL_ACCOUNT)?;
         self.node.mrs().fetch_add(1, Ordering::Relaxed);
         Ok(key)
     }

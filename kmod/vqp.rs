@@ -19,6 +19,7 @@ mod submit;
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 use weft_core::dc::wire::Receiver;
@@ -91,6 +92,11 @@ pub(crate) struct Vqp {
     /// A request has failed. Set under the stream's lock, so that what is posted
     /// after the failure sees it.
     failed: AtomicBool,
+    /// A request is posted by RC piece by piece.
+    being_cut: AtomicBool,
+    /// A request named a region that the peer has no room to show for RC: requests
+    /// go by DC from then on.
+    only_dc: AtomicBool,
     connection: Once<Connection>,
     /// What carries requests by RC, if that is what they go by now. Here, because
     /// `qconnect` has no time to allocate.
@@ -136,6 +142,8 @@ impl Vqp {
                 flow,
                 owner,
                 failed: AtomicBool::new(false),
+                being_cut: AtomicBool::new(false),
+                only_dc: AtomicBool::new(false),
                 connection: Once::new(),
                 queue <- new_lock!(None, "weft_vqp_queue"),
                 deaf: AtomicBool::new(false),
@@ -150,7 +158,7 @@ impl Vqp {
                 _held: held,
                 _count: Counted::one(&COUNTERS.vqps),
             }),
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )
     }
 
@@ -267,7 +275,7 @@ impl Connection {
         if self.stream.get().is_none() {
             self.stream.set(match self.to {
                 None => self.peer.stream(user, cpu())?,
-                Some(_) => self.peer.own_stream()?,
+                Some(_) => self.peer.own_stream(user)?,
             });
         }
         self.stream.get().map(|stream| &**stream).ok_or(EAGAIN)
@@ -289,7 +297,8 @@ impl Vqp {
         if is_usable || self.in_flight() != 0 {
             return current;
         }
-        let chosen = peer.rc_queue();
+        let is_barred = self.only_dc.load(Ordering::Relaxed);
+        let chosen = if is_barred { None } else { peer.rc_queue() };
         if current.is_some() || chosen.is_some() {
             self.go_by(chosen.clone());
         }
@@ -312,6 +321,14 @@ impl Requester for Vqp {
 
     fn fail(&self) {
         self.failed.store(true, Ordering::Relaxed);
+    }
+
+    fn is_being_cut(&self) -> bool {
+        self.being_cut.load(Ordering::Relaxed)
+    }
+
+    fn set_being_cut(&self, is_being_cut: bool) {
+        self.being_cut.store(is_being_cut, Ordering::Relaxed);
     }
 
     fn answered(&self, status: WcStatus) {

@@ -7,6 +7,7 @@
 //!   queue nor its completion queue can overflow, whoever posts and whatever is
 //!   signalled.
 //! - [`Poster`] says which requests have to be signalled.
+//! - [`Cut`] says how a long request is posted in turns with others.
 //! - [`Attendance`] says when the completion queue has to be armed, because
 //!   nobody looks at it.
 //! - [`Stall`] says whether the device has forgotten them.
@@ -14,6 +15,7 @@
 //! - [`Hello`] is what two nodes tell each other to connect a pair.
 
 mod attend;
+mod cut;
 mod handshake;
 mod stall;
 mod window;
@@ -23,6 +25,7 @@ mod wr_id;
 mod tests;
 
 pub use attend::Attendance;
+pub use cut::{cut_sges, Cut, CutPiece};
 pub use handshake::{Hello, Role, HELLO_BYTES};
 pub use stall::{Stall, STALL_NS};
 pub use window::{Claim, Poster, Window};
@@ -39,10 +42,16 @@ pub const RECEIVES: u32 = 1;
 /// At least one request in so many is signalled, so that places come back long
 /// before the queue is full.
 pub const SIGNAL_INTERVAL: u32 = DEPTH / 4;
-/// Bytes outstanding on one queue pair, unless it is one request alone. Bounds
-/// how long a request waits for those of other virtual queue pairs, and with
-/// that how long a peer waits for the end of a region ([`crate::mr`]).
+/// Bytes outstanding on one queue pair. Bounds how long a request waits for those of
+/// other virtual queue pairs, and with that how long a peer waits for the end of a
+/// region ([`crate::mr`]).
 pub const BUDGET_BYTES: u64 = 2 << 20;
+/// Bytes of a request that is posted as it is. Longer ones are cut into pieces of so
+/// many.
+pub const PIECE_BYTES: u32 = 512 << 10;
+/// Bytes of pieces outstanding on one queue pair: so many that the next one is there
+/// when one ends, and so few that requests which are not cut find room among them.
+pub const PIECES_BYTES: u64 = BUDGET_BYTES - PIECE_BYTES as u64;
 /// READs and atomic operations outstanding in the network, each way.
 pub const READ_DEPTH: u8 = 16;
 /// Local ACK timeout: 4.096 µs times two to this, 134 ms. soft-RoCE's timer runs on

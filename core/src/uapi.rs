@@ -61,6 +61,11 @@ pub const MAX_MRS_PER_SESSION: usize = 256;
 pub const MAX_VQPS_PER_USER: u32 = 4096;
 /// Memory regions that the sessions of one user may hold on a node together.
 pub const MAX_MRS_PER_USER: u32 = 2048;
+/// Streams of DC initiators that one user may have on a node: one for each VQP that
+/// sends messages, and for each peer that the user's other VQPs reach by DC one for
+/// each CPU that they post from, of at most 8 (the module closes those when it
+/// forgets the peer).
+pub const MAX_STREAMS_PER_USER: u32 = 8192;
 /// Bytes of one memory region.
 pub const MAX_MR_BYTES: u64 = 1 << 30;
 /// Work requests outstanding on one VQP.
@@ -401,7 +406,8 @@ pod! {
     /// `EINVAL` (more than [`MAX_BATCH`] or than the ring has, waiting for more
     /// than the completion ring has), `EINTR` (a signal came and no request was
     /// taken), `ENOSPC` (no request was taken, for want of room: completions have
-    /// to be taken, or to come, first), `ENODEV` (the node is gone), `ENOMEM`.
+    /// to be taken, or to come, first), `EMFILE` (its first requests on DC, and
+    /// [`MAX_STREAMS_PER_USER`] reached), `ENODEV` (the node is gone), `ENOMEM`.
     ///
     /// After an error no request was taken and [`RingHeader::sq_head`] has not moved;
     /// otherwise it has moved by the answer, which may be less than `wr_count`. The

@@ -20,6 +20,7 @@ use crate::dc::{Requester, SoftDc};
 use crate::few::{room, Few};
 use crate::mem::MrTable;
 use crate::net::{Bearer, Endpoint, Train};
+use crate::quota::Held;
 use crate::sync::{new_event_count, new_lock, BhDisabled, BhGuard, BhLock, EventCount};
 
 /// Completions handed over per hold of the lock.
@@ -65,6 +66,8 @@ pub(crate) struct Stream<B: Bearer, R: Requester> {
     /// Counts the times that room was made.
     #[pin]
     room: EventCount,
+    /// What it counts as of its user; the node's own count as nobody's.
+    _held: Option<Held>,
     _count: Counted,
 }
 
@@ -79,8 +82,16 @@ fn new_initiator() -> Result<KVBox<Initiator>> {
 }
 
 impl<B: Bearer, R: Requester> Stream<B, R> {
-    /// A stream; it is in no table yet.
-    pub(crate) fn new(dc: Arc<SoftDc<B, R>>, index: u32, to: &Target) -> Result<Arc<Self>> {
+    /// A stream; it is in no table yet. `held`: what it counts as of a user. Its
+    /// memory is charged to the cgroup of the caller, which is the user's process
+    /// when it posts its first request there, or none if it is a thread of the
+    /// kernel that has control messages to send.
+    pub(crate) fn new(
+        dc: Arc<SoftDc<B, R>>,
+        index: u32,
+        to: &Target,
+        held: Option<Held>,
+    ) -> Result<Arc<Self>> {
         let mut initiator = new_initiator()?;
         initiator.open(
             index,
@@ -89,9 +100,9 @@ impl<B: Bearer, R: Requester> Stream<B, R> {
             to.destination,
             dc.bearer().payload_max(),
         );
-        let mut owners = KVec::with_capacity(MAX_OPS, GFP_KERNEL)?;
+        let mut owners = KVec::with_capacity(MAX_OPS, GFP_KERNEL_ACCOUNT)?;
         for _ in 0..MAX_OPS {
-            owners.push(None, GFP_KERNEL)?;
+            owners.push(None, GFP_KERNEL_ACCOUNT)?;
         }
         let path = dc.bearer().path(to.endpoint);
         // INVARIANT: neither has any operation.
@@ -109,9 +120,10 @@ impl<B: Bearer, R: Requester> Stream<B, R> {
                 suspicion: to.suspicion.clone(),
                 inner <- new_lock!(inner, "weft_stream"),
                 room <- new_event_count!("weft_stream_room"),
+                _held: held,
                 _count: Counted::one(&COUNTERS.streams),
             }),
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )
     }
 

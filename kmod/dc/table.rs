@@ -1,122 +1,205 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! A node's streams by their number, which is what a response carries.
+//!
+//! The table grows by segments, which stay until the node goes. So a softirq finds
+//! a slot without a lock, and takes only the slot's own. Users have limits of their
+//! own ([`crate::quota`]), and their memory is charged to them: the table's own
+//! limit is past what all of them can pay for.
+//!
+//! Lock order, outermost first: `growing`, `free`. A slot's lock is held alone.
 
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::KVBox;
 use kernel::prelude::*;
-use kernel::sync::Arc;
+use kernel::sync::{Arc, Mutex};
 
 use crate::dc::{Requester, Stream};
 use crate::net::Bearer;
-use crate::sync::{new_lock, BhLock};
+use crate::sync::{new_lock, reschedule_if_needed, BhLock, Once};
 
-/// Streams that a node may have.
-const MAX_STREAMS: usize = 16_384;
+/// Slots of a segment.
+const SEGMENT: usize = 1024;
+/// Segments that there may be.
+const SEGMENTS: usize = 4096;
+/// Slots that only the node's own control messages may take: more than it has
+/// peers that it keeps RC queue pairs to, or that ask for one at a time.
+const RESERVED: usize = 16 * SEGMENT;
+/// No slot.
+const NONE: u32 = u32::MAX;
+/// Slots walked before others get the CPU.
+const WALK: usize = 64;
 
-type Slot<B, R> = Option<Arc<Stream<B, R>>>;
-type Slots<B, R> = [BhLock<Slot<B, R>>; MAX_STREAMS];
+/// A stream's place.
+#[pin_data]
+struct Slot<B: Bearer, R: Requester> {
+    #[pin]
+    stream: BhLock<Option<Arc<Stream<B, R>>>>,
+    /// The next free slot, of one that is free. Written with `free` locked.
+    next_free: AtomicU32,
+}
 
-/// Numbers that are free, and how far the table is filled.
+type Segment<B, R> = Pin<KVBox<[Slot<B, R>; SEGMENT]>>;
+
+/// Slots that are free, and how far the table is filled.
+///
+/// # Invariants
+///
+/// From `first` on, by their `next_free`, are all slots below `used_to` that no
+/// stream has or is being made for. All slots below `used_to` are in segments that
+/// there are.
 struct Free {
-    numbers: KVVec<u16>,
-    /// All slots from here on have never been used.
+    first: u32,
     used_to: usize,
 }
 
 /// The table.
 pub(crate) struct StreamTable<B: Bearer, R: Requester> {
-    slots: Pin<KVBox<Slots<B, R>>>,
-    free: Pin<KBox<BhLock<Free>>>,
+    segments: KVBox<[Once<Segment<B, R>>; SEGMENTS]>,
+    locks: Pin<KBox<Locks>>,
+}
+
+#[pin_data]
+struct Locks {
+    #[pin]
+    free: BhLock<Free>,
+    /// Held while a segment is added.
+    #[pin]
+    growing: Mutex<()>,
 }
 
 impl<B: Bearer, R: Requester> StreamTable<B, R> {
     /// An empty table.
     pub(crate) fn new() -> Result<Self> {
-        let slots = KVBox::pin_init(
-            pin_init::pin_init_array_from_fn(|_| new_lock!(None, "weft_stream_slot")),
+        let segments = KVBox::init(pin_init::init_array_from_fn(|_| Once::new()), GFP_KERNEL)?;
+        // INVARIANT: there are no slots.
+        let free = Free {
+            first: NONE,
+            used_to: 0,
+        };
+        let locks = KBox::pin_init(
+            pin_init!(Locks {
+                free <- new_lock!(free, "weft_stream_free"),
+                growing <- kernel::new_mutex!((), "weft_stream_growing"),
+            }),
             GFP_KERNEL,
         )?;
-        // Room for every number, so that giving one back never allocates.
-        let numbers = KVVec::with_capacity(MAX_STREAMS, GFP_KERNEL)?;
-        let free = KBox::pin_init(
-            new_lock!(
-                Free {
-                    numbers,
-                    used_to: 0
-                },
-                "weft_stream_free"
-            ),
-            GFP_KERNEL,
-        )?;
-        Ok(Self { slots, free })
+        Ok(Self { segments, locks })
     }
 
-    /// Takes the stream in that `make` makes for a free number.
+    fn slot(&self, number: usize) -> Option<&Slot<B, R>> {
+        let segment = self.segments.get(number / SEGMENT)?.get()?;
+        segment.get(number % SEGMENT)
+    }
+
+    /// Takes the stream in that `make` makes for a free number. `is_nodes`: it is
+    /// for the node's own control messages. Process context: may sleep.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, and those of `make`.
     pub(crate) fn insert(
         &self,
+        is_nodes: bool,
         make: impl FnOnce(u32) -> Result<Arc<Stream<B, R>>>,
     ) -> Result<Arc<Stream<B, R>>> {
-        let number = {
-            let mut free = self.free.lock();
-            match free.numbers.pop() {
-                Some(number) => number,
-                None if free.used_to < MAX_STREAMS => {
-                    free.used_to += 1;
-                    (free.used_to - 1) as u16
+        let number = self.take_number(is_nodes)?;
+        let made = make(number).inspect_err(|_| self.give_back(number))?;
+        if let Some(slot) = self.slot(number as usize) {
+            *slot.stream.lock() = Some(made.clone());
+        }
+        Ok(made)
+    }
+
+    fn take_number(&self, is_nodes: bool) -> Result<u32> {
+        let reserved = if is_nodes { 0 } else { RESERVED };
+        loop {
+            {
+                let mut free = self.locks.free.lock();
+                if let Some(slot) = self.slot(free.first as usize) {
+                    let number = free.first;
+                    // INVARIANT: a stream is being made for it.
+                    free.first = slot.next_free.load(Ordering::Relaxed);
+                    return Ok(number);
                 }
-                None => return Err(ENOSPC),
+                if free.used_to >= SEGMENT * SEGMENTS - reserved {
+                    return Err(ENOMEM);
+                }
+                if self.slot(free.used_to).is_some() {
+                    // INVARIANT: as above; its segment is there.
+                    free.used_to += 1;
+                    return Ok((free.used_to - 1) as u32);
+                }
             }
-        };
-        match make(u32::from(number)) {
-            Ok(stream) => {
-                *self.slots[usize::from(number)].lock() = Some(stream.clone());
-                Ok(stream)
-            }
-            Err(error) => {
-                self.give_back(number);
-                Err(error)
-            }
+            // Each turn adds a segment, or another thread has.
+            self.grow()?;
         }
     }
 
-    fn give_back(&self, number: u16) {
-        // There is room for every number, so that this cannot fail.
-        let _ = self.free.lock().numbers.push_within_capacity(number);
+    /// Adds a segment if all slots that there are were used. It is charged to who
+    /// needs it first.
+    fn grow(&self) -> Result {
+        let _growing = self.locks.growing.lock();
+        let used_to = self.locks.free.lock().used_to;
+        let place = self.segments.get(used_to / SEGMENT).ok_or(ENOMEM)?;
+        if place.get().is_none() {
+            let slot = |_| {
+                pin_init!(Slot {
+                    stream <- new_lock!(None, "weft_stream_slot"),
+                    next_free: AtomicU32::new(NONE),
+                })
+            };
+            place.set(KVBox::pin_init(
+                pin_init::pin_init_array_from_fn(slot),
+                GFP_KERNEL_ACCOUNT,
+            )?);
+        }
+        Ok(())
+    }
+
+    fn give_back(&self, number: u32) {
+        let mut free = self.locks.free.lock();
+        if let Some(slot) = self.slot(number as usize) {
+            // INVARIANT: no stream has it any more.
+            slot.next_free.store(free.first, Ordering::Relaxed);
+            free.first = number;
+        }
     }
 
     /// The stream of this number.
-    pub(crate) fn find(&self, number: u32) -> Slot<B, R> {
-        self.slots.get(number as usize)?.lock().clone()
+    pub(crate) fn find(&self, number: u32) -> Option<Arc<Stream<B, R>>> {
+        self.slot(number as usize)?.stream.lock().clone()
     }
 
     /// Takes the stream of this number out.
-    pub(crate) fn remove(&self, number: u32) {
-        let Some(slot) = self.slots.get(number as usize) else {
-            return;
-        };
-        let stream = slot.lock().take();
-        if stream.is_some() {
-            self.give_back(number as u16);
-        }
+    pub(crate) fn remove(&self, number: u32) -> Option<Arc<Stream<B, R>>> {
+        let stream = self.slot(number as usize)?.stream.lock().take()?;
+        self.give_back(number);
+        Some(stream)
     }
 
-    /// Calls `f` for every stream, without a lock held.
+    /// Calls `f` for every stream, without a lock held. Process context: gives the
+    /// CPU to others now and then.
     pub(crate) fn for_each(&self, mut f: impl FnMut(&Stream<B, R>)) {
-        let used_to = self.free.lock().used_to;
-        for slot in self.slots.iter().take(used_to) {
-            let stream = slot.lock().clone();
-            if let Some(stream) = stream {
+        let used_to = self.locks.free.lock().used_to;
+        for number in 0..used_to {
+            if let Some(stream) = self.find(number as u32) {
                 f(&stream);
+            }
+            if number % WALK == 0 {
+                // SAFETY: process context, and no lock is held.
+                unsafe { reschedule_if_needed(false) };
             }
         }
     }
 
     /// Takes every stream out and calls `f` for it.
     pub(crate) fn drain(&self, mut f: impl FnMut(&Stream<B, R>)) {
-        for (number, slot) in self.slots.iter().enumerate() {
-            let stream = slot.lock().take();
-            if let Some(stream) = stream {
-                self.give_back(number as u16);
+        let used_to = self.locks.free.lock().used_to;
+        for number in 0..used_to {
+            if let Some(stream) = self.remove(number as u32) {
                 f(&stream);
             }
         }

@@ -4,6 +4,7 @@
 //! peer may still use what it read of them (`weft_core::mr`). Their memory stays
 //! pinned and charged until then, whatever becomes of their owner.
 
+use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::KBox;
 use kernel::prelude::*;
 use weft_core::mr::Ledger;
@@ -27,7 +28,7 @@ impl Grave {
 ///
 /// There is room for `live` more graves: taking a region out cannot fail.
 pub(super) struct Graves {
-    graves: KVec<Grave>,
+    graves: KVVec<Grave>,
     live: usize,
     next_ticket: u64,
 }
@@ -45,7 +46,7 @@ pub(super) enum Waits {
 impl Graves {
     pub(super) const fn new() -> Self {
         Self {
-            graves: KVec::new(),
+            graves: KVVec::new(),
             live: 0,
             next_ticket: 0,
         }
@@ -53,7 +54,7 @@ impl Graves {
 
     /// Makes room for one more region's end.
     pub(super) fn reserve(&mut self) -> Result {
-        self.graves.reserve(self.live + 1, GFP_KERNEL)?;
+        self.graves.reserve(self.live + 1, GFP_KERNEL_ACCOUNT)?;
         // INVARIANT: there is room for it too.
         self.live += 1;
         Ok(())

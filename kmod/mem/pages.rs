@@ -5,6 +5,7 @@
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
+use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::page::{PAGE_SHIFT, PAGE_SIZE};
 use kernel::prelude::*;
 
@@ -108,7 +109,7 @@ impl UserPages {
         let count = (end - first).div_ceil(PAGE_SIZE);
         let charge = Charge::new(count)?;
         let mut this = Self {
-            pages: KVVec::with_capacity(count, GFP_KERNEL)?,
+            pages: KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?,
             offset: addr - first,
             len,
             writable,

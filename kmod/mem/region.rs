@@ -57,6 +57,8 @@ pub(super) struct Mr {
     /// The device's registration of the same memory, where RC is possible.
     pub(super) ib: Option<UserMr>,
     pub(super) pages: UserPages,
+    /// Peers may have read of it in the table of valid regions.
+    pub(super) is_shown: bool,
     /// [`Piece`]s and [`RegionUse`]s.
     pub(super) users: AtomicU32,
     pub(super) _held: Held,

@@ -2,6 +2,9 @@
 
 //! A node's memory regions, found by their keys in softirqs.
 //!
+//! The table grows: each of its sets is a tree. Users have limits of their own
+//! ([`crate::quota`]), and a region's memory is charged to who registers it.
+//!
 //! Keys are random: whoever knows one was told it. A region that is in use is
 //! marked so: for the few microseconds of a copy, with softirqs disabled, or for
 //! the time of an RC request. One that is taken out of the table is freed when
@@ -11,8 +14,10 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::{KBox, KVBox};
 use kernel::prelude::*;
+use kernel::rbtree::{RBTree, RBTreeNodeReservation};
 use kernel::sync::{Arc, Mutex};
 use weft_core::gid::Gid;
 use weft_core::mr::{Ledger, Notice};
@@ -33,9 +38,10 @@ use crate::sync::{
 };
 
 const SETS: usize = 1024;
-/// Regions with the same low bits in their key.
-const WAYS: usize = 8;
-/// Keys tried before the table counts as full.
+/// Regions that peers find for RC. Others may register as many on top: requests
+/// for those go by DC.
+const VALID: u32 = 8192;
+/// Keys tried: each is free, but for one in thousands.
 const KEY_TRIES: usize = 64;
 /// How often graves are looked at while there are any.
 const UNDERTAKER_MS: u32 = 20;
@@ -45,7 +51,8 @@ const YIELDS: u32 = 100;
 /// killed meanwhile.
 const NAP_NS: u64 = 19_000_000;
 
-type Set = [Option<KBox<Mr>>; WAYS];
+/// Regions with the same low bits in their key, by their keys.
+type Set = RBTree<u32, KBox<Mr>>;
 
 /// # Invariants
 ///
@@ -78,7 +85,7 @@ impl MrTable {
     /// A table without regions.
     pub(crate) fn new() -> Result<Arc<Self>> {
         let sets = KVBox::pin_init(
-            pin_init::pin_init_array_from_fn(|_| new_lock!([const { None }; WAYS], "weft_mr_set")),
+            pin_init::pin_init_array_from_fn(|_| new_lock!(RBTree::new(), "weft_mr_set")),
             GFP_KERNEL,
         )?;
         let state = State {
@@ -100,8 +107,7 @@ impl MrTable {
 
     /// Makes regions usable by RC, from the next one on.
     pub(crate) fn enable_rc(&self, device: Device, pd: Arc<Pd>) -> Result {
-        let capacity = (SETS * WAYS) as u32;
-        self.state.lock().valid = Some(ValidMr::new(device, pd.clone(), capacity)?);
+        self.state.lock().valid = Some(ValidMr::new(device, pd.clone(), VALID)?);
         *self.pd.lock() = Some(pd);
         Ok(())
     }
@@ -156,8 +162,7 @@ impl MrTable {
     ///
     /// # Errors
     ///
-    /// Those of [`UserPages::pin`] and [`UserMr::register`]; `ENOSPC`: no key was
-    /// free.
+    /// Those of [`UserPages::pin`] and [`UserMr::register`]; `ENOMEM`.
     pub(crate) fn register(&self, owner: u32, held: Held, request: &uapi::MrReg) -> Result<u32> {
         let (addr, len) = (request.addr, request.len);
         let writable = request.access & uapi::ACCESS_LOCAL_WRITE != 0;
@@ -181,37 +186,35 @@ impl MrTable {
             ib,
             pages,
             users: AtomicU32::new(0),
+            is_shown: false,
             _held: held,
             _count: Counted::one(&COUNTERS.mrs),
         };
-        self.insert(KBox::new(mr, GFP_KERNEL)?)
+        self.insert(KBox::new(mr, GFP_KERNEL_ACCOUNT)?)
     }
 
     fn insert(&self, mut mr: KBox<Mr>) -> Result<u32> {
+        let node = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
         let mut state = self.state.lock();
         state.graves.reserve()?;
         let record = mr.record();
         for _ in 0..KEY_TRIES {
             let key = random_u32();
-            mr.key = key;
             let mut set = self.set(key).lock();
-            if key == 0 || set.iter().flatten().any(|other| other.key == key) {
+            if key == 0 || set.get(&key).is_some() {
                 continue;
             }
-            let Some(way) = set.iter_mut().find(|way| way.is_none()) else {
-                continue;
-            };
-            // Peers see it once it is there, and before anybody knows the key.
+            mr.key = key;
+            // Peers see it once it is there, and before anybody knows the key. Those
+            // that do not see it, because there is no room, use it by DC.
             if let (Some(valid), Some(record)) = (&mut state.valid, &record) {
-                if valid.insert(key, record).is_err() {
-                    continue;
-                }
+                mr.is_shown = valid.insert(key, record).is_ok();
             }
-            *way = Some(mr);
+            set.insert(node.into_node(key, mr));
             return Ok(key);
         }
         state.graves.unreserve();
-        Err(ENOSPC)
+        Err(ENOMEM)
     }
 
     /// Takes a region of `owner` out: no request finds it any more. Answers the
@@ -224,21 +227,14 @@ impl MrTable {
         let mut state = self.state.lock();
         let mr = {
             let mut set = self.set(key).lock();
-            let is_it = |way: &&mut Option<KBox<Mr>>| {
-                way.as_ref()
-                    .is_some_and(|mr| mr.key == key && mr.owner == owner)
-            };
-            set.iter_mut()
-                .find(is_it)
-                .and_then(Option::take)
-                .ok_or(ENOENT)?
+            set.get(&key).filter(|mr| mr.owner == owner).ok_or(ENOENT)?;
+            set.remove(&key).ok_or(ENOENT)?
         };
-        let published = mr.record().is_some();
-        if let Some(valid) = state.valid.as_mut().filter(|_| published) {
+        if let Some(valid) = state.valid.as_mut().filter(|_| mr.is_shown) {
             valid.remove(key);
         }
         // A peer that connects later reads a table without it.
-        let known = published && state.ledger.has_peers();
+        let known = mr.is_shown && state.ledger.has_peers();
         let seq = known.then(|| state.ledger.remove());
         let ticket = state.graves.bury(mr, seq);
         self.free_due(&mut state);
@@ -322,19 +318,14 @@ impl MrTable {
             unsafe { bindings::weft_yield() };
         }
         for set in self.sets.iter() {
-            for way in 0..WAYS {
-                let mr = set
-                    .lock()
-                    .get(way)
-                    .and_then(|way| way.as_deref().map(core::ptr::from_ref));
-                if let Some(mr) = mr {
-                    // SAFETY: regions are freed with `state` locked, by its
-                    // invariant, and we hold that lock.
-                    let mr = unsafe { &*mr };
-                    mr.pages.take_over_charge();
-                    mr.ib.iter().for_each(UserMr::release);
-                }
+            // Nobody looks for a region any more, and none comes or goes while
+            // `state` is locked: they can be away while what may sleep is done.
+            let regions = core::mem::take(&mut *set.lock());
+            for mr in regions.values() {
+                mr.pages.take_over_charge();
+                mr.ib.iter().for_each(UserMr::release);
             }
+            *set.lock() = regions;
         }
         state.valid = None;
     }
@@ -352,7 +343,7 @@ impl MrTable {
         access: Access,
     ) -> Option<Piece<'a>> {
         let set = self.set(key).lock();
-        let mr = set.iter().flatten().find(|mr| mr.key == key)?;
+        let mr = set.get(&key)?;
         let start = mr.start_of(owner, addr, len, access)?;
         mr.users.fetch_add(1, Ordering::Relaxed);
         // INVARIANT: counted above, under the set's lock, which `remove` takes
@@ -375,7 +366,7 @@ impl MrTable {
         access: Access,
     ) -> Option<(RegionUse, u32)> {
         let set = self.set(key).lock();
-        let mr = set.iter().flatten().find(|mr| mr.key == key)?;
+        let mr = set.get(&key)?;
         mr.start_of(owner, addr, len, access)?;
         let lkey = mr.ib.as_ref()?.lkey()?;
         Some((RegionUse::new(mr), lkey))

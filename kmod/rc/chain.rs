@@ -6,7 +6,7 @@ use kernel::alloc::KBox;
 use kernel::prelude::*;
 use weft_core::dc::OpKind;
 use weft_core::rc::WrId;
-use weft_core::uapi::MAX_SGE;
+use weft_core::uapi::{Sge, MAX_SGE};
 
 use crate::bindings::*;
 use crate::dc::{Entry, Words};
@@ -90,7 +90,7 @@ impl Chain {
                 put_inline(list, inline, data, entry.len()),
                 ib_send_flags_IB_SEND_INLINE,
             ),
-            None => (put_pieces(list, entry, keys), 0),
+            None => (put_sges(list, entry.pieces(), keys), 0),
         };
         if signaled {
             send_flags |= ib_send_flags_IB_SEND_SIGNALED;
@@ -107,6 +107,32 @@ impl Chain {
             ..ib_send_wr::default()
         };
         self.put(index, wr, entry, keys.rkey);
+        self.len += 1;
+        self.link(index);
+    }
+
+    /// Appends a piece of a READ or WRITE, signalled; nothing happens if the chain is
+    /// full.
+    pub(super) fn push_piece(
+        &mut self,
+        seq: u32,
+        kind: OpKind,
+        sges: &[Sge],
+        keys: &Keys,
+        remote_addr: u64,
+    ) {
+        let index = self.len;
+        let Some(list) = self.sges.get_mut(index) else {
+            return;
+        };
+        let num_sge = put_sges(list, sges.iter().copied(), keys);
+        let mut wr = rdma_wr(opcode(kind), WrId::Request(seq).encode());
+        wr.wr.sg_list = list.as_mut_ptr();
+        wr.wr.num_sge = num_sge;
+        wr.remote_addr = remote_addr;
+        wr.rkey = keys.rkey;
+        self.is_atomic[index] = false;
+        self.rdma[index] = wr;
         self.len += 1;
         self.link(index);
     }
@@ -180,9 +206,9 @@ pub(super) fn rdma_wr(opcode: ib_wr_opcode, wr_id: u64) -> ib_rdma_wr {
 }
 
 /// Lists the pieces of a request's memory; answers how many.
-fn put_pieces(list: &mut [ib_sge; SGES], entry: &Entry, keys: &Keys) -> i32 {
+fn put_sges(list: &mut [ib_sge; SGES], sges: impl Iterator<Item = Sge>, keys: &Keys) -> i32 {
     let mut count = 0;
-    for ((place, sge), lkey) in list.iter_mut().zip(entry.pieces()).zip(keys.lkeys) {
+    for ((place, sge), lkey) in list.iter_mut().zip(sges).zip(keys.lkeys) {
         *place = ib_sge {
             addr: sge.addr,
             length: sge.len,

@@ -5,7 +5,7 @@
 
 use kernel::sync::Arc;
 use weft_core::dc::OpKind;
-use weft_core::rc::WrId;
+use weft_core::rc::{Cut, WrId};
 use weft_core::uapi::{Sge, WcStatus};
 
 use crate::bindings::ib_sge;
@@ -67,7 +67,10 @@ impl<R: Requester> RcQueue<R> {
         let mut posting = self.posting.lock();
         let posting = &mut *posting;
         // With the lock: what is posted from here on, a revocation waits for.
-        let is_barred = self.revocations.seen() != seen || requester.has_failed();
+        let is_barred = self.revocations.seen() != seen
+            || requester.has_failed()
+            || requester.is_being_cut()
+            || Cut::new(len).is_some();
         let qp = posting.qp.as_ref().filter(|_| !is_barred)?;
         if self.fate().is_some() {
             return None;

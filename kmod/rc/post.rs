@@ -6,7 +6,7 @@
 use kernel::prelude::*;
 use kernel::sync::Arc;
 use weft_core::dc::OpKind;
-use weft_core::rc::Claim;
+use weft_core::rc::{Claim, Cut};
 use weft_core::uapi::{Sge, WcStatus};
 
 use crate::counters::COUNTERS;
@@ -14,12 +14,37 @@ use crate::dc::{Entry, Requester};
 use crate::few::{room, Few};
 use crate::mem::RegionUse;
 use crate::rc::chain::{access, Keys, CHAIN, SGES};
+use crate::rc::long::Whole;
 use crate::rc::queue::{Posting, RcQueue};
 use crate::rc::slots::{Slot, Who};
 
 /// Times that a batch is looked at again because a key was revoked meanwhile: each
 /// takes another letter of the peer's just then.
 const PREPARE_TRIES: usize = 8;
+
+/// What became of requests.
+#[derive(Clone, Copy)]
+pub(crate) enum Posted {
+    /// So many were taken; of the others the first has no room.
+    Taken(usize),
+    /// None was: the first has to go by DC.
+    NeedsDc,
+}
+
+/// Why a request is not posted.
+enum Refusal {
+    /// It ends with this status in its turn.
+    Ends(WcStatus),
+    /// The peer's table of regions does not have its key. That may be because the
+    /// table is full: the peer has to be asked by DC, which knows all regions.
+    NeedsDc,
+}
+
+impl From<WcStatus> for Refusal {
+    fn from(status: WcStatus) -> Self {
+        Self::Ends(status)
+    }
+}
 
 /// A request whose keys were looked at.
 struct Prepared {
@@ -40,38 +65,44 @@ impl Prepared {
 }
 
 impl<R: Requester> RcQueue<R> {
-    /// Posts as many of the entries as there is room for; answers how many it
-    /// took. What may not be done ends with an error in its turn, on this
+    /// Posts as many of the entries as there is room for. One that is long counts as
+    /// taken when it begins to be cut. What may not be done ends with an error in its turn, on this
     /// requester alone. `owner` is the session whose memory they may use. Process
     /// context; may sleep for a READ of the peer's table.
-    pub(crate) fn post(&self, requester: &Arc<R>, owner: u32, entries: &[Entry]) -> usize {
+    pub(crate) fn post(&self, requester: &Arc<R>, owner: u32, entries: &[Entry]) -> Posted {
         // Room for many is worth clearing for many alone.
         match entries.len() {
-            0 => 0,
+            0 => Posted::Taken(0),
             1 => self.post_batch::<1>(requester, owner, entries),
             _ => self.post_batches(requester, owner, entries),
         }
     }
 
     #[inline(never)]
-    fn post_batches(&self, requester: &Arc<R>, owner: u32, entries: &[Entry]) -> usize {
+    fn post_batches(&self, requester: &Arc<R>, owner: u32, entries: &[Entry]) -> Posted {
         let mut taken = 0;
         for batch in entries.chunks(CHAIN) {
-            let count = self.post_batch::<CHAIN>(requester, owner, batch);
-            taken += count;
-            if count < batch.len() {
-                break;
+            match self.post_batch::<CHAIN>(requester, owner, batch) {
+                Posted::NeedsDc if taken == 0 => return Posted::NeedsDc,
+                Posted::Taken(count) if count == batch.len() => taken += count,
+                Posted::Taken(count) => return Posted::Taken(taken + count),
+                Posted::NeedsDc => break,
             }
         }
-        taken
+        Posted::Taken(taken)
     }
 
     /// Posts a batch of at most `N`, which is at most [`CHAIN`].
-    fn post_batch<const N: usize>(&self, requester: &Arc<R>, owner: u32, batch: &[Entry]) -> usize {
+    fn post_batch<const N: usize>(
+        &self,
+        requester: &Arc<R>,
+        owner: u32,
+        batch: &[Entry],
+    ) -> Posted {
         let mut tries = 0..PREPARE_TRIES;
         let posted = tries.find_map(|_| self.try_post_batch::<N>(requester, owner, batch));
         // Somebody else comes first; the caller waits and tries again.
-        posted.unwrap_or(0)
+        posted.unwrap_or(Posted::Taken(0))
     }
 
     /// Posts a batch, unless the peer revoked a key since the batch's were looked
@@ -81,23 +112,23 @@ impl<R: Requester> RcQueue<R> {
         requester: &Arc<R>,
         owner: u32,
         batch: &[Entry],
-    ) -> Option<usize> {
+    ) -> Option<Posted> {
         const { assert!(N <= CHAIN) };
         let seen = self.revocations.seen();
         let mut room = room::<_, N>();
         let mut prepared = Few::new(&mut room);
-        let mut is_refused = false;
-        for entry in batch {
-            prepared.push(Prepared::EMPTY);
-            let Some(next) = prepared.as_mut_slice().last_mut() else {
-                break;
-            };
-            // What follows one that is refused is flushed, whatever its keys.
-            if !is_refused {
-                next.refused = self.prepare(next, owner, entry).err();
-                is_refused = next.refused.is_some();
-            }
+        let batch = self.prepare_batch(&mut prepared, owner, batch);
+        if batch.is_empty() {
+            return Some(Posted::NeedsDc);
         }
+        let mut whole = match batch.iter().find(|entry| Cut::new(entry.len()).is_some()) {
+            None => None,
+            Some(long) => match self.whole_of(requester, long) {
+                Ok(whole) => Some(whole),
+                // As if there were no room: there may be memory later.
+                Err(_) => return Some(Posted::Taken(0)),
+            },
+        };
         let (mut taken, mut refused) = (0, false);
         {
             let mut posting = self.posting.lock();
@@ -107,13 +138,31 @@ impl<R: Requester> RcQueue<R> {
             }
             posting.chain.clear();
             for (entry, prepared) in batch.iter().zip(prepared.as_mut_slice()) {
-                let Some(claim) = self.window.claim(&mut posting.poster, entry.len()) else {
+                if requester.is_being_cut() {
+                    break;
+                }
+                let refusal = self.refusal(&posting, requester, prepared);
+                if refusal.is_none() && Cut::new(entry.len()).is_some() {
+                    let rkey = prepared.keys.rkey;
+                    let Some(whole) = whole.take() else { break };
+                    if self.begin_long(&mut posting, whole, owner, entry, rkey) {
+                        taken += 1;
+                    }
+                    break;
+                }
+                let len = if refusal.is_some() { 0 } else { entry.len() };
+                let Some(claim) = self.window.claim(&mut posting.poster, len) else {
                     break;
                 };
-                refused |= self.fill(&mut posting, claim, requester, entry, prepared);
+                prepared.refused = refusal;
+                refused |= refusal.is_some();
+                self.fill(&mut posting, claim, requester, entry, prepared);
                 taken += 1;
             }
             self.submit(&mut posting);
+            if !posting.longs.is_empty() {
+                refused |= self.post_pieces(&mut posting);
+            }
         }
         // What was refused has its turn when those before it have ended: perhaps
         // now.
@@ -123,26 +172,72 @@ impl<R: Requester> RcQueue<R> {
         if self.attendance.is_empty() {
             self.arm();
         }
-        Some(taken)
+        Some(Posted::Taken(taken))
     }
 
-    /// Puts a request into its place and, if it may be posted, into the chain.
-    /// Answers whether it may not.
-    fn fill(
+    /// Looks at the keys of a batch. Answers those of its requests, from the first
+    /// on, that may go by RC.
+    fn prepare_batch<'a>(
         &self,
-        posting: &mut Posting,
-        claim: Claim,
+        prepared: &mut Few<'_, Prepared>,
+        owner: u32,
+        batch: &'a [Entry],
+    ) -> &'a [Entry] {
+        let mut is_refused = false;
+        for (index, entry) in batch.iter().enumerate() {
+            prepared.push(Prepared::EMPTY);
+            let Some(next) = prepared.as_mut_slice().last_mut() else {
+                break;
+            };
+            // What follows one that is refused is flushed, whatever its keys.
+            if is_refused {
+                continue;
+            }
+            match self.prepare(next, owner, entry) {
+                Ok(()) => {}
+                Err(Refusal::Ends(status)) => {
+                    next.refused = Some(status);
+                    is_refused = true;
+                }
+                Err(Refusal::NeedsDc) => return batch.get(..index).unwrap_or_default(),
+            }
+        }
+        batch
+    }
+
+    /// What cutting a request takes. May sleep.
+    #[inline(never)]
+    fn whole_of(&self, requester: &Arc<R>, long: &Entry) -> Result<Arc<Whole<R>>> {
+        self.make_long_room()?;
+        Whole::new(requester, long)
+    }
+
+    /// How a request ends without being posted, if it does.
+    fn refusal(
+        &self,
+        posting: &Posting<R>,
         requester: &Arc<R>,
-        entry: &Entry,
-        prepared: &mut Prepared,
-    ) -> bool {
-        let refused = if requester.has_failed() {
+        prepared: &Prepared,
+    ) -> Option<WcStatus> {
+        if requester.has_failed() {
             Some(WcStatus::WrFlushErr)
         } else if posting.qp.is_none() || self.fate().is_some() {
             Some(self.fate().unwrap_or(WcStatus::FatalErr))
         } else {
             prepared.refused
-        };
+        }
+    }
+
+    /// Puts a request into its place and, if it is not refused, into the chain.
+    fn fill(
+        &self,
+        posting: &mut Posting<R>,
+        claim: Claim,
+        requester: &Arc<R>,
+        entry: &Entry,
+        prepared: &mut Prepared,
+    ) {
+        let refused = prepared.refused;
         let slot = Slot {
             who: Who::Requester {
                 requester: requester.clone(),
@@ -150,7 +245,7 @@ impl<R: Requester> RcQueue<R> {
             },
             cookie: entry.cookie(),
             kind: entry.kind(),
-            len: entry.len(),
+            len: if refused.is_some() { 0 } else { entry.len() },
             refused,
             uses: core::mem::replace(&mut prepared.uses, [const { None }; SGES]),
         };
@@ -159,17 +254,16 @@ impl<R: Requester> RcQueue<R> {
         if refused.is_some() {
             // What is posted after it, from now on, is flushed.
             requester.fail();
-            return true;
+            return;
         }
         let signaled = posting.poster.signals(entry.is_signaled());
         posting
             .chain
             .push(claim.seq, entry, &prepared.keys, signaled);
-        false
     }
 
     /// Publishes what was claimed and posts the chain.
-    fn submit(&self, posting: &mut Posting) {
+    pub(super) fn submit(&self, posting: &mut Posting<R>) {
         if posting.poster.signals_last() {
             posting.chain.signal_last();
         }
@@ -197,10 +291,10 @@ impl<R: Requester> RcQueue<R> {
     ///
     /// # Errors
     ///
-    /// The status that the request ends with, unless one before it fails.
-    fn prepare(&self, prepared: &mut Prepared, owner: u32, entry: &Entry) -> Result<(), WcStatus> {
+    /// Why it may not be posted; how it ends, it does unless one before it fails.
+    fn prepare(&self, prepared: &mut Prepared, owner: u32, entry: &Entry) -> Result<(), Refusal> {
         if let Some(status) = entry.failed() {
-            return Err(status);
+            return Err(status.into());
         }
         if self.fate().is_some() {
             // What it is told is for `fill` to say.
@@ -212,7 +306,7 @@ impl<R: Requester> RcQueue<R> {
             let (region, key) = held.ok_or(WcStatus::LocProtErr)?;
             *place = Some(region);
             *lkey = key;
-            Ok(())
+            Ok::<(), WcStatus>(())
         };
         if let Some(sge) = entry.only_piece() {
             hold(sge, &mut prepared.uses[0], &mut prepared.keys.lkeys[0])?;
@@ -227,20 +321,18 @@ impl<R: Requester> RcQueue<R> {
     }
 
     /// The device's key for the peer's memory that a request names.
-    fn remote_key(&self, entry: &Entry, access: u32) -> Result<u32, WcStatus> {
+    fn remote_key(&self, entry: &Entry, access: u32) -> Result<u32, Refusal> {
         // A READ or WRITE of no bytes touches nothing, and its key is not looked
         // at.
         if entry.len() == 0 && matches!(entry.kind(), OpKind::Read | OpKind::Write) {
             return Ok(0);
         }
         let (key, addr) = entry.remote();
-        let record = self.remote_region(key)?;
-        record
-            .filter(|record| record.allows(addr, entry.len(), access))
-            .map(|record| record.rkey)
-            .ok_or_else(|| {
-                COUNTERS.access_errors.bump();
-                WcStatus::RemAccessErr
-            })
+        let record = self.remote_region(key)?.ok_or(Refusal::NeedsDc)?;
+        if record.allows(addr, entry.len(), access) {
+            return Ok(record.rkey);
+        }
+        COUNTERS.access_errors.bump();
+        Err(WcStatus::RemAccessErr.into())
     }
 }

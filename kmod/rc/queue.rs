@@ -7,7 +7,7 @@
 //!
 //! Lock order: `poster` and `reaper` are never held together; `control` is
 //! outside of both. A requester's own lock is inside of `reaper`, a set of memory
-//! regions in none. The last reference to a requester is dropped without any.
+//! regions inside of `poster`. The last reference to a requester is dropped without any.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU8, Ordering};
 
@@ -29,6 +29,7 @@ use crate::dc::Requester;
 use crate::few::{room, Few};
 use crate::mem::MrTable;
 use crate::rc::chain::Chain;
+use crate::rc::long::Longs;
 use crate::rc::revoke::Revocations;
 use crate::rc::slots::{Ended, Slots, Who};
 use crate::rdma::{Cq, Device, DmaBuffer, Notified, Qp, Ready, WorkCompletion};
@@ -57,11 +58,12 @@ pub(crate) const SPIN_NS: u64 = 2_000_000;
 pub(crate) const LONGEST_SPIN_NS: u64 = 20_000_000;
 
 /// The poster's part.
-pub(super) struct Posting {
+pub(super) struct Posting<R> {
     pub(super) poster: Poster,
     /// `None` once the queue pair is gone, and before it is connected.
     pub(super) qp: Option<Qp<Ready>>,
     pub(super) chain: KBox<Chain>,
+    pub(super) longs: Longs<R>,
 }
 
 /// The reaper's part.
@@ -118,7 +120,7 @@ pub(crate) struct RcQueue<R: Requester> {
     pub(super) attendance: Attendance,
     pub(super) slots: Slots<R>,
     #[pin]
-    pub(super) posting: FastLock<Posting>,
+    pub(super) posting: FastLock<Posting<R>>,
     #[pin]
     pub(super) reaping: FastLock<Reaping>,
     /// What was read of the peer's table.
@@ -133,6 +135,8 @@ pub(crate) struct RcQueue<R: Requester> {
     pub(super) control_status: AtomicU32,
     /// The completion queue will call.
     armed: AtomicBool,
+    /// Whether requests are being cut: a hint, without the poster's lock.
+    pub(super) has_longs: AtomicBool,
     /// Both ends may post.
     pub(super) up: AtomicBool,
     /// Why it broke, as a [`WcStatus`]; 0 if it did not.
@@ -205,6 +209,7 @@ impl<R: Requester> RcQueue<R> {
             poster,
             qp: None,
             chain: Chain::new()?,
+            longs: Longs::new(),
         };
         let reaping = Reaping {
             cq: None,
@@ -237,6 +242,7 @@ impl<R: Requester> RcQueue<R> {
                 control <- kernel::new_mutex!(Some(buffer), "weft_rc_control"),
                 control_status: AtomicU32::new(0),
                 armed: AtomicBool::new(false),
+                has_longs: AtomicBool::new(false),
                 up: AtomicBool::new(false),
                 fate: AtomicU8::new(0),
                 stall <- new_lock!(Stall::NEW, "weft_rc_stall"),
@@ -332,7 +338,7 @@ impl<R: Requester> RcQueue<R> {
         loop {
             let count = self.poll_some();
             total += count;
-            if count < DRAIN_BATCH {
+            if count < DRAIN_BATCH && !self.advance() {
                 return total;
             }
         }
@@ -350,8 +356,11 @@ impl<R: Requester> RcQueue<R> {
             drop(reaping);
             self.room.notify();
             drop(ended);
+            if self.advance() {
+                self.poll();
+            }
         } else if let Some(status) = self.next_end(&mut reaping) {
-            if self.drain(reaping, status) == DRAIN_BATCH {
+            if self.drain(reaping, status) == DRAIN_BATCH || self.advance() {
                 self.poll();
             }
         }
@@ -465,8 +474,12 @@ impl<R: Requester> RcQueue<R> {
             kind,
             len,
         } = ended;
-        self.window.retire(len);
+        match &who {
+            Who::Piece { .. } => self.window.retire_piece(len),
+            _ => self.window.retire(len),
+        }
         match who {
+            Who::Piece { whole, is_last } => Some(whole.piece_ended(is_last, status)),
             Who::Requester {
                 requester,
                 signaled,
@@ -493,6 +506,11 @@ impl<R: Requester> RcQueue<R> {
             }
             Who::Nobody => None,
         }
+    }
+
+    /// Nobody polls, and the device will not call.
+    pub(super) fn needs_event(&self) -> bool {
+        self.attendance.is_empty() && !self.armed.load(Ordering::Acquire)
     }
 
     /// Nothing will complete.

@@ -7,7 +7,8 @@
 //! count of revocations goes up; then the queue's last request is looked up with
 //! the poster's lock. A poster reads the count before it looks at keys and again
 //! with its lock. So what it posts by a key that was forgotten is either before
-//! that last request, or not posted.
+//! that last request, or not posted. Of a request that is being cut no more pieces
+//! are posted.
 //!
 //! Lock order: `Revocations::owed` is held alone; the queue's `store` and
 //! `posting` one after the other.
@@ -65,7 +66,8 @@ impl<R: Requester> RcQueue<R> {
         // One that this kept from posting waits, on a queue that may be empty.
         self.wake_posters();
         let until = {
-            let _posting = self.posting.lock();
+            let mut posting = self.posting.lock();
+            posting.longs.revoke(keys);
             self.window.published()
         };
         let mut owed = self.revocations.owed.lock();

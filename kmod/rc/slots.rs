@@ -13,6 +13,7 @@ use weft_core::uapi::WcStatus;
 
 use crate::mem::RegionUse;
 use crate::rc::chain::SGES;
+use crate::rc::long::Whole;
 
 /// Who hears of a request's end.
 pub(super) enum Who<R> {
@@ -22,6 +23,8 @@ pub(super) enum Who<R> {
     Requester { requester: Arc<R>, signaled: bool },
     /// A requester that waits for this one without a completion.
     Direct(Arc<R>),
+    /// A piece of a request that was cut.
+    Piece { whole: Arc<Whole<R>>, is_last: bool },
     /// Whoever holds the queue's `control` lock.
     Control,
 }

@@ -11,6 +11,7 @@ use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::error::to_result;
 use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
@@ -89,7 +90,7 @@ impl Arena {
                 kept <- new_lock!([const { None }; KEPT_RINGS], "weft_arena"),
                 places: AtomicU64::new(0),
             }),
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )
     }
 

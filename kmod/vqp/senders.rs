@@ -7,6 +7,7 @@
 //! user gets with each message, has the place's generation in it: a number that
 //! is outdated finds nobody.
 
+use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::prelude::*;
 use weft_core::dc::wire::Destination;
 use weft_core::uapi::MAX_SENDERS;
@@ -59,13 +60,13 @@ impl Senders {
             sender: None,
             generation: 0,
         };
-        let places = KVVec::from_elem(FREE, MAX_SENDERS, GFP_KERNEL)?;
+        let places = KVVec::from_elem(FREE, MAX_SENDERS, GFP_KERNEL_ACCOUNT)?;
         KBox::pin_init(
             pin_init!(Self {
                 port,
                 table <- new_lock!(Table { places, victim: 0 }, "weft_senders"),
             }),
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )
     }
 

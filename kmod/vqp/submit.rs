@@ -14,7 +14,7 @@ use crate::dc::{Entry, Origin};
 use crate::errno;
 use crate::few::{room, Few};
 use crate::peer::VqpQueue;
-use crate::rc::{self, Attending};
+use crate::rc::{self, Attending, Posted};
 use crate::sync::Woken;
 
 /// Requests copied and posted at a time.
@@ -207,17 +207,20 @@ impl Vqp {
     ) -> Result<u32> {
         let entries = batch.entries.as_slice();
         if queue.is_some() && batch.need_dc {
-            self.quiesce(*queue, places)?;
-            self.go_by(None);
-            *queue = None;
+            self.leave_rc(queue, places)?;
         }
         loop {
-            let woken = match queue {
-                Some(queue) => {
-                    let seen = queue.room_seen();
-                    match queue.post(self, self.owner.session, entries) {
-                        0 => queue.wait_for_room(seen, ROOM_WAIT_NS, true),
-                        taken => return Ok(taken as u32),
+            let woken = match *queue {
+                Some(rc) => {
+                    let seen = rc.room_seen();
+                    match rc.post(self, self.owner.session, entries) {
+                        Posted::Taken(0) => rc.wait_for_room(seen, ROOM_WAIT_NS, true),
+                        Posted::Taken(taken) => return Ok(taken as u32),
+                        Posted::NeedsDc => {
+                            self.only_dc.store(true, Ordering::Relaxed);
+                            self.leave_rc(queue, places)?;
+                            continue;
+                        }
                     }
                 }
                 None => {
@@ -233,6 +236,14 @@ impl Vqp {
                 return Err(EINTR);
             }
         }
+    }
+
+    /// Goes by DC from now on, once all requests but the `admitted` ones have ended.
+    fn leave_rc(&self, queue: &mut Option<&VqpQueue>, admitted: u32) -> Result {
+        self.quiesce(*queue, admitted)?;
+        self.go_by(None);
+        *queue = None;
+        Ok(())
     }
 
     /// Waits until all requests but the `admitted` ones have ended, as they do

@@ -26,7 +26,8 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 /// - `depth` is a power of two, so that places go on over the wrap of numbers.
 /// - `tail - head <= depth`. Only the poster writes `tail` and `claimed`, only the
 ///   reaper `head` and `retired`.
-/// - `claimed` and `retired` are the bytes of all requests that were so far.
+/// - `claimed` and `retired` are the bytes of all requests that were so far, and
+///   `pieces` those of the pieces that are outstanding.
 pub struct Window {
     depth: u32,
     budget: u64,
@@ -34,6 +35,7 @@ pub struct Window {
     tail: AtomicU32,
     claimed: AtomicU64,
     retired: AtomicU64,
+    pieces: AtomicU64,
 }
 
 /// The poster's own part.
@@ -84,6 +86,7 @@ impl Window {
             tail: AtomicU32::new(first),
             claimed: AtomicU64::new(0),
             retired: AtomicU64::new(0),
+            pieces: AtomicU64::new(0),
         };
         let poster = Poster {
             next: first,
@@ -113,6 +116,21 @@ impl Window {
         let claimed = self.claimed.load(Ordering::Relaxed);
         self.claimed
             .store(claimed.wrapping_add(u64::from(len)), Ordering::Relaxed);
+        Some(claim)
+    }
+
+    /// As [`Window::claim`], for a piece of a request that was cut: `None` also if
+    /// the pieces outstanding are enough, which have at most `budget` bytes, or are
+    /// one. Ends with [`Window::retire_piece`].
+    pub fn claim_piece(&self, poster: &mut Poster, len: u32, budget: u64) -> Option<Claim> {
+        // The reaper only makes it less.
+        let pieces = self.pieces.load(Ordering::Relaxed);
+        if pieces != 0 && pieces.saturating_add(u64::from(len)) > budget {
+            return None;
+        }
+        let claim = self.claim(poster, len)?;
+        // INVARIANT: the piece is outstanding from now on.
+        self.pieces.fetch_add(u64::from(len), Ordering::Relaxed);
         Some(claim)
     }
 
@@ -196,6 +214,13 @@ impl Window {
         let left = until.wrapping_sub(self.head.load(Ordering::Acquire));
         // The head is behind `until` by the depth at most, or past it.
         left == 0 || left > self.depth
+    }
+
+    /// As [`Window::retire`], for a piece.
+    pub fn retire_piece(&self, len: u32) {
+        // INVARIANT: `claim_piece` has counted it.
+        self.pieces.fetch_sub(u64::from(len), Ordering::Relaxed);
+        self.retire(len);
     }
 
     /// The oldest request, of `len` bytes, has ended and its place is empty. For

@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Long READs and WRITEs, posted piece by piece in turns (`weft_core::rc::Cut`).
+//!
+//! A virtual queue pair has one such request at most; what it posts after that
+//! waits until the last piece is posted, so that its requests stay in order. Whoever
+//! polls posts the next pieces when others have ended: no thread of the user's has
+//! to. Memory and keys are looked at again for each piece: a request ends early if
+//! either side's region goes.
+
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
+use kernel::alloc::KVVec;
+use kernel::prelude::*;
+use kernel::sync::Arc;
+use weft_core::dc::{Completion, OpKind};
+use weft_core::rc::{cut_sges, Claim, Cut, CutPiece, PIECES_BYTES};
+use weft_core::uapi::{Sge, WcStatus};
+
+use crate::dc::{Entry, Requester};
+use crate::mem::RegionUse;
+use crate::rc::chain::{access, Keys, CHAIN, SGES};
+use crate::rc::queue::{Posting, RcQueue};
+use crate::rc::slots::{Slot, Who};
+
+/// Room for the first of them, in a queue's list.
+const FIRST_ROOM: usize = 8;
+
+/// What the pieces of a request share.
+pub(super) struct Whole<R> {
+    requester: Arc<R>,
+    cookie: u64,
+    kind: OpKind,
+    len: u32,
+    signaled: bool,
+    /// Its requester has heard of its end.
+    ended: AtomicBool,
+}
+
+impl<R: Requester> Whole<R> {
+    pub(super) fn new(requester: &Arc<R>, entry: &Entry) -> Result<Arc<Self>> {
+        let whole = Self {
+            requester: requester.clone(),
+            cookie: entry.cookie(),
+            kind: entry.kind(),
+            len: entry.len(),
+            signaled: entry.is_signaled(),
+            ended: AtomicBool::new(false),
+        };
+        Ok(Arc::new(whole, GFP_KERNEL_ACCOUNT)?)
+    }
+
+    /// A piece has ended; the whole does with the last one or the first that fails.
+    /// Answers whom to drop without a lock.
+    pub(super) fn piece_ended(&self, is_last: bool, status: WcStatus) -> Arc<R> {
+        let ends = is_last || status != WcStatus::Success;
+        if ends && !self.ended.swap(true, Ordering::Relaxed) {
+            let completion = Completion {
+                slot: 0,
+                cookie: self.cookie,
+                status,
+                kind: self.kind,
+                with_imm: false,
+                len: self.len,
+            };
+            self.requester.completed(&completion, self.signaled);
+        }
+        self.requester.clone()
+    }
+}
+
+/// A request of which pieces are to be posted.
+struct Long<R> {
+    whole: Arc<Whole<R>>,
+    /// The session, whose memory it may use.
+    owner: u32,
+    cut: Cut,
+    sges: [Sge; SGES],
+    /// The peer's key as the user named it, and as the device does.
+    key: u32,
+    rkey: u32,
+    remote_addr: u64,
+    /// Its key was revoked.
+    is_revoked: bool,
+}
+
+/// The requests of a queue that are being cut, and whose turn it is.
+pub(super) struct Longs<R> {
+    list: KVVec<Long<R>>,
+    turn: usize,
+}
+
+impl<R> Longs<R> {
+    pub(super) const fn new() -> Self {
+        Self {
+            list: KVVec::new(),
+            turn: 0,
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// Uses these keys no more.
+    pub(super) fn revoke(&mut self, keys: &[u32]) {
+        for long in &mut self.list {
+            long.is_revoked |= keys.contains(&long.key);
+        }
+    }
+
+    fn current(&mut self) -> Option<&mut Long<R>> {
+        if self.turn >= self.list.len() {
+            self.turn = 0;
+        }
+        self.list.get_mut(self.turn)
+    }
+
+    fn take_current(&mut self) -> Option<Long<R>> {
+        self.list.remove(self.turn).ok()
+    }
+
+    /// Has as many of them as there are moved to a longer list; answers the list to
+    /// free, which is empty unless it is not longer.
+    fn move_to(&mut self, mut longer: KVVec<Long<R>>) -> KVVec<Long<R>> {
+        if longer.capacity() > self.list.capacity() {
+            for long in self.list.drain_all() {
+                // There is room: it is longer.
+                let _ = longer.push_within_capacity(long);
+            }
+            core::mem::swap(&mut self.list, &mut longer);
+        }
+        longer
+    }
+}
+
+impl<R: Requester> RcQueue<R> {
+    /// Makes room for one more request that is cut. May sleep.
+    pub(super) fn make_long_room(&self) -> Result {
+        let len = {
+            let longs = &self.posting.lock().longs.list;
+            if longs.len() < longs.capacity() {
+                return Ok(());
+            }
+            longs.len()
+        };
+        let longer = KVVec::with_capacity(FIRST_ROOM.max(len * 2), GFP_KERNEL_ACCOUNT)?;
+        let old = self.posting.lock().longs.move_to(longer);
+        drop(old);
+        Ok(())
+    }
+
+    /// Begins to cut a request whose keys were looked at. `false`: there is no room.
+    pub(super) fn begin_long(
+        &self,
+        posting: &mut Posting<R>,
+        whole: Arc<Whole<R>>,
+        owner: u32,
+        entry: &Entry,
+        rkey: u32,
+    ) -> bool {
+        let Some(cut) = Cut::new(entry.len()) else {
+            return false;
+        };
+        let mut sges = [NO_SGE; SGES];
+        for (place, sge) in sges.iter_mut().zip(entry.pieces()) {
+            *place = sge;
+        }
+        let requester = whole.requester.clone();
+        let (key, remote_addr) = entry.remote();
+        let pushed = posting.longs.list.push_within_capacity(Long {
+            whole,
+            owner,
+            cut,
+            sges,
+            key,
+            rkey,
+            remote_addr,
+            is_revoked: false,
+        });
+        if pushed.is_ok() {
+            requester.set_being_cut(true);
+            self.has_longs.store(true, Ordering::Relaxed);
+        }
+        pushed.is_ok()
+    }
+
+    /// Posts what there is room for of the requests that are cut. Answers whether
+    /// any of them is at its end without a completion of the device's: then the
+    /// caller polls. Without a lock.
+    pub(super) fn advance(&self) -> bool {
+        if !self.has_longs.load(Ordering::Relaxed) {
+            return false;
+        }
+        let refused = self.post_pieces(&mut self.posting.lock());
+        // Those wait whose request was in the list.
+        self.wake_posters();
+        if self.needs_event() {
+            self.work.schedule(0);
+        }
+        refused
+    }
+
+    /// Likewise, with the poster's lock and no chain.
+    pub(super) fn post_pieces(&self, posting: &mut Posting<R>) -> bool {
+        let mut refused = false;
+        posting.chain.clear();
+        for _ in 0..CHAIN {
+            match self.post_piece(posting) {
+                Some(is_refused) => refused |= is_refused,
+                None => break,
+            }
+        }
+        self.submit(posting);
+        self.has_longs
+            .store(!posting.longs.is_empty(), Ordering::Relaxed);
+        refused
+    }
+
+    /// Puts the next piece of the request whose turn it is into the chain, or its end
+    /// into a place if it may not go on: answers whether it may not. `None`: there
+    /// is no room, or no request.
+    fn post_piece(&self, posting: &mut Posting<R>) -> Option<bool> {
+        let is_gone = posting.qp.is_none();
+        let Posting {
+            poster,
+            chain,
+            longs,
+            ..
+        } = posting;
+        let long = longs.current()?;
+        let piece = long.cut.next();
+        let (mut uses, mut list) = ([const { None }; SGES], [NO_SGE; SGES]);
+        let mut keys = Keys {
+            lkeys: [0; SGES],
+            rkey: long.rkey,
+        };
+        let count = cut_sges(&long.sges, piece.offset, piece.len, &mut list);
+        let refused = self.end_of(long, is_gone).or_else(|| {
+            let sges = list.iter().take(count);
+            let places = uses.iter_mut().zip(&mut keys.lkeys);
+            let mut pairs = sges.zip(places);
+            pairs.find_map(|(sge, (place, lkey))| self.hold_piece(long, sge, place, lkey).err())
+        });
+        let claim = match refused {
+            Some(_) => self.window.claim(poster, 0)?,
+            None => self.window.claim_piece(poster, piece.len, PIECES_BYTES)?,
+        };
+        if refused.is_none() {
+            let _ = poster.signals(true);
+            let remote_addr = long.remote_addr.wrapping_add(u64::from(piece.offset));
+            let sges = list.get(..count).unwrap_or_default();
+            chain.push_piece(claim.seq, long.whole.kind, sges, &keys, remote_addr);
+        }
+        self.fill_piece(longs, claim, piece, refused, uses);
+        Some(refused.is_some())
+    }
+
+    /// Why a request may not go on, if it may not.
+    fn end_of(&self, long: &Long<R>, is_gone: bool) -> Option<WcStatus> {
+        if long.whole.requester.has_failed() {
+            Some(WcStatus::WrFlushErr)
+        } else if is_gone || self.fate().is_some() {
+            Some(self.fate().unwrap_or(WcStatus::FatalErr))
+        } else {
+            long.is_revoked.then_some(WcStatus::RemAccessErr)
+        }
+    }
+
+    fn hold_piece(
+        &self,
+        long: &Long<R>,
+        sge: &Sge,
+        place: &mut Option<RegionUse>,
+        lkey: &mut u32,
+    ) -> Result<(), WcStatus> {
+        let (local, _) = access(long.whole.kind);
+        let held = self
+            .mrs
+            .hold(sge.lkey, long.owner, sge.addr, sge.len, local);
+        let (region, key) = held.ok_or(WcStatus::LocProtErr)?;
+        *place = Some(region);
+        *lkey = key;
+        Ok(())
+    }
+
+    /// Fills the place of a piece, or of the end of a request that may not go on.
+    /// With the poster's lock.
+    fn fill_piece(
+        &self,
+        longs: &mut Longs<R>,
+        claim: Claim,
+        piece: CutPiece,
+        refused: Option<WcStatus>,
+        uses: [Option<RegionUse>; SGES],
+    ) {
+        let is_last = piece.is_last || refused.is_some();
+        let whole = if is_last {
+            // Its reference moves on: the last one may not be dropped here.
+            longs.take_current().map(|long| long.whole)
+        } else {
+            let whole = longs.current().map(|long| {
+                long.cut.advance();
+                long.whole.clone()
+            });
+            longs.turn += 1;
+            whole
+        };
+        let Some(whole) = whole else { return };
+        if is_last {
+            whole.requester.set_being_cut(false);
+        }
+        if refused.is_some() {
+            // What is posted after it, from now on, is flushed.
+            whole.requester.fail();
+        }
+        let slot = Slot {
+            kind: whole.kind,
+            who: Who::Piece { whole, is_last },
+            len: if refused.is_some() { 0 } else { piece.len },
+            refused,
+            uses,
+            ..Slot::EMPTY
+        };
+        // SAFETY: not published yet, and the caller holds the poster's lock.
+        unsafe { self.slots.fill(claim, slot) };
+    }
+}
+
+const NO_SGE: Sge = Sge {
+    addr: 0,
+    len: 0,
+    lkey: 0,
+};
