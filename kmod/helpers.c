@@ -35,6 +35,11 @@ u32 weft_cpu(void)
 	return raw_smp_processor_id();
 }
 
+bool weft_in_interrupt(void)
+{
+	return in_interrupt();
+}
+
 void weft_yield(void)
 {
 	yield();
@@ -176,58 +181,9 @@ fault:
 
 /* ---- rings ---- */
 
-struct weft_rings {
-	struct llist_node node;
-	void *base;
-};
-
-static LLIST_HEAD(weft_dead_rings);
-
-static void weft_rings_bury(struct work_struct *work)
+void *weft_rings_alloc(size_t bytes)
 {
-	struct weft_rings *rings, *next;
-
-	llist_for_each_entry_safe(rings, next, llist_del_all(&weft_dead_rings), node) {
-		vfree(rings->base);
-		kfree(rings);
-	}
-}
-
-static DECLARE_WORK(weft_rings_work, weft_rings_bury);
-
-struct weft_rings *weft_rings_alloc(size_t bytes, void **base)
-{
-	struct weft_rings *rings = kmalloc(sizeof(*rings), GFP_KERNEL_ACCOUNT);
-
-	if (!rings)
-		return NULL;
-	rings->base = vmalloc_user(bytes);
-	if (!rings->base) {
-		kfree(rings);
-		return NULL;
-	}
-	*base = rings->base;
-	return rings;
-}
-
-/*
- * From a softirq vfree would keep its list in the memory itself, which a process
- * may still have mapped, and write. The list here is ours.
- */
-void weft_rings_free(struct weft_rings *rings)
-{
-	if (in_interrupt()) {
-		if (llist_add(&rings->node, &weft_dead_rings))
-			schedule_work(&weft_rings_work);
-		return;
-	}
-	vfree(rings->base);
-	kfree(rings);
-}
-
-void weft_rings_flush(void)
-{
-	flush_work(&weft_rings_work);
+	return vmalloc_user(bytes);
 }
 
 /*

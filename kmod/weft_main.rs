@@ -62,7 +62,7 @@ struct Weft {
     _chardev: chardev::Chardev,
     _clients: rdma::Clients<node::Ports>,
     _debugfs: counters::Debugfs,
-    _rings: rings::Undertaker,
+    _rings: rings::FlushOnUnload,
 }
 
 impl kernel::Module for Weft {
@@ -71,6 +71,7 @@ impl kernel::Module for Weft {
         unsafe { node::init() };
         rc::check_parameter()?;
         meta::load_parameter()?;
+        let rings = rings::FlushOnUnload::new()?;
         let debugfs = counters::Debugfs::new()?;
         let clients = rdma::Clients::register()?;
         let chardev = chardev::Chardev::register()?;
@@ -78,7 +79,7 @@ impl kernel::Module for Weft {
             _chardev: chardev,
             _clients: clients,
             _debugfs: debugfs,
-            _rings: rings::Undertaker,
+            _rings: rings,
         })
     }
 }
