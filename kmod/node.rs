@@ -16,7 +16,7 @@ use weft_core::dc::wire::Destination;
 use weft_core::dc::MAX_CHUNK_BYTES;
 use weft_core::gid::Gid;
 use weft_core::meta::Record;
-use weft_core::uapi::{Lookup, MrReg, NodeInfo, Pod, MAX_NODES};
+use weft_core::uapi::{Lookup, MrReg, NodeInfo, MAX_NODES};
 
 use crate::bindings;
 use crate::counters::{Counted, COUNTERS};
@@ -128,9 +128,8 @@ impl Node {
         let bearer = unsafe { UdpBearer::open(net, local, netdev.mtu(), MAX_CHUNK_BYTES) }?;
         let pd = Arc::new(Pd::new(port.device)?, GFP_KERNEL)?;
         let mrs = MrTable::new()?;
-        if port.device.has_user_mrs() {
-            mrs.enable_rc(port.device, pd.clone())
-                .unwrap_or_else(|error| pr_warn!("{}: no RC: {error:?}\n", Shown(gid)));
+        if port.device.has_fast_registration() {
+            mrs.allow_rc(port.device, pd.clone());
         }
         let rc = Rc::new(gid, port, pd.clone(), mrs.clone())?;
         let dc = SoftDc::new(bearer, identity, mrs)?;
@@ -254,7 +253,9 @@ impl Node {
     pub(crate) fn register(&self, owner: u32, user: u32, request: &MrReg) -> Result<u32> {
         let _using = DeviceUse::new(self)?;
         let held = self.quota.take(user, Kind::Regions)?;
-        self.dc.mrs().register(owner, held, request)
+        let key = self.dc.mrs().register(owner, held, request)?;
+        self.rc.on_new_region(key);
+        Ok(key)
     }
 
     /// Takes a region of `owner` out, and has the peers told that may use it. Answers
@@ -374,7 +375,7 @@ impl Node {
             published: u32::from(self.directory.is_published()),
             netns: self.netns,
             udp_port: u32::from(self.record.udp_port),
-            ..NodeInfo::zeroed()
+            rc: self.dc.mrs().rc_use() as u32,
         }
     }
 }

@@ -19,6 +19,7 @@ mod link;
 mod one;
 mod post;
 mod queue;
+mod register;
 mod revoke;
 mod slots;
 
@@ -34,13 +35,14 @@ use weft_core::uapi::WcStatus;
 use crate::bindings;
 use crate::clock::now_ns;
 use crate::dc::Requester;
-use crate::mem::MrTable;
+use crate::mem::{MrTable, RcUse};
 use crate::rdma::{Pd, Port};
 use crate::sync::{new_lock, new_periodic, FastLock, Once, Periodic, Routine};
 use crate::text::Shown;
 
 use link::{Hardware, Opening};
 pub(crate) use one::One;
+pub(crate) use post::ByDc;
 pub(crate) use queue::{Attending, RcQueue, LONGEST_SPIN_NS, SPIN_NS};
 
 /// RC queue pairs of a node, and peers that it wants to have one to.
@@ -140,7 +142,8 @@ pub(crate) fn check_parameter() -> Result {
 impl<R: Requester> Rc<R> {
     /// The RC side of a node whose regions are in `mrs`.
     pub(crate) fn new(gid: Gid, port: Port, pd: Arc<Pd>, mrs: Arc<MrTable>) -> Result<Arc<Self>> {
-        let hardware = mrs.table_info().map(|_| Hardware { port, pd });
+        let is_possible = mrs.rc_use() != RcUse::NoFastRegistration;
+        let hardware = is_possible.then_some(Hardware { port, pd });
         let links = KVec::with_capacity(MAX_LINKS, GFP_KERNEL)?;
         let wants = KVec::with_capacity(MAX_LINKS, GFP_KERNEL)?;
         Arc::pin_init(
@@ -439,6 +442,7 @@ unsafe impl<R: Requester> Routine for Rc<R> {
 
     fn run(&self) {
         self.look_after_links();
+        self.register_leftovers();
         while let Some(gid) = self.next_want() {
             if let Err(error) = self.connect(&gid) {
                 pr_debug!("no RC to {}: {error:?}\n", Shown(gid));

@@ -6,13 +6,14 @@
 use kernel::prelude::*;
 use kernel::sync::Arc;
 use weft_core::dc::OpKind;
+use weft_core::mr::DC_ONLY;
 use weft_core::rc::Claim;
 use weft_core::uapi::{Sge, WcStatus};
 
 use crate::counters::COUNTERS;
 use crate::dc::{Entry, Requester};
 use crate::few::{room, Few};
-use crate::mem::RegionUse;
+use crate::mem::{NotHeld, RegionUse};
 use crate::rc::chain::{access, Keys, CHAIN, SGES};
 use crate::rc::queue::{Posting, RcQueue};
 use crate::rc::slots::{Slot, Who};
@@ -20,6 +21,34 @@ use crate::rc::slots::{Slot, Who};
 /// Times that a batch is looked at again because a key was revoked meanwhile: each
 /// takes another letter of the peer's just then.
 const PREPARE_TRIES: usize = 8;
+
+/// The next request has to go by DC: the device does not take so much at once, or
+/// does not know memory that it names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ByDc;
+
+/// Why a request is not posted.
+enum Refusal {
+    /// It ends so, unless one before it fails.
+    Ends(WcStatus),
+    /// As [`ByDc`].
+    ByDc,
+}
+
+impl From<WcStatus> for Refusal {
+    fn from(status: WcStatus) -> Self {
+        Self::Ends(status)
+    }
+}
+
+impl From<NotHeld> for Refusal {
+    fn from(reason: NotHeld) -> Self {
+        match reason {
+            NotHeld::Denied => Self::Ends(WcStatus::LocProtErr),
+            NotHeld::DcOnly => Self::ByDc,
+        }
+    }
+}
 
 /// A request whose keys were looked at.
 struct Prepared {
@@ -44,34 +73,56 @@ impl<R: Requester> RcQueue<R> {
     /// took. What may not be done ends with an error in its turn, on this
     /// requester alone. `owner` is the session whose memory they may use. Process
     /// context; may sleep for a READ of the peer's table.
-    pub(crate) fn post(&self, requester: &Arc<R>, owner: u32, entries: &[Entry]) -> usize {
+    ///
+    /// # Errors
+    ///
+    /// [`ByDc`]: it took none, because of the first.
+    pub(crate) fn post(
+        &self,
+        requester: &Arc<R>,
+        owner: u32,
+        entries: &[Entry],
+    ) -> Result<usize, ByDc> {
         // Room for many is worth clearing for many alone.
         match entries.len() {
-            0 => 0,
+            0 => Ok(0),
             1 => self.post_batch::<1>(requester, owner, entries),
             _ => self.post_batches(requester, owner, entries),
         }
     }
 
     #[inline(never)]
-    fn post_batches(&self, requester: &Arc<R>, owner: u32, entries: &[Entry]) -> usize {
+    fn post_batches(
+        &self,
+        requester: &Arc<R>,
+        owner: u32,
+        entries: &[Entry],
+    ) -> Result<usize, ByDc> {
         let mut taken = 0;
         for batch in entries.chunks(CHAIN) {
-            let count = self.post_batch::<CHAIN>(requester, owner, batch);
+            let count = match self.post_batch::<CHAIN>(requester, owner, batch) {
+                Err(ByDc) if taken != 0 => 0,
+                posted => posted?,
+            };
             taken += count;
             if count < batch.len() {
                 break;
             }
         }
-        taken
+        Ok(taken)
     }
 
     /// Posts a batch of at most `N`, which is at most [`CHAIN`].
-    fn post_batch<const N: usize>(&self, requester: &Arc<R>, owner: u32, batch: &[Entry]) -> usize {
+    fn post_batch<const N: usize>(
+        &self,
+        requester: &Arc<R>,
+        owner: u32,
+        batch: &[Entry],
+    ) -> Result<usize, ByDc> {
         let mut tries = 0..PREPARE_TRIES;
         let posted = tries.find_map(|_| self.try_post_batch::<N>(requester, owner, batch));
         // Somebody else comes first; the caller waits and tries again.
-        posted.unwrap_or(0)
+        posted.unwrap_or(Ok(0))
     }
 
     /// Posts a batch, unless the peer revoked a key since the batch's were looked
@@ -81,7 +132,7 @@ impl<R: Requester> RcQueue<R> {
         requester: &Arc<R>,
         owner: u32,
         batch: &[Entry],
-    ) -> Option<usize> {
+    ) -> Option<Result<usize, ByDc>> {
         const { assert!(N <= CHAIN) };
         let seen = self.revocations.seen();
         let mut room = room::<_, N>();
@@ -93,10 +144,24 @@ impl<R: Requester> RcQueue<R> {
                 break;
             };
             // What follows one that is refused is flushed, whatever its keys.
-            if !is_refused {
-                next.refused = self.prepare(next, owner, entry).err();
-                is_refused = next.refused.is_some();
+            if is_refused {
+                continue;
             }
+            match self.prepare(next, owner, entry) {
+                Ok(()) => {}
+                Err(Refusal::Ends(status)) => {
+                    next.refused = Some(status);
+                    is_refused = true;
+                }
+                // Those before it go first.
+                Err(Refusal::ByDc) => {
+                    prepared.pop();
+                    break;
+                }
+            }
+        }
+        if prepared.as_slice().is_empty() {
+            return Some(Err(ByDc));
         }
         let (mut taken, mut refused) = (0, false);
         {
@@ -123,7 +188,7 @@ impl<R: Requester> RcQueue<R> {
         if self.attendance.is_empty() {
             self.arm();
         }
-        Some(taken)
+        Some(Ok(taken))
     }
 
     /// Puts a request into its place and, if it may be posted, into the chain.
@@ -187,8 +252,8 @@ impl<R: Requester> RcQueue<R> {
             None => Ok(()),
         };
         if posted.is_err() {
-            // Cannot be: it was checked, and there was room. Requests that were
-            // not posted would never end.
+            // The driver saw more wrong than its limits say. Requests that were not
+            // posted would never end.
             self.fail(WcStatus::FatalErr);
         }
     }
@@ -197,10 +262,10 @@ impl<R: Requester> RcQueue<R> {
     ///
     /// # Errors
     ///
-    /// The status that the request ends with, unless one before it fails.
-    fn prepare(&self, prepared: &mut Prepared, owner: u32, entry: &Entry) -> Result<(), WcStatus> {
+    /// Why it is not posted.
+    fn prepare(&self, prepared: &mut Prepared, owner: u32, entry: &Entry) -> Result<(), Refusal> {
         if let Some(status) = entry.failed() {
-            return Err(status);
+            return Err(status.into());
         }
         if self.fate().is_some() {
             // What it is told is for `fill` to say.
@@ -209,12 +274,17 @@ impl<R: Requester> RcQueue<R> {
         let (local, remote) = access(entry.kind());
         let hold = |sge: Sge, place: &mut Option<RegionUse>, lkey: &mut u32| {
             let held = self.mrs.hold(sge.lkey, owner, sge.addr, sge.len, local);
-            let (region, key) = held.ok_or(WcStatus::LocProtErr)?;
+            let (region, key) = held?;
             *place = Some(region);
             *lkey = key;
-            Ok(())
+            Ok::<_, Refusal>(())
         };
-        if let Some(sge) = entry.only_piece() {
+        let only = entry.only_piece();
+        let pieces = only.map_or_else(|| entry.pieces().count(), |_| 1);
+        if !self.limits.allow(entry.kind(), pieces as u32, entry.len()) {
+            return Err(Refusal::ByDc);
+        }
+        if let Some(sge) = only {
             hold(sge, &mut prepared.uses[0], &mut prepared.keys.lkeys[0])?;
         } else {
             let places = prepared.uses.iter_mut().zip(&mut prepared.keys.lkeys);
@@ -227,7 +297,7 @@ impl<R: Requester> RcQueue<R> {
     }
 
     /// The device's key for the peer's memory that a request names.
-    fn remote_key(&self, entry: &Entry, access: u32) -> Result<u32, WcStatus> {
+    fn remote_key(&self, entry: &Entry, access: u32) -> Result<u32, Refusal> {
         // A READ or WRITE of no bytes touches nothing, and its key is not looked
         // at.
         if entry.len() == 0 && matches!(entry.kind(), OpKind::Read | OpKind::Write) {
@@ -235,12 +305,15 @@ impl<R: Requester> RcQueue<R> {
         }
         let (key, addr) = entry.remote();
         let record = self.remote_region(key)?;
-        record
+        let record = record
             .filter(|record| record.allows(addr, entry.len(), access))
-            .map(|record| record.rkey)
             .ok_or_else(|| {
                 COUNTERS.access_errors.bump();
                 WcStatus::RemAccessErr
-            })
+            })?;
+        match record.rkey {
+            DC_ONLY => Err(Refusal::ByDc),
+            rkey => Ok(rkey),
+        }
     }
 }

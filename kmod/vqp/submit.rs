@@ -14,7 +14,7 @@ use crate::dc::{Entry, Origin};
 use crate::errno;
 use crate::few::{room, Few};
 use crate::peer::VqpQueue;
-use crate::rc::{self, Attending};
+use crate::rc::{self, Attending, ByDc};
 use crate::sync::Woken;
 
 /// Requests copied and posted at a time.
@@ -212,12 +212,18 @@ impl Vqp {
             *queue = None;
         }
         loop {
-            let woken = match queue {
-                Some(queue) => {
-                    let seen = queue.room_seen();
-                    match queue.post(self, self.owner.session, entries) {
-                        0 => queue.wait_for_room(seen, ROOM_WAIT_NS, true),
-                        taken => return Ok(taken as u32),
+            let woken = match *queue {
+                Some(by_rc) => {
+                    let seen = by_rc.room_seen();
+                    match by_rc.post(self, self.owner.session, entries) {
+                        Ok(0) => by_rc.wait_for_room(seen, ROOM_WAIT_NS, true),
+                        Ok(taken) => return Ok(taken as u32),
+                        Err(ByDc) => {
+                            self.quiesce(*queue, places)?;
+                            self.go_by(None);
+                            *queue = None;
+                            continue;
+                        }
                     }
                 }
                 None => {
