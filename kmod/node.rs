@@ -131,11 +131,12 @@ impl Node {
         if port.device.has_fast_registration() {
             mrs.allow_rc(port.device, pd.clone());
         }
-        let rc = Rc::new(gid, port, pd.clone(), mrs.clone())?;
+        let rc = Rc::new(gid, port, pd, mrs.clone())?;
         let dc = SoftDc::new(bearer, identity, mrs)?;
+        // A domain of its own: meta servers are programs, and regions are for nodes.
         let connector = Connector {
             port,
-            pd,
+            pd: Arc::new(Pd::new(port.device)?, GFP_KERNEL)?,
             source: addr,
         };
         // SAFETY: `net` is valid as above.

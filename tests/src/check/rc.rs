@@ -7,6 +7,7 @@
 mod bursts;
 mod direct;
 mod loss;
+mod meta_server;
 mod pins;
 mod regions;
 mod registration;
@@ -59,6 +60,10 @@ pub fn run(report: &mut Report, args: &Args, seed: u64) {
     }
     let name = "regions that are too large for the device go by DC";
     Transport::Rc.check(report, name, registration::large);
+    report.check(
+        "a meta server reaches no region",
+        meta_server::reaches_no_region,
+    );
     data(report, seed, args.pool);
     if !args.pool {
         mistakes(report);
