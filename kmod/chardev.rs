@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `/dev/weft`: open, ioctl, fadvise, release.
+//! `/dev/weft`: open, ioctl, poll, mmap, release.
 //!
 //! `kernel::miscdevice` leaves `file_operations.owner` empty, so that the module
 //! could be unloaded under an open descriptor. Hence our own table, with the
@@ -16,7 +16,7 @@ use kernel::types::Opaque;
 use weft_core::uapi::{self, WcStatus};
 
 use crate::few::room;
-use crate::session::Session;
+use crate::session::{Session, EPOLLERR};
 use crate::sync::Once;
 use crate::user::Arg;
 use crate::{bindings, errno, meta, node};
@@ -55,8 +55,8 @@ static FOPS: Fops = {
         open: Some(open),
         release: Some(release),
         unlocked_ioctl: Some(ioctl),
+        poll: Some(poll),
         mmap: Some(mmap),
-        fadvise: Some(fadvise),
         ..zero
     })
 };
@@ -146,22 +146,19 @@ unsafe extern "C" fn ioctl(file: *mut c::file, request: u32, arg: usize) -> isiz
     }
 }
 
-/// Carries out one request: [`uapi::Run`].
+/// Whether there are completions to take.
 ///
 /// # Safety
 ///
 /// Called by C, for a file that [`open`] has opened.
-unsafe extern "C" fn fadvise(file: *mut c::file, at: i64, len: i64, advice: i32) -> i32 {
-    const LEN: usize = size_of::<uapi::Run>();
+unsafe extern "C" fn poll(file: *mut c::file, table: *mut c::poll_table_struct) -> u32 {
     // SAFETY: `open` put it there, and C holds the file during the call.
-    let file = unsafe { &*(*file).private_data.cast::<File>() };
-    if advice != uapi::RUN_ADVICE || len != LEN as i64 {
-        return EINVAL.to_errno();
-    }
-    let mut words = room();
-    match run(file, &Arg::sized(LEN, at as u64, &mut words)) {
-        Ok(status) => status as i32,
-        Err(error) => error.to_errno(),
+    let ours = unsafe { &*(*file).private_data.cast::<File>() };
+    match ours.session.get() {
+        // SAFETY: C called us with both, and the file holds the session.
+        Some(session) => unsafe { session.poll(file, table) },
+        // Nothing can come before HELLO.
+        None => EPOLLERR,
     }
 }
 
@@ -184,7 +181,8 @@ unsafe extern "C" fn mmap(file: *mut c::file, vma: *mut c::vm_area_struct) -> i3
     })
 }
 
-/// What the system call answers: a number for [`uapi::IOC_ENTER`], else 0.
+/// What the system call answers: a number for [`uapi::IOC_ENTER`] and [`uapi::IOC_RUN`],
+/// else 0.
 ///
 /// What it calls is not inlined: together they would take kilobytes of stack, which
 /// `qconnect` would have to step over to pages that nobody else touches.
@@ -195,6 +193,7 @@ fn dispatch(file: &File, request: u32, arg: &Arg<'_>) -> Result<u32> {
     };
     match request {
         uapi::IOC_QCONNECT => session.connect(arg.get()?).map(|()| 0),
+        uapi::IOC_RUN => run(session, arg).map(|status| status as u32),
         uapi::IOC_ENTER => enter(session, arg),
         _ => manage(session, request, arg).map(|()| 0),
     }
@@ -311,6 +310,7 @@ fn is_known(request: u32) -> bool {
             | uapi::IOC_ACCEPT
             | uapi::IOC_POOL_PIN
             | uapi::IOC_POOL_UNPIN
+            | uapi::IOC_RUN
     )
 }
 
@@ -371,9 +371,7 @@ fn enter(session: &Session, arg: &Arg<'_>) -> Result<u32> {
     session.vqp(request.vqp)?.enter(request)
 }
 
-#[inline]
-fn run(file: &File, arg: &Arg<'_>) -> Result<WcStatus> {
-    let session = file.session.get().ok_or_else(errno::proto)?;
+fn run(session: &Session, arg: &Arg<'_>) -> Result<WcStatus> {
     let request: &uapi::Run = arg.get()?;
     if request.reserved != 0 {
         return Err(EINVAL);

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Nodes: one for each RDMA port that has an IPv4 address.
-//!
-//! A port's [`PortAgent`] starts the node when the address is there, looks after
-//! it in the background, and stops it when the device goes. Sessions may hold a
-//! stopped node; everything on it then ends with errors.
+//! Nodes: one for each RDMA port that has an IPv4 address. The port's agent
+//! (`port_agent`) starts and stops it; `registry` has them by index. Sessions may hold
+//! a stopped node; everything on it then ends with errors.
 
 mod letters;
+mod port_agent;
+mod registry;
 
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
 use kernel::prelude::*;
-use kernel::sync::{global_lock, Arc, Mutex};
+use kernel::sync::{Arc, Mutex};
 use weft_core::dc::wire::Destination;
 use weft_core::dc::MAX_CHUNK_BYTES;
 use weft_core::gid::Gid;
 use weft_core::meta::Record;
-use weft_core::uapi::{Lookup, MrReg, NodeInfo, MAX_NODES};
+use weft_core::uapi::{Lookup, MrReg, NodeInfo};
 
 use crate::bindings;
 use crate::counters::{Counted, COUNTERS};
@@ -28,22 +28,19 @@ use crate::peer::{DcCache, Peer};
 use crate::quota::{Kind, Quota};
 use crate::random::{random_u32, random_u64};
 use crate::rc::{HelloBytes, Rc};
-use crate::rdma::{Client, Connector, Device, Pd, Port};
-use crate::sync::{new_periodic, Periodic, Routine};
-use crate::text::Shown;
+use crate::rdma::{Connector, Pd, Port};
+use crate::sync::{new_poll_queue, PollQueue};
 use crate::vqp::{Sender, Vqp};
 
 use letters::Answers;
+pub(crate) use port_agent::Ports;
+pub(crate) use registry::{count, get, init, of_caller};
 
 /// A node's DC provider.
 pub(crate) type Dc = SoftDc<UdpBearer, Vqp>;
 
 /// Peers that are looked up at the same time, at most.
 const FLIGHTS: usize = 16;
-
-/// How often a node is looked after, when all is well and when not.
-const CALM_MS: u32 = 1000;
-const BUSY_MS: u32 = 100;
 
 /// An RDMA port that Weft runs on.
 #[pin_data]
@@ -66,6 +63,9 @@ pub(crate) struct Node {
     #[pin]
     answers: Answers,
     alive: AtomicBool,
+    /// Woken when it stops.
+    #[pin]
+    pollers: PollQueue,
     /// Calls that use the RDMA device; `stop` waits for them.
     users: AtomicI32,
     /// VQPs and memory regions of its sessions.
@@ -159,6 +159,7 @@ impl Node {
                 flights <- pin_init::pin_init_array_from_fn(|_| kernel::new_mutex!((), "weft_flight")),
                 answers <- Answers::new(),
                 alive: AtomicBool::new(true),
+                pollers <- new_poll_queue!("weft_node_pollers"),
                 users: AtomicI32::new(0),
                 vqps: AtomicU32::new(0),
                 mrs: AtomicU32::new(0),
@@ -179,7 +180,9 @@ impl Node {
     /// Ends everything that runs on the node. The RDMA device and the network
     /// device are not used after this. May sleep.
     fn stop(&self) {
-        self.alive.store(false, Ordering::SeqCst);
+        // A locked instruction, and so the barrier that pollers need.
+        self.alive.swap(false, Ordering::SeqCst);
+        self.pollers.notify();
         while self.users.load(Ordering::SeqCst) != 0 {
             kernel::time::delay::fsleep(kernel::time::Delta::from_millis(1));
         }
@@ -206,6 +209,11 @@ impl Node {
     /// What users hold of it.
     pub(crate) fn quota(&self) -> &Arc<Quota> {
         &self.quota
+    }
+
+    /// Woken when the device goes.
+    pub(crate) fn pollers(&self) -> &PollQueue {
+        &self.pollers
     }
 
     /// Whether the device is still there.
@@ -387,183 +395,5 @@ fn as_connect_error(error: Error) -> Error {
         ETIMEDOUT
     } else {
         error
-    }
-}
-
-/// The nodes by their index.
-type Nodes = [Option<Arc<Node>>; MAX_NODES];
-
-global_lock! {
-    // SAFETY: `init` initialises it before anything else runs.
-    unsafe(uninit) static NODES: Mutex<Nodes> = [const { None }; MAX_NODES];
-}
-
-/// Prepares the list of nodes.
-///
-/// # Safety
-///
-/// Called once, before anything else here.
-pub(crate) unsafe fn init() {
-    // SAFETY: as the caller promises.
-    unsafe { NODES.init() };
-}
-
-/// How many nodes there are.
-pub(crate) fn count() -> usize {
-    NODES.lock().iter().flatten().count()
-}
-
-/// The node with this index.
-///
-/// # Errors
-///
-/// `ENODEV`.
-pub(crate) fn get(index: u32) -> Result<Arc<Node>> {
-    NODES
-        .lock()
-        .get(index as usize)
-        .cloned()
-        .flatten()
-        .ok_or(ENODEV)
-}
-
-/// The first node in the caller's network namespace, and its index.
-///
-/// # Errors
-///
-/// `ENODEV`.
-pub(crate) fn of_caller() -> Result<(u32, Arc<Node>)> {
-    // SAFETY: called from a system call, so that there is a current task.
-    let netns = unsafe { bindings::weft_current_net_inum() };
-    let nodes = NODES.lock();
-    let found = nodes.iter().enumerate().find_map(|(index, node)| {
-        node.as_ref()
-            .filter(|node| node.netns == netns)
-            .map(|node| (index as u32, node.clone()))
-    });
-    found.ok_or(ENODEV)
-}
-
-/// Takes a node in, under the first free index.
-fn insert(node: &Arc<Node>) -> Result {
-    let mut nodes = NODES.lock();
-    *nodes.iter_mut().find(|slot| slot.is_none()).ok_or(ENOSPC)? = Some(node.clone());
-    Ok(())
-}
-
-/// Takes a node out.
-fn remove(node: &Arc<Node>) {
-    for slot in NODES.lock().iter_mut() {
-        if slot.as_ref().is_some_and(|other| Arc::ptr_eq(other, node)) {
-            *slot = None;
-        }
-    }
-}
-
-/// Looks after one port.
-#[pin_data]
-struct PortAgent {
-    port: Port,
-    #[pin]
-    node: Mutex<Option<Arc<Node>>>,
-    #[pin]
-    work: Periodic<Self>,
-}
-
-impl PortAgent {
-    fn new(port: Port) -> Result<Pin<KBox<Self>>> {
-        KBox::pin_init(
-            pin_init!(Self {
-                port,
-                node <- kernel::new_mutex!(None, "weft_port_agent"),
-                work <- new_periodic!("weft_port_agent_work"),
-            }),
-            GFP_KERNEL,
-        )
-    }
-
-    /// Starts, keeps or stops the node; answers whether all is well.
-    fn look_after(&self) -> bool {
-        let mut slot = self.node.lock();
-        if let Some(node) = slot.take_if(|node| self.port.ipv4_gid() != Some(node.gid)) {
-            pr_info!("{}: the address is gone\n", Shown(node.gid));
-            retire(&node);
-        }
-        if let Some(node) = &*slot {
-            return node.maintain();
-        }
-        match self.start() {
-            Ok(node) => {
-                let well = node.maintain();
-                *slot = Some(node);
-                well
-            }
-            Err(error) => {
-                if error != EAGAIN {
-                    pr_warn!("cannot start a node: {error:?}; will try again\n");
-                }
-                false
-            }
-        }
-    }
-
-    fn start(&self) -> Result<Arc<Node>> {
-        let node = Node::start(self.port, crate::udp_port())?;
-        insert(&node).inspect_err(|_| node.stop())?;
-        pr_info!("node {} is up, port {}\n", Shown(node.gid), node.port);
-        Ok(node)
-    }
-
-    fn stop(&self) {
-        self.work.stop();
-        let node = self.node.lock().take();
-        if let Some(node) = node {
-            retire(&node);
-        }
-    }
-}
-
-fn retire(node: &Arc<Node>) {
-    remove(node);
-    node.stop();
-}
-
-// SAFETY: the offset is the field's own; `Ports::remove` stops the work before
-// it drops the agent.
-unsafe impl Routine for PortAgent {
-    const OFFSET: usize = core::mem::offset_of!(Self, work);
-
-    fn run(&self) {
-        let well = self.look_after();
-        self.work.schedule(if well { CALM_MS } else { BUSY_MS });
-    }
-}
-
-/// The ports of a device.
-pub(crate) struct Ports {
-    agents: KVec<Pin<KBox<PortAgent>>>,
-}
-
-impl Client for Ports {
-    fn add(device: Device) -> Result<KBox<Self>> {
-        let mut agents = KVec::new();
-        for port in device.ports() {
-            agents.push(PortAgent::new(port)?, GFP_KERNEL)?;
-        }
-        // The first start here, so that nodes are numbered in the order of their
-        // devices; connecting to meta servers is left to the background.
-        for agent in &agents {
-            if let Ok(node) = agent.start() {
-                *agent.node.lock() = Some(node);
-            }
-            agent.work.schedule(0);
-        }
-        Ok(KBox::new(Self { agents }, GFP_KERNEL)?)
-    }
-
-    fn remove(self: KBox<Self>) {
-        for agent in &self.agents {
-            agent.stop();
-        }
     }
 }

@@ -16,8 +16,8 @@ use crate::few::Room;
 const WORDS: usize = 16;
 
 /// What a system call was given. It is copied once, whatever it is: what is
-/// checked is the copy. One place that copies is also warm for each call if it was
-/// for the one before.
+/// checked is the copy. All calls share one copy routine, so it stays in the instruction
+/// cache.
 ///
 /// # Invariants
 ///
@@ -29,16 +29,11 @@ pub(crate) struct Arg<'a> {
 }
 
 impl<'a> Arg<'a> {
-    /// Copies what a request says that it carries into `words`.
+    /// Copies what a request says that it carries into `words`. If that cannot be read,
+    /// or is more than any request carries, nothing is there.
     #[inline]
     pub(crate) fn of(request: u32, at: u64, words: &'a mut Room<u64, WORDS>) -> Self {
-        Self::sized((request >> 16) as usize & 0x3fff, at, words)
-    }
-
-    /// Copies `len` bytes. If they cannot be read, or are more than anything that is
-    /// known, nothing is there.
-    #[inline]
-    pub(crate) fn sized(len: usize, at: u64, words: &'a mut Room<u64, WORDS>) -> Self {
+        let len = (request >> 16) as usize & 0x3fff;
         let fits = len % 8 == 0 && len <= size_of_val(words);
         let to = words.as_mut_ptr().cast();
         // SAFETY: there is room for so many words; the callee checks the user's

@@ -33,6 +33,14 @@
 //!
 //! A request that its process waits for can do without them: [`Run`].
 //!
+//! # Waiting
+//!
+//! [`Enter`] waits for completions of one VQP. `poll(2)`, `select(2)` and epoll on the
+//! session's file wait for those of all its VQPs: the file is readable (`EPOLLIN`,
+//! `EPOLLRDNORM`) while a VQP's `cq_tail` is not its `cq_head`. Edge-triggered epoll
+//! reports each completion that comes after the ring was drained. `EPOLLERR` and
+//! `EPOLLHUP` say that the node is gone, `EPOLLERR` alone that there is no session yet.
+//!
 //! A session keeps a few small rings when their VQP goes, and gives them to its next
 //! VQPs, with indices of zero. A `map_offset` that was seen before is the same memory
 //! as then: who has left it mapped need not map it again.
@@ -43,7 +51,7 @@ use crate::gid::Gid;
 pub const DEVICE_PATH: &str = "/dev/weft";
 
 /// Version of this contract. Another version is answered with `EPROTONOSUPPORT`.
-pub const ABI_VERSION: u32 = 2;
+pub const ABI_VERSION: u32 = 3;
 
 /// VQPs that one session may hold.
 pub const MAX_VQPS_PER_SESSION: usize = 256;
@@ -148,8 +156,6 @@ macro_rules! pod {
 
 /// The `type` byte of every request.
 pub const IOC_TYPE: u8 = b'W';
-/// The advice that is a request: see [`Run`]. None that files are given.
-pub const RUN_ADVICE: i32 = 0x5746;
 
 const fn ioc(dir: u32, nr: u8, size: usize) -> u32 {
     (dir << 30) | ((size as u32) << 16) | ((IOC_TYPE as u32) << 8) | nr as u32
@@ -207,6 +213,8 @@ pub const IOC_ACCEPT: u32 = iowr::<Accept>(15);
 pub const IOC_POOL_PIN: u32 = iow::<PoolPin>(16);
 /// No longer keeps one. Needs `CAP_NET_ADMIN`. [`PoolPin`].
 pub const IOC_POOL_UNPIN: u32 = iow::<PoolPin>(17);
+/// Carries one READ or WRITE out, without the rings. Answers its [`WcStatus`]. [`Run`].
+pub const IOC_RUN: u32 = iow::<Run>(18);
 
 // ---- requests ----
 
@@ -434,22 +442,20 @@ pod! {
 }
 
 pod! {
-    /// `fadvise64(2)` on the session's file, with the address of this, its size, and
-    /// [`RUN_ADVICE`]: one READ or WRITE of one piece of memory, from its post to its
-    /// end in one call and without the rings. The answer is the [`WcStatus`] that it
-    /// ended with. It takes its turn among the VQP's requests like any other; if it
-    /// fails, the VQP is in error. (Of the calls that reach a driver with arguments
-    /// this is the one that takes a stock kernel the fewest instructions.)
+    /// `IOC_RUN`: one READ or WRITE of one piece of memory, from its post to its end in
+    /// one call and without the rings. The answer is the [`WcStatus`] that it ended
+    /// with. It takes its turn among the VQP's requests like any other; if it fails,
+    /// the VQP is in error.
     ///
-    /// A short way for what is in order, goes by RC and is the only such call on the
-    /// VQP just then. Errors: `EAGAIN` (it is not so, and nothing was done: the
-    /// request has to go through the ring, where it also gets the completion that it
-    /// deserves), `EBADF` (no such VQP), `EINVAL` (a reserved field, another size, or
-    /// other advice), `EFAULT`, `EPROTO` (there is no session yet), `EINTR` (the
-    /// process is being killed).
+    /// Only a request that is well-formed, allowed by its keys and goes by RC can be
+    /// run, and one at a time on a VQP. Errors: `EAGAIN` (it cannot, and nothing was
+    /// done: the request has to go through the ring, where it gets its completion),
+    /// `EBADF` (no such VQP), `EINVAL` (a reserved field), `EINTR` (the process is being
+    /// killed).
     ///
-    /// It lasts until the request has ended, which one to a dead peer does, by error,
-    /// in about a second. Other signals wait that long.
+    /// The call lasts until the request has ended; a request to a dead peer ends, with
+    /// an error, in about a second. Other signals than a fatal one wait until then:
+    /// interrupted, the caller could not know whether its memory will still be written.
     pub struct Run [40] {
         /// The VQP.
         pub vqp: u32,

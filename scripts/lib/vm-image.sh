@@ -1,4 +1,4 @@
-# Makes what the VM boots from, once: the stock kernel, and an initramfs with a
+# Makes what the VM boots from, once: the kernel, and an initramfs with a
 # static busybox, the modules that the VM loads, the order to load them in, and
 # stage 1 of the guest's init. Kernel and modules are decompressed here, because
 # that takes seconds under emulation. Sourced after common.sh.
@@ -22,6 +22,8 @@ forget_old() { find "$WEFT_CACHE/vm" -maxdepth 1 -name "$1" -mtime +1 -delete; }
 # another way than expected is booted as it is.
 ensure_kernel() {
   local release=$1 packed=$WEFT_TREE/usr/lib/modules/$1/vmlinuz
+  # A kernel of our own is there unpacked.
+  if [ -e "${packed%z}x" ]; then KERNEL=/usr/lib/modules/$release/vmlinux; return; fi
   KERNEL=$WEFT_CACHE/vm/vmlinux-$release
   if [ ! -e "$KERNEL" ] || [ "$packed" -nt "$KERNEL" ]; then
     forget_old 'vmlinux-*'

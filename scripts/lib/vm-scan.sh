@@ -5,8 +5,11 @@
 VM_REPORTS='BUG:|BUG [a-zA-Z0-9_-]+ |Oops|WARNING: |cut here|Kernel panic|kernel BUG|general protection|[Uu]nable to handle'
 VM_REPORTS+='|KFENCE: |KASAN: |UBSAN: |(Poison|Redzone|Padding|Left Redzone|Right Redzone) overwritten|Object already free|Slab corruption'
 VM_REPORTS+='|refcount_t: |suspicious RCU|possible (circular|recursive) locking|inconsistent lock state|INFO: .*lock'
+VM_REPORTS+='|held lock freed|lock held when returning|bad unlock balance|Invalid wait context|sleeping function called|ODEBUG: '
+# From here on lockdep says nothing any more.
+VM_REPORTS+='|turning off the locking correctness validator'
 VM_REPORTS+='|blocked for more than|soft lockup|hard LOCKUP|detected (expedited )?stalls|self-detected stall|scheduling while atomic'
-VM_REPORTS+='|list_(add|del)[a-z_. ]* corruption|unreferenced object|suspected memory leak|memory leak|Objects remaining|bad page state|panicked at'
+VM_REPORTS+='|list_(add|del)[a-z_. ]* corruption|unreferenced object|suspected memory leak|Objects remaining|bad page state|panicked at'
 
 # scan_log LOG: fails, and shows the reports, if there are any.
 scan_log() {

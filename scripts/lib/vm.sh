@@ -1,10 +1,12 @@
-# Boots a virtual machine with the stock kernel and waits for it to end.
+# Boots a virtual machine and waits for it to end.
 # Sourced after common.sh. The options live in variables OPT_*, set by
 # scripts/vm.
 
 # The first net for bugs: poisoned and red-zoned slabs, sampled guard pages,
 # and a stop at the first warning.
 VM_DEBUG_ARGS="slab_debug=FZPU kfence.sample_interval=1 page_poison=1 panic_on_warn=1 oops=panic"
+# The checked kernel has better means.
+VM_CHECKED_ARGS="panic_on_warn=1 oops=panic"
 # An idle processor that halts is a host thread that sleeps: waking it takes
 # longer than what benchmarks measure. So it polls, if the host has a processor
 # for each of the machine's.
@@ -78,6 +80,7 @@ write_job() {
     printf "VM_RUN=%s\nVM_CWD=%s\nVM_INDEX=%s\n" "$(quote "$run")" "$(quote "$OPT_CWD")" "$index"
     printf "VM_PROBE=%s\n" "$([ "$kind" != probe ] || echo 1)"
     printf "VM_NODES=%s\nVM_MACHINES=%s\nVM_TIMEOUT=%s\n" "$OPT_NODES" "$OPT_VMS" "$([ -n "$OPT_SHELL" ] && echo 0 || echo "$OPT_TIMEOUT")"
+    printf "VM_KERNEL=%s\nVM_SLOWNESS=%s\nWEFT_KO=%s\n" "$KIND" "$SLOWNESS" "$(quote "$KMOD_OUT/weft.ko")"
     printf "VM_MODULE=%s\nVM_META=%s\nVM_SHELL=%s\n" "$OPT_MODULE" "$OPT_META" "$OPT_SHELL"
     printf "VM_MODULE_ARGS=%s\nVM_TERM=%s\n" "$(quote "${WEFT_MODULE_ARGS:-}")" "$(quote "${TERM:-dumb}")"
   } >"$run/job.sh"
@@ -97,7 +100,9 @@ boot() {
   local release=$1 run=$2 index=$3 seconds=$4 arguments
   shift 4
   arguments="$VM_BOOT_ARGS $(clock_arguments)"
-  if [ -n "$OPT_DEBUG" ]; then
+  if [ "$KIND" != stock ]; then
+    arguments+=" $VM_CHECKED_ARGS kmemleak=$([ "$KIND" = leaks ] && echo on || echo off)"
+  elif [ -n "$OPT_DEBUG" ]; then
     arguments+=" $VM_DEBUG_ARGS"
   elif [ $((OPT_VMS * OPT_SMP)) -le "$(nproc)" ]; then
     arguments+=" $VM_FAST_ARGS"

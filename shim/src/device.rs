@@ -341,6 +341,17 @@ impl Device {
     }
 }
 
+/// The session's descriptor, to wait for completions of all its VQPs with `poll`,
+/// epoll or an asynchronous runtime: readable while there are completions that were
+/// not taken; `POLLHUP` when the node is gone. Wait first, then take completions with
+/// a call that does not wait. Closing it or passing it other requests is not the
+/// caller's.
+impl AsFd for Device {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd()
+    }
+}
+
 impl Node {
     fn from_raw(raw: &uapi::NodeInfo) -> Self {
         let name = raw

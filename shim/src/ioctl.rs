@@ -6,7 +6,6 @@
 //! own size field proves at compile time that they belong together.
 
 use nix::errno::Errno;
-use nix::libc;
 use std::ffi::c_ulong;
 use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -140,14 +139,11 @@ pub(crate) fn enter(
 
 /// Carries one request out; answers with its status.
 #[inline]
-pub(crate) fn run(fd: BorrowedFd<'_>, run: &uapi::Run) -> Result<u32, Errno> {
-    let (fd, run): (i32, *const uapi::Run) = (fd.as_raw_fd(), run);
-    let (len, advice) = (size_of::<uapi::Run>(), uapi::RUN_ADVICE);
-    // SAFETY: the module reads a `Run` there, and moves bytes of registered memory
-    // only. To any other file it is advice that is not known.
-    let result = unsafe { libc::syscall(libc::SYS_fadvise64, fd, run, len, advice) };
-    // Only -1 is less than 0, and a status is a small number.
-    Errno::result(result).map(|status| status as u32)
+pub(crate) fn run(fd: BorrowedFd<'_>, run: &mut uapi::Run) -> Result<u32, Errno> {
+    const CALL: Call<uapi::Run> = Call::new(uapi::IOC_RUN);
+    // SAFETY: the module moves bytes of registered memory only, and only as the caller
+    // of `mr_reg` expects of memory that others may write.
+    unsafe { with_addresses(fd, &CALL, run) }
 }
 
 #[inline]
@@ -207,6 +203,9 @@ mod tests {
             (uapi::IOC_LOOKUP, iorw!(w, 13, 64)),
             (uapi::IOC_QBIND, iow!(w, 14, 16)),
             (uapi::IOC_ACCEPT, iorw!(w, 15, 72)),
+            (uapi::IOC_POOL_PIN, iow!(w, 16, 24)),
+            (uapi::IOC_POOL_UNPIN, iow!(w, 17, 24)),
+            (uapi::IOC_RUN, iow!(w, 18, 40)),
         ];
         for (ours, macros) in expected {
             assert_eq!(ours, macros, "{ours:#x} is {macros:#x}");

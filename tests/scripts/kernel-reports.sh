@@ -31,6 +31,14 @@ finds "a cache with objects left" "BUG weft_vqp (Tainted: G  O ): Objects remain
 finds "a refcount" "refcount_t: underflow; use-after-free."
 finds "RCU misuse" "WARNING: suspicious RCU usage"
 finds "a lock cycle" "WARNING: possible circular locking dependency detected"
+finds "a softirq's lock without protection" "WARNING: inconsistent lock state"
+finds "a lock that was freed while held" "WARNING: held lock freed!"
+finds "a spin lock around a mutex" "[ BUG: Invalid wait context ]"
+finds "a sleep under a spin lock" "BUG: sleeping function called from invalid context at kernel/locking/mutex.c:283"
+finds "lockdep that has given up" "turning off the locking correctness validator."
+finds "an object that is used in a wrong state" "ODEBUG: free active (active state 0) object: ff1100010a2b3c40 object type: work_struct"
+finds "a KASAN report" "BUG: KASAN: slab-use-after-free in weft_ioctl+0x10/0x20 [weft]"
+finds "an object that nothing points to" "kmemleak: unreferenced object 0xff1100010a2b3c40 (size 64):"
 finds "a hung task" "INFO: task weft-meta:41 blocked for more than 120 seconds."
 finds "a soft lockup" "watchdog: BUG: soft lockup - CPU#0 stuck for 22s!"
 finds "an RCU stall" "rcu: INFO: rcu_preempt detected stalls on CPUs/tasks:"
@@ -43,6 +51,8 @@ finds "a sleep in atomic context" "BUG: scheduling while atomic: swapper/0/0/0x0
 printf '[    0.1] %s\n' "kfence: initialized - using 2097152 bytes for 255 objects" \
   "ACPI: PM: (supports S0 S3 S4 S5)" "weft: loading out-of-tree module taints kernel." \
   "weft: module verification failed: signature and/or required key missing - tainting kernel" \
+  "kmemleak: Kernel memory leak detector initialized (mem pool available: 62829)" \
+  "... MAX_LOCKDEP_SUBCLASSES:  8" "rcu: RCU lockdep checking is enabled." \
   "bridge: filtering via arp/ip/ip6tables is no longer available by default." >"$LOG"
 healthy=0
 scan_log "$LOG" || healthy=1

@@ -3,5 +3,6 @@
 //! What the benchmarks and the multi-process tests share.
 
 pub mod meta_client;
+pub mod pace;
 pub mod place;
 pub mod rng;

@@ -12,7 +12,7 @@ check "weftctl shows the module's status" weftctl status
 check "the meta server knows node 0" weftctl lookup 10.77.0.1
 check "the meta server knows node 1" weftctl lookup 10.77.0.2
 check "node 1 asks it too" weftctl -d 1 lookup 10.77.0.1
-check "a node that nobody has published is refused" bash -c '! timeout 10 weftctl lookup 10.77.0.99'
+check "a node that nobody has published is refused" bash -c '! timeout "$(seconds 10)" weftctl lookup 10.77.0.99'
 
 cached=$(counter connects_cached) uncached=$(counter connects_uncached) executed=$(counter requests_executed)
 check "connections carry data" weft-bench connect --quick --systems weft

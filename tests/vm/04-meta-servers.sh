@@ -22,14 +22,14 @@ crash() {
   wait "$1" 2>/dev/null
   return 0
 }
-lookup() { timeout 20 weftctl lookup 10.77.0.1 >/dev/null 2>&1; }
+lookup() { timeout "$(seconds 20)" weftctl lookup 10.77.0.1 >/dev/null 2>&1; }
 no_lookup() { ! lookup; }
 
 start 1 "$A"
 a=$SERVER
 start 2 "$B"
 b=$SERVER
-check "the module loads with two servers" insmod "$WEFT_OUT/kmod/weft.ko" "meta=$A,$B"
+check "the module loads with two servers" insmod "$WEFT_KO" "meta=$A,$B"
 check "a look-up works" within 20 lookup
 
 crash "$a"
@@ -41,12 +41,12 @@ check "and it alone has the records" within 60 lookup
 
 crash "$a"
 check "without any server a look-up fails in time" within 30 no_lookup
-check "the command's time-out was not needed" bash -c 'timeout 20 weftctl lookup 10.77.0.1; [ $? -ne 124 ]'
+check "the command's time-out was not needed" bash -c 'timeout "$(seconds 20)" weftctl lookup 10.77.0.1; [ $? -ne 124 ]'
 start 1 "$A"
 a=$SERVER
 check "and look-ups work again" within 60 lookup
 kill -TERM "$a"
 wait "$a"
 is "SIGTERM ends a server with status" $? 0
-check "the module unloads without its servers" timeout 60 rmmod weft
+check "the module unloads without its servers" timeout "$(seconds 60)" rmmod weft
 done_testing

@@ -11,13 +11,13 @@ readonly JSON=$VM_RUN/datapath.json
 rows() { grep -cE -- "$1" "$JSON"; }
 
 # refused ARG...: weft-bench answers with an error, at once.
-refused() { ! timeout 10 weft-bench datapath "$@"; }
+refused() { ! timeout "$(seconds 10)" weft-bench datapath "$@"; }
 
 worker_gauges >/tmp/before
 back_to_base() { [ "$(worker_gauges)" = "$(cat /tmp/before)" ]; }
 
 check "READs and WRITEs, one at a time and in batches" \
-  timeout 90 weft-bench datapath --samples 2 --clients 1 --ops read,write --sizes 8,65536 --json "$JSON"
+  timeout "$(seconds 90)" weft-bench datapath --samples 2 --clients 1 --ops read,write --sizes 8,65536 --json "$JSON"
 is "each case has a row for each system and transport" "$(rows '"bench":"datapath"')" 24
 is "a third of them are Weft's over DC" "$(rows '"system":"weft","transport":"dc"')" 8
 is "a third are Weft's over RC" "$(rows '"system":"weft","transport":"rc"')" 8
@@ -26,12 +26,12 @@ is "single requests have latencies" "$(rows '"mode":"sync".*"lat_us_p50":[0-9].*
 is "Weft's are compared" "$(rows '"system":"weft".*"rate_to_verbs":[0-9]')" 16
 
 check "messages and atomic operations, by several clients" \
-  timeout 90 weft-bench datapath --samples 2 --clients 2 --ops send,faa --sizes 64 --json "$JSON"
+  timeout "$(seconds 90)" weft-bench datapath --samples 2 --clients 2 --ops send,faa --sizes 64 --json "$JSON"
 is "messages have a row of verbs and one of DC, atomic operations one of each transport" \
   "$(rows '"op":"send".*"clients":2') $(rows '"op":"faa","mode":"[a-z]*","bytes":8,"clients":2.*')" "4 4"
 
-check "the longest requests" timeout 60 weft-bench datapath --samples 1 --modes sync --ops write --sizes 4194304 --clients 2
-check "DC alone" timeout 20 weft-bench datapath --samples 1 --clients 1 --ops read --sizes 64 --systems weft --transports dc
+check "the longest requests" timeout "$(seconds 60)" weft-bench datapath --samples 1 --modes sync --ops write --sizes 4194304 --clients 2
+check "DC alone" timeout "$(seconds 20)" weft-bench datapath --samples 1 --clients 1 --ops read --sizes 64 --systems weft --transports dc
 check "a size that is too large is refused" refused --sizes 4194305
 check "so is a system without a data path" refused --systems ref
 check "nothing is left behind" within 20 back_to_base

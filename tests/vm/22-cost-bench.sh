@@ -6,7 +6,7 @@
 . "$(dirname "$0")/lib.sh"
 
 # bench NAME ARG...
-bench() { timeout 90 weft-bench "$@" --json "$VM_RUN/$1.json"; }
+bench() { timeout "$(seconds 90)" weft-bench "$@" --json "$VM_RUN/$1.json"; }
 
 # rows NAME PATTERN: how many results match.
 rows() { grep -cE -- "$2" "$VM_RUN/$1.json"; }

@@ -4,7 +4,7 @@
 # vm: --meta --nodes 3 --mem 2048 --timeout 600
 . "$(dirname "$0")/lib.sh"
 
-readonly KO=$WEFT_OUT/kmod/weft.ko META=10.77.0.1:7471
+readonly KO=$WEFT_KO META=10.77.0.1:7471
 readonly ROUNDS=5
 
 published() { [ "$(counter nodes_published)" = "$VM_NODES" ]; }

@@ -14,6 +14,9 @@ not_ok() {
   [ $# = 0 ] || printf '#   %s\n' "$@"
 }
 
+# skip NAME WHY: it cannot be checked on this kernel.
+skip() { printf 'ok %s # SKIP %s\n' "$1" "$2"; }
+
 # check NAME CMD...: CMD's output is shown only if it fails.
 check() {
   local name=$1 output
@@ -43,9 +46,13 @@ counter() { awk -v name="$1" '$1 == name { print $2 }' "$COUNTERS"; }
 # What exists because a worker made it; all of it has to go with the worker.
 worker_gauges() { awk '/^(sessions|vqps|mrs|pinned_pages) / { print $1, $2 }' "$COUNTERS"; }
 
+# seconds N: so many of a stock kernel's, on this one.
+seconds() { echo $(($1 * VM_SLOWNESS)); }
+export -f seconds
+
 # within SECONDS CMD...: true as soon as CMD is, false after SECONDS.
 within() {
-  local deadline=$((SECONDS + $1))
+  local deadline=$((SECONDS + $(seconds "$1")))
   shift
   until "$@"; do
     [ "$SECONDS" -lt "$deadline" ] || return 1

@@ -10,7 +10,7 @@ start_meta() {
   "$program" --listen "$META_ADDRESS" >"$VM_RUN/weft-meta.log" 2>&1 </dev/null &
   META_PID=$!
   export VM_META_PID=$META_PID
-  for ((tries = 0; tries < 200; tries++)); do
+  for ((tries = 0; tries < 200 * VM_SLOWNESS; tries++)); do
     grep -q '^weft-meta ready' "$VM_RUN/weft-meta.log" && return 0
     kill -0 "$META_PID" 2>/dev/null || break
     sleep 0.05
@@ -30,12 +30,12 @@ stop_meta() {
 }
 
 load_module() {
-  local ko=$WEFT_OUT/kmod/weft.ko arguments=()
-  [ -e "$ko" ] || { say "$ko is missing: run scripts/build"; return 1; }
+  local arguments=()
+  [ -e "$WEFT_KO" ] || { say "$WEFT_KO is missing: run scripts/build${VM_KERNEL:+ --kernel $VM_KERNEL}"; return 1; }
   [ -z "$VM_META" ] || arguments+=("meta=$META_ADDRESS")
   # shellcheck disable=SC2206
   arguments+=($VM_MODULE_ARGS)
-  insmod "$ko" "${arguments[@]}"
+  insmod "$WEFT_KO" "${arguments[@]}"
 }
 
 # The command may have unloaded the module itself.
@@ -47,12 +47,12 @@ unload_module() {
 counter() { awk -v name="$1" '$1 == name { print $2 }' "$COUNTERS" 2>/dev/null; }
 
 wait_published() {
-  local deadline=$((SECONDS + 20))
+  local deadline=$((SECONDS + 20 * VM_SLOWNESS))
   while [ "$SECONDS" -lt "$deadline" ]; do
     [ "$(counter nodes_published)" != "$VM_NODES" ] || return 0
     sleep 0.05
   done
-  say "only $(counter nodes_published) of $VM_NODES nodes were published to weft-meta after 20 s"
+  say "only $(counter nodes_published) of $VM_NODES nodes were published to weft-meta after $((20 * VM_SLOWNESS)) s"
   [ ! -e "$COUNTERS" ] || cat "$COUNTERS" >&2
   tail -n 5 "$VM_RUN/weft-meta.log" >&2
   return 1

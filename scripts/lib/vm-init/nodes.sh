@@ -63,13 +63,13 @@ END
 wait_gid() {
   local k=$1 port=/sys/class/infiniband/rxe$1/ports/1 want tries g
   want=$(printf '0000:0000:0000:0000:0000:ffff:0a4d:%02x%02x' "$VM_INDEX" $((k + 1)))
-  for ((tries = 0; tries < 200; tries++)); do
+  for ((tries = 0; tries < 200 * VM_SLOWNESS; tries++)); do
     for g in "$port"/gids/*; do
       [ "$(<"$g")" = "$want" ] || continue
       [ "$(<"$port/gid_attrs/types/${g##*/}")" = "RoCE v2" ] && return 0
     done 2>/dev/null
     sleep 0.05
   done
-  say "rxe$k has no GID for $(node_address "$k") after 10 s"
+  say "rxe$k has no GID for $(node_address "$k") after $((10 * VM_SLOWNESS)) s"
   return 1
 }

@@ -65,8 +65,8 @@ impl Handle {
     /// module does not do that with this one now, or the kernel with none.
     #[inline]
     pub(super) fn run(&self, wr: &SendWr<'_>) -> Option<Result<u32, Error>> {
-        let run = wr.as_run(self.number)?;
-        match ioctl::run(self.device.fd(), &run) {
+        let mut run = wr.as_run(self.number)?;
+        match ioctl::run(self.device.fd(), &mut run) {
             Ok(status) => Some(ended(status, run.local.len)),
             Err(Errno::EAGAIN | Errno::ENOSYS) => None,
             Err(errno) => Some(Err(Error::of_enter(errno))),

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail, ensure, Context, Result};
 use weft_shim::{Device, MemoryRegion, Remote};
+use weft_tests::pace::patient;
 
 use crate::rc::pin;
 use crate::report::Report;
@@ -104,7 +105,7 @@ fn with_bystanders(report: &mut Report, by: Transport, ops: u64, seed: u64) -> R
             let (rounds, slowest) = bystander.join().map_err(|_| anyhow!("it panicked"))??;
             println!("# bystander: {rounds} batches, the slowest took {slowest:?}");
             ensure!(rounds > 0, "it did nothing");
-            ensure!(slowest < SLOWEST, "a batch took {slowest:?}");
+            ensure!(slowest < patient(SLOWEST), "a batch took {slowest:?}");
             Ok(())
         });
     });
@@ -187,7 +188,7 @@ fn fuzz(ops: u64, seed: u64) -> Result<Stats> {
 fn collect(lines: &Receiver<String>, ops: u64) -> Result<Stats> {
     let (mut stats, mut done) = (Stats::default(), 0);
     loop {
-        match lines.recv_timeout(SILENCE) {
+        match lines.recv_timeout(patient(SILENCE)) {
             Ok(line) => match line.strip_prefix("progress ") {
                 Some(more) => {
                     let before = done;

@@ -9,11 +9,13 @@
 mod bad;
 mod data;
 mod death;
+mod failnth;
 mod fuzz;
 mod hotplug;
 mod isolation;
 mod meta_lost;
 mod peer_down;
+mod poll;
 mod raw;
 mod rc;
 mod report;
@@ -55,6 +57,8 @@ enum What {
     BadRequests,
     /// No meta server, one that is stopped, killed, restarted.
     MetaLost,
+    /// `poll(2)` and epoll tell of completions.
+    Poll,
     /// A peer whose link is down.
     PeerDown,
     /// Processes that die between and during calls leave nothing behind.
@@ -69,6 +73,8 @@ enum What {
     Fuzz(fuzz::Args),
     /// One of four processes is killed again and again.
     DeathSoak(soak::Args),
+    /// Each allocation, user copy and page pin on the way of a call fails in turn.
+    Failnth(failnth::Args),
     /// A process that the others start.
     #[command(hide = true, subcommand)]
     Worker(Worker),
@@ -90,6 +96,8 @@ enum Worker {
     Sender(two_sided::PartyArgs),
     /// Is bound, and waits to be killed.
     Listener(two_sided::PartyArgs),
+    /// Polls for what never comes, until it is killed.
+    Poller,
     /// Has a region and some others, says where, and waits for its standard input
     /// to end.
     Holder { others: usize },
@@ -123,11 +131,13 @@ fn main() -> ExitCode {
         What::BadInput => bad::run_input(&mut report),
         What::BadRequests => bad::run_requests(&mut report),
         What::MetaLost => meta_lost::run(&mut report),
+        What::Poll => poll::run(&mut report),
         What::PeerDown => peer_down::run(&mut report),
         What::Death => death::run(&mut report, seed, 40, world::Transport::Usual),
         What::Churn => death::run_churn(&mut report),
         What::Fuzz(args) => fuzz::run(&mut report, &args, seed),
         What::DeathSoak(args) => soak::run(&mut report, &args, seed),
+        What::Failnth(args) => failnth::run(&mut report, &args),
         What::HotPlug => hotplug::run(&mut report),
         What::Isolation(args) => isolation::run(&mut report, &args, seed),
     }
@@ -152,6 +162,7 @@ fn work(worker: &Worker, report: &mut Report) -> ExitCode {
         Worker::Caller(args) => two_sided::call(args),
         Worker::Sender(args) => two_sided::send_for_ever(args),
         Worker::Listener(args) => two_sided::listen_for_ever(args),
+        Worker::Poller => poll::poll_for_ever(),
         Worker::Holder { others } => world::hold(*others),
         Worker::Victim(args) => isolation::victim(args),
         Worker::Attacker(args) => isolation::attacker(args),

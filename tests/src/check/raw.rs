@@ -10,7 +10,7 @@ use std::fs::{File, OpenOptions};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno;
-use nix::libc::{self, c_ulong, c_void, ioctl};
+use nix::libc::{c_ulong, c_void, ioctl};
 use weft_core::gid::Gid;
 use weft_core::uapi::{self, Pod, WcStatus, ABI_VERSION, DEVICE_PATH};
 
@@ -81,24 +81,10 @@ impl Session {
         Ok(Errno::result(result)?.unsigned_abs() as usize)
     }
 
-    /// Runs a request, wherever it is; answers what the system call does.
-    pub fn run_from(&self, from: u64, len: usize) -> Result<usize, Errno> {
-        self.advise(from, len, uapi::RUN_ADVICE)
-    }
-
-    /// Any advice.
-    pub fn advise(&self, from: u64, len: usize, advice: i32) -> Result<usize, Errno> {
-        let file = self.file.as_raw_fd();
-        // SAFETY: the module only reads there, and answers with an error if it
-        // cannot.
-        let result = unsafe { libc::syscall(libc::SYS_fadvise64, file, from, len, advice) };
-        Ok(Errno::result(result)?.unsigned_abs() as usize)
-    }
-
     /// Runs a request in the call; answers how it ended.
     pub fn run(&self, run: &uapi::Run) -> Result<WcStatus, Errno> {
         let at = std::ptr::from_ref(run).expose_provenance() as u64;
-        let status = self.run_from(at, size_of::<uapi::Run>())?;
+        let status = self.answer(uapi::IOC_RUN, at)?;
         WcStatus::from_number(status as u32).ok_or(Errno::EPROTO)
     }
 

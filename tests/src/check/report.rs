@@ -8,8 +8,10 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
+use weft_tests::pace::patient;
 
-/// No check takes longer, on the slowest machine; one that does hangs.
+/// No check takes longer, on the slowest machine with a stock kernel; one that does
+/// hangs.
 const LIMIT: Duration = Duration::from_secs(100);
 
 /// Counts failures.
@@ -22,11 +24,17 @@ impl Report {
     /// Runs one check and prints its line. One that hangs ends the program,
     /// because a thread that is stuck in a system call cannot be taken back.
     pub fn check(&mut self, name: &str, body: impl FnOnce() -> Result<()>) {
+        self.check_within(name, LIMIT, body);
+    }
+
+    /// The same for one that is made of many, and may take longer.
+    pub fn check_within(&mut self, name: &str, limit: Duration, body: impl FnOnce() -> Result<()>) {
+        let limit = patient(limit);
         let (done, watched) = channel::<()>();
         let title = name.to_owned();
         let watch = thread::spawn(move || {
-            if watched.recv_timeout(LIMIT) == Err(RecvTimeoutError::Timeout) {
-                println!("not ok {title}: still busy after {LIMIT:?}");
+            if watched.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
+                println!("not ok {title}: still busy after {limit:?}");
                 std::process::exit(1);
             }
         });

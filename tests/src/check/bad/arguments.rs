@@ -13,7 +13,7 @@ use crate::report::Report;
 use crate::world::gid;
 
 /// Every request that needs a session, with the size of its argument.
-pub const REQUESTS: [(&str, u32); 16] = [
+pub const REQUESTS: [(&str, u32); 17] = [
     ("NODE", uapi::IOC_NODE),
     ("VQP_CREATE", uapi::IOC_VQP_CREATE),
     ("VQP_DESTROY", uapi::IOC_VQP_DESTROY),
@@ -30,6 +30,7 @@ pub const REQUESTS: [(&str, u32); 16] = [
     ("ACCEPT", uapi::IOC_ACCEPT),
     ("POOL_PIN", uapi::IOC_POOL_PIN),
     ("POOL_UNPIN", uapi::IOC_POOL_UNPIN),
+    ("RUN", uapi::IOC_RUN),
 ];
 
 /// Sessions that do not come about, and requests that do not exist.
@@ -321,7 +322,7 @@ pub fn reserved(report: &mut Report) -> Result<()> {
             },
         )
     });
-    refused(report, "a Run with a reserved field", einval, || {
+    refused(report, "RUN with a reserved field", einval, || {
         let run = uapi::Run {
             vqp,
             reserved: 1,
@@ -366,6 +367,7 @@ pub fn reserved(report: &mut Report) -> Result<()> {
     for (name, request) in [
         ("POOL_PIN", uapi::IOC_POOL_PIN),
         ("POOL_UNPIN", uapi::IOC_POOL_UNPIN),
+        ("RUN", uapi::IOC_RUN),
     ] {
         let name = format!("{name} with a reserved field");
         refused(report, &name, einval, || {

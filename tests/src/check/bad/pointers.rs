@@ -46,39 +46,6 @@ pub fn run(report: &mut Report) -> Result<()> {
             Ok(bare.hello(0)?)
         },
     );
-    report.check("a Run from pointers to nothing: EFAULT", || {
-        let size = size_of::<uapi::Run>();
-        let short = edge.addr() + (PAGE - size / 2) as u64;
-        for address in WILD.into_iter().chain([short]) {
-            expect(Errno::EFAULT, || session.run_from(address, size).map(drop))
-                .map_err(|error| error.context(format!("at {address:#x}")))?;
-        }
-        Ok(())
-    });
-    report.check("advice that files are given: EINVAL", || {
-        let size = size_of::<uapi::Run>();
-        for advice in [-1, 0, 1, 2, 3, 4, 5, uapi::RUN_ADVICE + 1, i32::MAX] {
-            for len in [0, size] {
-                let advise = || session.advise(edge.addr(), len, advice).map(drop);
-                expect(Errno::EINVAL, advise)
-                    .map_err(|error| error.context(format!("{advice} of {len} bytes")))?;
-            }
-        }
-        Ok(())
-    });
-    report.check(
-        "a Run of another size: EINVAL; before HELLO: EPROTO",
-        || {
-            let size = size_of::<uapi::Run>();
-            for len in [0, 1, size - 8, size - 1, size + 1, size + 8, PAGE] {
-                let run = || session.run_from(edge.addr(), len).map(drop);
-                expect(Errno::EINVAL, run)
-                    .map_err(|error| error.context(format!("{len} bytes")))?;
-            }
-            let bare = Session::bare()?;
-            expect(Errno::EPROTO, || bare.run_from(edge.addr(), size).map(drop))
-        },
-    );
     report.check(
         "answers to memory that is read-only: EFAULT, and nothing is made",
         read_only,

@@ -116,14 +116,11 @@ impl Fuzzer<'_> {
         }
         let mut from = self.arena.args() + 8 * self.rng.below(2) as u64;
         self.arena.put(from, &run);
-        let mut len = size_of::<Run>();
-        match self.rng.below(30) {
-            0 => from = address(&mut self.rng, self.arena),
-            1 => len = self.rng.below(4 * len),
-            _ => {}
+        if self.rng.below(30) == 0 {
+            from = address(&mut self.rng, self.arena);
         }
         let session = self.known[at].session.clone();
-        let answer = session.run_from(from, len)?;
+        let answer = session.answer(uapi::IOC_RUN, from)?;
         self.stats.add("requests run", 1);
         self.stats.completion(answer as u16);
         Ok(())

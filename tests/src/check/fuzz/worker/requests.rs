@@ -124,14 +124,10 @@ impl Fuzzer<'_> {
             uapi::IOC_DCCACHE_FLUSH,
             uapi::IOC_QBIND,
             uapi::IOC_ACCEPT,
+            uapi::IOC_RUN,
         ];
         let request = match self.rng.below(5) {
-            0 => {
-                let advice = [uapi::RUN_ADVICE, self.rng.next() as i32][self.rng.below(2)];
-                let len = [size_of::<uapi::Run>(), self.rng.next() as usize][self.rng.below(2)];
-                return session.advise(at, len, advice).map(drop);
-            }
-            1 => self.rng.next() as u32,
+            0 => self.rng.next() as u32,
             _ => known[self.rng.below(known.len())],
         };
         session.call_at(request, at)

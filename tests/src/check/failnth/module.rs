@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Loading and unloading the module, with each point in turn failing. Most points of
+//! loading are the kernel's own loader's; they come first.
+
+use std::ffi::CString;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{ensure, Context, Result};
+use nix::errno::Errno;
+use nix::libc;
+
+use super::inject::Injection;
+use super::MAX_POINTS;
+use crate::report::Report;
+use crate::world::{counter, timely, wait_for};
+
+const NAME: &std::ffi::CStr = c"weft";
+/// A module that was loaded comes up, and one that nobody uses goes, within this.
+const BOUND: Duration = Duration::from_secs(60);
+
+/// All checks. The module must not be loaded.
+pub fn run(
+    report: &mut Report,
+    path: &Path,
+    arguments: &str,
+    failed: &mut u32,
+    wanted: &impl Fn(&str) -> bool,
+) {
+    let module = Module { path, arguments };
+    for name in ["load", "unload"].into_iter().filter(|name| wanted(name)) {
+        let mut points = 0;
+        report.check_within(name, super::LONGEST, || match name {
+            "load" => module.load_points(&mut points),
+            _ => module.unload_points(&mut points),
+        });
+        *failed += points;
+        println!("# {name}: {points} points");
+    }
+}
+
+struct Module<'a> {
+    path: &'a Path,
+    arguments: &'a str,
+}
+
+impl Module<'_> {
+    fn load(&self) -> Result<Result<(), Errno>> {
+        let (file, arguments) = (
+            std::fs::File::open(self.path)?,
+            CString::new(self.arguments)?,
+        );
+        // SAFETY: the kernel reads the file and the string.
+        let result = unsafe {
+            libc::syscall(
+                libc::SYS_finit_module,
+                file.as_raw_fd(),
+                arguments.as_ptr(),
+                0,
+            )
+        };
+        Ok(Errno::result(result).map(drop))
+    }
+
+    /// Fails each point of loading; what fails is tried again, and what is loaded has
+    /// to come up and go.
+    fn load_points(&self, points: &mut u32) -> Result<()> {
+        loop {
+            let nth = *points + 1;
+            ensure!(nth < MAX_POINTS, "there is no end of points");
+            let injection = Injection::arm(nth)?;
+            let outcome = self.load();
+            let hit = injection.disarm()?;
+            match outcome? {
+                Ok(()) => comes_up_and_goes().with_context(|| format!("point {nth}, loaded"))?,
+                Err(errno) => ensure!(
+                    hit && [Errno::ENOMEM, Errno::EFAULT, Errno::EAGAIN].contains(&errno),
+                    "point {nth}: {errno:?}"
+                ),
+            }
+            if !hit {
+                return Ok(());
+            }
+            *points += 1;
+            if nth % 50 == 0 {
+                self.load()?.context("the next try")?;
+                comes_up_and_goes()?;
+            }
+        }
+    }
+
+    /// Fails each point of unloading, which has no way to fail.
+    fn unload_points(&self, points: &mut u32) -> Result<()> {
+        loop {
+            let nth = *points + 1;
+            self.load()?.context("loading")?;
+            wait_for("the nodes are up", BOUND, || Ok(counter("nodes")? == 2))?;
+            let injection = Injection::arm(nth)?;
+            let outcome = unload();
+            if !injection.disarm()? {
+                return Ok(outcome.context("unloading")?);
+            }
+            *points += 1;
+            if outcome.is_err() {
+                unload().with_context(|| format!("point {nth}: the next try"))?;
+            }
+        }
+    }
+}
+
+fn comes_up_and_goes() -> Result<()> {
+    wait_for("the nodes are up", BOUND, || Ok(counter("nodes")? == 2))?;
+    Ok(timely(BOUND, unload)??)
+}
+
+fn unload() -> Result<(), Errno> {
+    // SAFETY: the kernel reads the string.
+    let result = unsafe { libc::syscall(libc::SYS_delete_module, NAME.as_ptr(), libc::O_NONBLOCK) };
+    Errno::result(result).map(drop)
+}

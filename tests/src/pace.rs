@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! How fast the kernel is on which tests wait for something.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+/// A limit for a stock kernel, as it is for the one that this runs on: `scripts/vm` says
+/// how many times slower that is.
+pub fn patient(bound: Duration) -> Duration {
+    static SLOWNESS: OnceLock<u32> = OnceLock::new();
+    let slowness = SLOWNESS.get_or_init(|| {
+        let told = std::env::var("VM_SLOWNESS").ok();
+        told.and_then(|text| text.parse().ok()).unwrap_or(1)
+    });
+    bound * *slowness
+}
