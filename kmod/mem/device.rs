@@ -55,8 +55,8 @@ impl Unregistered {
         if !is_candidate || mr.is_registering.swap(true, Ordering::Acquire) {
             return None;
         }
-        // INVARIANT: set by the swap. (Who held it before may have registered the
-        // region: `MrTable::registered` finds that out.)
+        // INVARIANT: set by the swap. (The previous holder may have registered
+        // the region since it was looked at: `MrTable::registered` finds that out.)
         Some(Self(RegionUse::new(mr)))
     }
 }

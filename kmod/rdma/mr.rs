@@ -240,9 +240,8 @@ impl FastMr {
         self.rkey
     }
 
-    /// The request that makes its key valid.
-    ///
-    /// The caller owns it: nobody else releases it meanwhile.
+    /// The request that makes its key valid. Only the thread that made the value asks
+    /// for it, before anybody else could release it.
     pub(super) fn request(&self, wr_id: u64) -> Result<bindings::ib_reg_wr> {
         let registered = self.registered.load(Ordering::Acquire);
         // SAFETY: valid by the invariant, or null.

@@ -26,7 +26,7 @@ pub(super) struct Node {
     next: *mut Node,
 }
 
-// SAFETY: `next` is only followed by who has taken the whole list.
+// SAFETY: only the thread that has taken the whole list follows `next`.
 unsafe impl Send for Node {}
 
 impl Node {
