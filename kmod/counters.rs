@@ -46,6 +46,8 @@ counters! {
     vqps,
     /// Memory regions.
     mrs,
+    /// Those of them that an RDMA device knows.
+    device_mrs,
     /// Pages pinned for them.
     pinned_pages,
     /// Peers known, in a DCCache or connected to.

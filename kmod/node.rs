@@ -17,7 +17,7 @@ use weft_core::dc::wire::Destination;
 use weft_core::dc::MAX_CHUNK_BYTES;
 use weft_core::gid::Gid;
 use weft_core::meta::Record;
-use weft_core::uapi::{Lookup, MetaInfo, MrReg, NodeInfo, Pod};
+use weft_core::uapi::{Lookup, MetaInfo, MrReg, NodeInfo};
 
 use crate::bindings;
 use crate::counters::{Counted, COUNTERS};
@@ -31,7 +31,6 @@ use crate::random::{random_u32, random_u64};
 use crate::rc::{HelloBytes, Rc};
 use crate::rdma::{Connector, Pd, Port};
 use crate::sync::{new_poll_queue, PollQueue};
-use crate::text::Shown;
 use crate::vqp::{Sender, Vqp};
 
 use letters::Answers;
@@ -143,16 +142,16 @@ impl Node {
         let bearer = unsafe { UdpBearer::open(net, local, netdev.mtu(), MAX_CHUNK_BYTES) }?;
         let pd = Arc::new(Pd::new(port.device)?, GFP_KERNEL)?;
         let mrs = MrTable::new()?;
-        if port.device.has_user_mrs() {
-            mrs.enable_rc(port.device, pd.clone())
-                .unwrap_or_else(|error| pr_warn!("{}: no RC: {error:?}\n", Shown(gid)));
+        if port.device.has_fast_registration() {
+            mrs.allow_rc(port.device, pd.clone());
         }
-        let rc = Rc::new(gid, port, pd.clone(), mrs.clone())?;
+        let rc = Rc::new(gid, port, pd, mrs.clone())?;
         let quota = Quota::new()?;
         let dc = SoftDc::new(bearer, identity, mrs, quota.clone())?;
+        // A domain of its own: meta servers are programs, and regions are for nodes.
         let connector = Connector {
             port,
-            pd,
+            pd: Arc::new(Pd::new(port.device)?, GFP_KERNEL)?,
             source: addr,
         };
         // SAFETY: `net` is valid as above.
@@ -282,7 +281,9 @@ impl Node {
     pub(crate) fn register(&self, owner: u32, user: u32, request: &MrReg) -> Result<u32> {
         let _using = DeviceUse::new(self)?;
         let held = self.quota.take(user, Kind::Regions)?;
-        self.dc.mrs().register(owner, held, request)
+        let key = self.dc.mrs().register(owner, held, request)?;
+        self.rc.on_new_region(key);
+        Ok(key)
     }
 
     /// Takes a region of `owner` out, and has the peers told that may use it. Answers
@@ -404,7 +405,7 @@ impl Node {
             published: u32::from(self.is_published()),
             netns: self.netns,
             udp_port: u32::from(self.record.udp_port),
-            ..NodeInfo::zeroed()
+            rc: self.dc.mrs().rc_use() as u32,
         }
     }
 }

@@ -20,6 +20,7 @@ mod long;
 mod one;
 mod post;
 mod queue;
+mod register;
 mod revoke;
 mod slots;
 
@@ -35,7 +36,7 @@ use weft_core::uapi::WcStatus;
 use crate::bindings;
 use crate::clock::now_ns;
 use crate::dc::Requester;
-use crate::mem::MrTable;
+use crate::mem::{MrTable, RcUse};
 use crate::rdma::{Pd, Port};
 use crate::sync::{new_lock, new_periodic, FastLock, Once, Periodic, Routine};
 use crate::text::Shown;
@@ -142,7 +143,8 @@ pub(crate) fn check_parameter() -> Result {
 impl<R: Requester> Rc<R> {
     /// The RC side of a node whose regions are in `mrs`.
     pub(crate) fn new(gid: Gid, port: Port, pd: Arc<Pd>, mrs: Arc<MrTable>) -> Result<Arc<Self>> {
-        let hardware = mrs.table_info().map(|_| Hardware { port, pd });
+        let is_possible = mrs.rc_use() != RcUse::NoFastRegistration;
+        let hardware = is_possible.then_some(Hardware { port, pd });
         let links = KVec::with_capacity(MAX_LINKS, GFP_KERNEL)?;
         let wants = KVec::with_capacity(MAX_LINKS, GFP_KERNEL)?;
         Arc::pin_init(
@@ -441,6 +443,7 @@ unsafe impl<R: Requester> Routine for Rc<R> {
 
     fn run(&self) {
         self.look_after_links();
+        self.register_leftovers();
         while let Some(gid) = self.next_want() {
             if let Err(error) = self.connect(&gid) {
                 pr_debug!("no RC to {}: {error:?}\n", Shown(gid));

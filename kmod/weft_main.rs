@@ -63,7 +63,7 @@ struct Weft {
     _clients: rdma::Clients<node::Ports>,
     _namespaces: node::Namespaces,
     _debugfs: counters::Debugfs,
-    _rings: rings::Undertaker,
+    _rings: rings::FlushOnUnload,
 }
 
 impl kernel::Module for Weft {
@@ -72,6 +72,7 @@ impl kernel::Module for Weft {
         unsafe { node::init() };
         rc::check_parameter()?;
         meta::load_parameter()?;
+        let rings = rings::FlushOnUnload::new()?;
         let debugfs = counters::Debugfs::new()?;
         let namespaces = node::Namespaces::register()?;
         let clients = rdma::Clients::register()?;
@@ -81,7 +82,7 @@ impl kernel::Module for Weft {
             _clients: clients,
             _namespaces: namespaces,
             _debugfs: debugfs,
-            _rings: rings::Undertaker,
+            _rings: rings,
         })
     }
 }

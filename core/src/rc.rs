@@ -11,12 +11,14 @@
 //! - [`Attendance`] says when the completion queue has to be armed, because
 //!   nobody looks at it.
 //! - [`Stall`] says whether the device has forgotten them.
+//! - [`Limits`] says what the device takes in one request.
 //! - [`WrId`] is what a completion names its request by.
 //! - [`Hello`] is what two nodes tell each other to connect a pair.
 
 mod attend;
 mod cut;
 mod handshake;
+mod limits;
 mod stall;
 mod window;
 mod wr_id;
@@ -27,6 +29,7 @@ mod tests;
 pub use attend::Attendance;
 pub use cut::{cut_sges, Cut, CutPiece};
 pub use handshake::{Hello, Role, HELLO_BYTES};
+pub use limits::Limits;
 pub use stall::{Stall, STALL_NS};
 pub use window::{Claim, Poster, Window};
 pub use wr_id::WrId;

@@ -98,6 +98,13 @@ pub const MAX_WAIT_NS: u64 = 3_600_000_000_000;
 pub const MAX_META_SERVERS: usize = 4;
 /// Nodes (RDMA ports) that one host may have.
 pub const MAX_NODES: usize = 64;
+/// [`NodeInfo::rc`]: no RC queue pair was wanted yet; the device knows no region.
+pub const RC_UNUSED: u32 = 0;
+/// [`NodeInfo::rc`]: regions are registered with the device too.
+pub const RC_USED: u32 = 1;
+/// [`NodeInfo::rc`]: DC alone, because the device registers no memory by requests on
+/// queue pairs (`IB_DEVICE_MEM_MGT_EXTENSIONS`), or is gone.
+pub const RC_NO_FAST_REGISTRATION: u32 = 2;
 /// [`Hello::node`]: the first node in the caller's network namespace.
 pub const NODE_ANY: u32 = u32::MAX;
 
@@ -264,8 +271,8 @@ pod! {
         pub netns: u64,
         /// Out: the UDP port that the software DC transport listens on.
         pub udp_port: u32,
-        /// Out: zero.
-        pub reserved: u32,
+        /// Out: whether it uses RC queue pairs, or why it cannot: `RC_*`.
+        pub rc: u32,
     }
 }
 

@@ -102,7 +102,7 @@ impl<R: Requester> RcQueue<R> {
         let Some(table) = self.mrs.unregistered_table() else {
             return Ok(());
         };
-        let outcome = self.request(|qp, wr_id| qp.register(&table, wr_id));
+        let outcome = self.request(|qp, wr_id| qp.register_table(&table, wr_id));
         self.mrs.table_registered(outcome.is_ok())?;
         outcome
     }
@@ -135,7 +135,7 @@ impl<R: Requester> RcQueue<R> {
 
     /// Posts one request of the queue's own and waits for its end. The caller
     /// holds `control`.
-    fn request(&self, post: impl FnOnce(&Qp<Ready>, u64) -> Result) -> Result {
+    pub(super) fn request(&self, post: impl FnOnce(&Qp<Ready>, u64) -> Result) -> Result {
         let _attending = self.attend();
         let start_ns = now_ns();
         self.control_status.store(PENDING, Ordering::Relaxed);

@@ -50,13 +50,14 @@ impl<R: Requester> Opening<R> {
         token: Option<u64>,
     ) -> Result<Self> {
         let port = hardware.port;
+        mrs.use_rc()?;
         let TableInfo {
             addr,
             rkey,
             geometry,
         } = mrs.table_info().ok_or_else(crate::errno::not_supported)?;
         let token = token.unwrap_or_else(random_u64);
-        let queue = RcQueue::<R>::new(to, token, mrs.clone(), port.device)?;
+        let queue = RcQueue::<R>::new(to, token, mrs.clone(), port)?;
         // SAFETY: the queue is pinned and counted. It outlives the completion
         // queue: here by the order of fields, later by `shut_down`, which whoever
         // takes it out of the node's list calls first.
@@ -64,7 +65,7 @@ impl<R: Requester> Opening<R> {
         let cq = Arc::new(cq, GFP_KERNEL)?;
         let capacity = Capacity {
             sends: DEPTH,
-            sges: SGES as u32,
+            sges: (SGES as u32).min(port.device.most_pieces().0),
         };
         let qp = Qp::new(port, hardware.pd.clone(), cq.clone(), &capacity)?;
         let hello = Hello {
@@ -146,6 +147,7 @@ impl<R: Requester> RcQueue<R> {
     /// The end that offered: tells the other that both are ready.
     pub(super) fn complete_offer(&self) -> Result {
         self.register_table()?;
+        self.register_regions()?;
         self.tell_ready()?;
         self.up.store(true, Ordering::Release);
         Ok(())
@@ -154,6 +156,7 @@ impl<R: Requester> RcQueue<R> {
     /// The end that answers: waits, in the background, to be told.
     pub(super) fn complete_answer(&self) -> Result {
         self.register_table()?;
+        self.register_regions()?;
         self.arm();
         Ok(())
     }

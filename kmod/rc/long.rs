@@ -279,7 +279,7 @@ impl<R: Requester> RcQueue<R> {
         let held = self
             .mrs
             .hold(sge.lkey, long.owner, sge.addr, sge.len, local);
-        let (region, key) = held.ok_or(WcStatus::LocProtErr)?;
+        let (region, key) = held.map_err(|_| WcStatus::LocProtErr)?;
         *place = Some(region);
         *lkey = key;
         Ok(())

@@ -5,6 +5,7 @@
 
 use kernel::sync::Arc;
 use weft_core::dc::OpKind;
+use weft_core::mr::DC_ONLY;
 use weft_core::rc::{Cut, WrId};
 use weft_core::uapi::{Sge, WcStatus};
 
@@ -50,9 +51,11 @@ impl<R: Requester> RcQueue<R> {
     fn hold(&self, owner: u32, one: &One) -> Option<Held> {
         let (local, remote) = access(one.kind);
         let Sge { addr, len, lkey } = one.local;
-        let (region, lkey) = self.mrs.hold(lkey, owner, addr, len, local)?;
+        let (region, lkey) = self.mrs.hold(lkey, owner, addr, len, local).ok()?;
         let record = self.remote_region(one.rkey).ok()??;
-        let is_allowed = record.allows(one.remote_addr, len, remote.flag());
+        let is_allowed = record.rkey != DC_ONLY
+            && self.limits.allow(one.kind, 1, len)
+            && record.allows(one.remote_addr, len, remote.flag());
         is_allowed.then_some(Held {
             region,
             lkey,

@@ -19,7 +19,7 @@ use weft_core::gid::Gid;
 use weft_core::kv::Geometry;
 use weft_core::mr::Store;
 use weft_core::rc::{
-    Attendance, Poster, Stall, Window, WrId, BUDGET_BYTES, DEPTH, SIGNAL_INTERVAL,
+    Attendance, Limits, Poster, Stall, Window, WrId, BUDGET_BYTES, DEPTH, SIGNAL_INTERVAL,
 };
 use weft_core::uapi::WcStatus;
 
@@ -32,7 +32,7 @@ use crate::rc::chain::Chain;
 use crate::rc::long::Longs;
 use crate::rc::revoke::Revocations;
 use crate::rc::slots::{Ended, Slots, Who};
-use crate::rdma::{Cq, Device, DmaBuffer, Notified, Qp, Ready, WorkCompletion};
+use crate::rdma::{Cq, DmaBuffer, Notified, Port, Qp, Ready, WorkCompletion};
 use crate::sync::{
     new_event_count, new_lock, new_periodic, EventCount, FastGuard, FastLock, Once, Periodic,
     Routine, Spinner, Woken,
@@ -111,6 +111,8 @@ pub(crate) struct RcQueue<R: Requester> {
     pub(super) gid: Gid,
     /// The number of the connection, the same at both ends.
     pub(super) token: u64,
+    /// What the device takes in one request.
+    pub(super) limits: Limits,
     /// Its atomic operations are atomic with SoftDc's too.
     global_atomics: bool,
     /// Requests on their way up to which a waiter polls.
@@ -197,12 +199,14 @@ impl<R: Requester> Drop for Attending<'_, R> {
 impl<R: Requester> RcQueue<R> {
     /// A queue to a peer, not connected. Its `work` has to be stopped before it is
     /// dropped.
-    pub(super) fn new(
-        gid: Gid,
-        token: u64,
-        mrs: Arc<MrTable>,
-        device: Device,
-    ) -> Result<Arc<Self>> {
+    pub(super) fn new(gid: Gid, token: u64, mrs: Arc<MrTable>, port: Port) -> Result<Arc<Self>> {
+        let device = port.device;
+        let (pieces, read_pieces) = device.most_pieces();
+        let limits = Limits {
+            pieces,
+            read_pieces,
+            bytes: port.longest_message().ok_or(ENODEV)?,
+        };
         let buffer = DmaBuffer::new(device)?;
         let (window, poster) = Window::new(DEPTH, SIGNAL_INTERVAL, BUDGET_BYTES).ok_or(EINVAL)?;
         let posting = Posting {
@@ -225,6 +229,7 @@ impl<R: Requester> RcQueue<R> {
             pin_init!(Self {
                 gid,
                 token,
+                limits,
                 global_atomics: device.has_global_atomics(),
                 polled: match device.is_software() {
                     true => POLLED_OF_SOFTWARE,

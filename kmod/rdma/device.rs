@@ -75,10 +75,25 @@ impl Device {
         self.attrs().atomic_cap == bindings::ib_atomic_cap_IB_ATOMIC_GLOB
     }
 
-    /// Whether user memory can be registered with it from the kernel.
-    pub(crate) fn has_user_mrs(self) -> bool {
-        // SAFETY: the device is valid.
-        unsafe { bindings::weft_ib_has_user_mrs(self.as_ptr()) }
+    /// Whether memory can be registered with it by requests on queue pairs
+    /// (`IB_WR_REG_MR`), the way for consumers in the kernel.
+    pub(crate) fn has_fast_registration(self) -> bool {
+        let extensions = bindings::ib_device_cap_flags_IB_DEVICE_MEM_MGT_EXTENSIONS;
+        self.attrs().device_cap_flags & (extensions as u64) != 0 && self.most_pages() != 0
+    }
+
+    /// Pages that a region may have, of the size of ours.
+    pub(crate) fn most_pages(self) -> u32 {
+        self.attrs().max_fast_reg_page_list_len
+    }
+
+    /// Pieces of local memory that a request may have; READs have a limit of their
+    /// own. A driver that knows of none for them has one piece in mind.
+    pub(crate) fn most_pieces(self) -> (u32, u32) {
+        let attrs = self.attrs();
+        let all = u32::try_from(i64::from(attrs.max_send_sge).max(1)).unwrap_or(u32::MAX);
+        let reads = u32::try_from(i64::from(attrs.max_sge_rd).max(1)).unwrap_or(u32::MAX);
+        (all, reads.min(all))
     }
 
     /// Whether threads of this host do its work: soft-RoCE, soft-iWARP.
@@ -161,6 +176,11 @@ impl Port {
     pub(crate) fn is_active(self) -> bool {
         self.attributes()
             .is_some_and(|attr| attr.state == bindings::ib_port_state_IB_PORT_ACTIVE)
+    }
+
+    /// The most bytes that one request may move.
+    pub(crate) fn longest_message(self) -> Option<u32> {
+        Some(self.attributes()?.max_msg_sz)
     }
 
     /// The largest packet that it sends, as a number of `ib_mtu`.

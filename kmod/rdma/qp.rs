@@ -15,7 +15,7 @@ use weft_core::rc::{ACK_TIMEOUT, RECEIVES, RETRIES};
 use weft_core::uapi::MAX_INLINE;
 
 use crate::bindings::*;
-use crate::rdma::{Cq, Pd, Port, TableMr};
+use crate::rdma::{Cq, FastMr, Pd, Port, TableMr};
 
 /// The first P_Key, which all ports have.
 const PKEY_INDEX: u16 = 0;
@@ -115,9 +115,12 @@ impl Qp<Init> {
             _cq: cq,
             _state: PhantomData,
         };
-        let access = ib_access_flags_IB_ACCESS_REMOTE_READ
-            | ib_access_flags_IB_ACCESS_REMOTE_WRITE
-            | ib_access_flags_IB_ACCESS_REMOTE_ATOMIC;
+        let mut access =
+            ib_access_flags_IB_ACCESS_REMOTE_READ | ib_access_flags_IB_ACCESS_REMOTE_WRITE;
+        // Others are done by DC, and not every driver knows the flag.
+        if port.device.has_global_atomics() {
+            access |= ib_access_flags_IB_ACCESS_REMOTE_ATOMIC;
+        }
         let mut attr = ib_qp_attr {
             qp_state: ib_qp_state_IB_QPS_INIT,
             pkey_index: PKEY_INDEX,
@@ -243,18 +246,19 @@ impl Qp<Ready> {
     }
 
     /// Posts the request that makes a table's key valid for READs.
-    pub(crate) fn register(&self, table: &TableMr, wr_id: u64) -> Result {
-        let mut wr = ib_reg_wr {
-            mr: table.as_ptr(),
-            key: table.rkey(),
-            access: ib_access_flags_IB_ACCESS_REMOTE_READ as i32,
-            ..Default::default()
-        };
-        wr.wr.__bindgen_anon_1.wr_id = wr_id;
-        wr.wr.opcode = ib_wr_opcode_IB_WR_REG_MR;
-        wr.wr.send_flags = ib_send_flags_IB_SEND_SIGNALED;
-        // SAFETY: valid by the invariant; the request is copied, and the region
-        // outlives the queue pairs of its domain.
+    pub(crate) fn register_table(&self, table: &TableMr, wr_id: u64) -> Result {
+        self.post_registration(&table.request(wr_id))
+    }
+
+    /// Posts the request that makes a region's key valid, for what it may be used
+    /// for.
+    pub(crate) fn register(&self, mr: &FastMr, wr_id: u64) -> Result {
+        self.post_registration(&mr.request(wr_id)?)
+    }
+
+    fn post_registration(&self, wr: &ib_reg_wr) -> Result {
+        // SAFETY: valid by the invariant; the request is copied, and its caller waits
+        // for its end before the region goes.
         to_result(unsafe { weft_ib_post_send(self.raw.as_ptr(), &wr.wr) })
     }
 }

@@ -8,23 +8,25 @@ readonly UDP_PORT=4793
 
 nodes_are() { [ "$(counter nodes)" = "$1" ]; }
 published_are() { [ "$(counter nodes_published)" = "$1" ]; }
-dct_number() { weftctl lookup "$1" | grep -o 'dct[^,]*' | head -n 1; }
+knows() { [ -n "$(incarnation "$1")" ]; }
+incarnation() { weftctl lookup "$1" 2>/dev/null | grep -io 'incarnation[^,]*' | head -n 1; }
 messages() { dmesg | grep -c "$1"; }
 gone() { [ ! -e "/sys/class/infiniband/$1" ]; }
 is_up() { nodes_are "$1" && published_are "$1"; }
 
 # given a node whose address has not the lowest index: a first one that went
-check "a second address comes" ip -n n1 address add 10.77.1.2/24 dev v1
+check "a second address comes" ip -n n1 address add 10.77.0.102/24 dev v1
+check "it may outlive the first" in_node 1 sysctl -qw net.ipv4.conf.v1.promote_secondaries=1
 check "the first one goes" ip -n n1 address del 10.77.0.2/24 dev v1
-check "the node has the other address then" within 10 weftctl lookup 10.77.1.2
-before=$(dct_number 10.77.1.2)
+check "the node has the other address then" within 10 knows 10.77.0.102
+before=$(incarnation 10.77.0.102)
 
 # when an address takes the lower index, then the node stays
 check "an address comes that takes the lower index" ip -n n1 address add 10.77.0.2/24 dev v1
 sleep 3
-is "the node is the same" "$(dct_number 10.77.1.2)" "$before"
-check "it goes with its own address" ip -n n1 address del 10.77.1.2/24 dev v1
-check "and comes up with the one that is left" within 10 weftctl lookup 10.77.0.2
+is "the node is the same" "$(incarnation 10.77.0.102)" "$before"
+check "it goes with its own address" ip -n n1 address del 10.77.0.102/24 dev v1
+check "and comes up with the one that is left" within 10 knows 10.77.0.2
 
 # when a foreign socket has the node's port, then that is told once, and the node comes up later
 ip -n n2 address del 10.77.0.3/24 dev v2
@@ -35,7 +37,7 @@ s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 s.bind(('0.0.0.0', $UDP_PORT))
 time.sleep(1000)" &
 squatter=$!
-sleep 1
+check "somebody else takes its port" within 30 in_node 2 grep -q ':12B9 ' /proc/net/udp
 ip -n n2 address add 10.77.0.3/24 dev v2
 check "the node cannot start" within 10 eval '[ "$(messages "cannot start a node")" -gt 0 ]'
 sleep 5

@@ -7,8 +7,10 @@
 mod bursts;
 mod direct;
 mod loss;
+mod meta_server;
 mod pins;
 mod regions;
+mod registration;
 mod revocation;
 mod switch;
 
@@ -24,6 +26,7 @@ use crate::world::{counter, full_access, Baseline, Transport};
 use crate::{bad, data, death, two_sided};
 
 pub use pins::{pin, wait_until_up};
+use registration::Early;
 
 /// What a run is told.
 #[derive(clap::Args)]
@@ -35,10 +38,16 @@ pub struct Args {
 
 /// All of it, or what `pool=rc` may change.
 pub fn run(report: &mut Report, args: &Args, seed: u64) {
+    let mut early = None;
     let up = if args.pool {
         report.need("a peer that is used is connected by RC", wait_until_up)
     } else {
+        report.check(
+            "until RC is used, the device is told of no memory",
+            registration::none_before,
+        );
         pins::refusals(report);
+        early = report.need("regions can be made before RC is up", Early::new);
         report.need("a pinned peer is connected by RC", pin)
     };
     if up.is_none() {
@@ -46,6 +55,15 @@ pub fn run(report: &mut Report, args: &Args, seed: u64) {
     }
     let lost = counter("rc_lost").unwrap_or(-1);
     report.check("both ends use the same queue pair", pins::both_ends);
+    if let Some(early) = early {
+        report.check("regions that were there before go by RC", || early.by_rc());
+    }
+    let name = "regions that are too large for the device go by DC";
+    Transport::Rc.check(report, name, registration::large);
+    report.check(
+        "a meta server reaches no region",
+        meta_server::reaches_no_region,
+    );
     data(report, seed, args.pool);
     if !args.pool {
         mistakes(report);
@@ -67,6 +85,7 @@ pub fn run(report: &mut Report, args: &Args, seed: u64) {
         ensure!(now == lost, "{} broke", now - lost);
         Ok(())
     });
+    report.check("the device forgets all regions", registration::none_after);
     if !args.pool {
         loss::run(report);
         revocation::silent(report);
