@@ -121,7 +121,10 @@ mod tests {
         let taken: usize = std::thread::scope(|scope| {
             let ask = || (0..1_000).filter(|_| pace.take(RATE, 1)).count();
             let threads: Vec<_> = (0..4).map(|_| scope.spawn(ask)).collect();
-            threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+            threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap())
+                .sum()
         });
         assert_eq!(taken, 5);
     }
