@@ -101,7 +101,7 @@ boot() {
   local release=$1 run=$2 index=$3 seconds=$4 arguments
   shift 4
   arguments="$VM_BOOT_ARGS $(clock_arguments)"
-  if [ "$KIND" != stock ]; then
+  if has_checks; then
     arguments+=" $VM_CHECKED_ARGS kmemleak=$([ "$KIND" = leaks ] && echo on || echo off)"
   elif [ -n "$OPT_DEBUG" ]; then
     arguments+=" $VM_DEBUG_ARGS"
