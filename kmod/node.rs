@@ -171,8 +171,8 @@ impl Node {
         unsafe { node.dc.bearer().start(&raw const *node.dc) };
         // SAFETY: the node closes the inbox before it goes.
         unsafe { node.dc.inbox().open(&raw const *node) };
-        // SAFETY: the node stops that before it goes.
-        unsafe { node.rc.start(&raw const *node) };
+        // `stop` takes the reference back.
+        node.rc.start(node.clone());
         Ok(node)
     }
 

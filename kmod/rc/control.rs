@@ -17,7 +17,7 @@ use crate::counters::COUNTERS;
 use crate::dc::Requester;
 use crate::rc::chain::rdma_wr;
 use crate::rc::queue::RcQueue;
-use crate::rc::slots::{Slot, Who};
+use crate::rc::slots::{CompletionTarget, Slot};
 use crate::rdma::{Qp, Ready};
 
 /// No answer yet.
@@ -38,7 +38,7 @@ impl<R: Requester> RcQueue<R> {
         if let Some(record) = self.store.lock().find(key, coarse_ns()) {
             return Ok(Some(record));
         }
-        let broken = |_| self.fate().unwrap_or(WcStatus::FatalErr);
+        let broken = |_| self.failure().unwrap_or(WcStatus::FatalErr);
         self.look_up(key).map_err(broken)
     }
 
@@ -182,7 +182,7 @@ impl<R: Requester> RcQueue<R> {
             return Ok(Some(post));
         };
         let slot = Slot {
-            who: Who::Control,
+            target: CompletionTarget::Control,
             ..Slot::EMPTY
         };
         // SAFETY: not published yet, and we hold the poster's lock.

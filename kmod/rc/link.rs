@@ -174,7 +174,7 @@ impl<R: Requester> RcQueue<R> {
             drop(qp);
             let cq = {
                 let mut reaping = self.reaping.lock();
-                reaping.rest = Some(self.fate().unwrap_or(status));
+                reaping.rest = Some(self.failure().unwrap_or(status));
                 reaping.cq.take()
             };
             drop(cq);

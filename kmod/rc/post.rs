@@ -15,7 +15,7 @@ use crate::few::{room, Few};
 use crate::mem::RegionUse;
 use crate::rc::chain::{access, Keys, CHAIN, SGES};
 use crate::rc::queue::{Posting, RcQueue};
-use crate::rc::slots::{Slot, Who};
+use crate::rc::slots::{CompletionTarget, Slot};
 
 /// Times that a batch is looked at again because a key was revoked meanwhile: each
 /// takes another letter of the peer's just then.
@@ -138,13 +138,13 @@ impl<R: Requester> RcQueue<R> {
     ) -> bool {
         let refused = if requester.has_failed() {
             Some(WcStatus::WrFlushErr)
-        } else if posting.qp.is_none() || self.fate().is_some() {
-            Some(self.fate().unwrap_or(WcStatus::FatalErr))
+        } else if posting.qp.is_none() || self.failure().is_some() {
+            Some(self.failure().unwrap_or(WcStatus::FatalErr))
         } else {
             prepared.refused
         };
         let slot = Slot {
-            who: Who::Requester {
+            target: CompletionTarget::Requester {
                 requester: requester.clone(),
                 signaled: entry.is_signaled(),
             },
@@ -202,7 +202,7 @@ impl<R: Requester> RcQueue<R> {
         if let Some(status) = entry.failed() {
             return Err(status);
         }
-        if self.fate().is_some() {
+        if self.failure().is_some() {
             // What it is told is for `fill` to say.
             return Ok(());
         }

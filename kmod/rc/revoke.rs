@@ -117,7 +117,7 @@ impl<R: Requester> Rc<R> {
         queue.poll();
         let answer = queue.take_answer();
         if answer.is_none() {
-            self.crier.hurry();
+            self.announcer.hurry();
         }
         answer
     }
@@ -125,18 +125,17 @@ impl<R: Requester> Rc<R> {
     /// Has peers told of the regions that go, if there are any.
     pub(crate) fn tell_peers(&self) {
         if self.mrs.waits_for_peers() {
-            self.crier.hurry();
+            self.announcer.hurry();
         }
     }
 
     /// Writes to a peer. If it does not arrive it will be repeated.
     fn tell(&self, to: &Gid, notice: &Notice) {
-        let Some(carrier) = self.carrier.get() else {
+        let Ok(exchange) = self.exchange() else {
             return;
         };
         COUNTERS.rc_notices.bump();
-        // SAFETY: by the invariant: `stop` waits for this work.
-        let told = unsafe { (carrier.tell)(carrier.carrier, to, &notice.encode()) };
+        let told = exchange.tell(to, &notice.encode());
         if let Err(error) = told {
             pr_debug!("no letter to {}: {error:?}\n", Shown(*to));
         }
@@ -181,7 +180,7 @@ impl<R: Requester> Rc<R> {
 // SAFETY: the offset is the field's own; `stop` stops the work, and the node calls
 // it before it lets go.
 unsafe impl<R: Requester> Routine<1> for Rc<R> {
-    const OFFSET: usize = core::mem::offset_of!(Self, crier);
+    const OFFSET: usize = core::mem::offset_of!(Self, announcer);
 
     fn run(&self) {
         while let Some((to, notice)) = self.mrs.next_notice() {
@@ -190,9 +189,9 @@ unsafe impl<R: Requester> Routine<1> for Rc<R> {
         let owed = (0..NAPS).all(|_| self.answer_peers().is_some());
         self.end_overdue();
         if owed {
-            self.crier.schedule(OWED_MS);
+            self.announcer.schedule(OWED_MS);
         } else if self.mrs.waits_for_peers() {
-            self.crier.schedule(WAIT_MS);
+            self.announcer.schedule(WAIT_MS);
         }
     }
 }

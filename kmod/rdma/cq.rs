@@ -117,6 +117,14 @@ pub(crate) struct WorkCompletion {
     pub(crate) status: bindings::ib_wc_status,
 }
 
+impl WorkCompletion {
+    /// A place that the device has not written.
+    pub(crate) const NONE: Self = Self {
+        wr_id: 0,
+        status: 0,
+    };
+}
+
 impl Drop for Cq {
     fn drop(&mut self) {
         // SAFETY: ours, and the queue pairs on it are gone: they own it.
