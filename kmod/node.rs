@@ -27,13 +27,11 @@ use crate::net::{Endpoint, UdpBearer};
 use crate::peer::{DcCache, Peer};
 use crate::quota::{Kind, Quota};
 use crate::random::{random_u32, random_u64};
-use crate::rc::{HelloBytes, Rc};
+use crate::rc::Rc;
 use crate::rdma::{Client, Connector, Device, Pd, Port};
 use crate::sync::{new_periodic, Periodic, Routine};
 use crate::text::Shown;
 use crate::vqp::{Sender, Vqp};
-
-use letters::Answers;
 
 /// A node's DC provider.
 pub(crate) type Dc = SoftDc<UdpBearer, Vqp>;
@@ -63,8 +61,6 @@ pub(crate) struct Node {
     /// first instead of asking too. A load spike asks once.
     #[pin]
     flights: [Mutex<()>; FLIGHTS],
-    #[pin]
-    answers: Answers,
     alive: AtomicBool,
     /// Calls that use the RDMA device; `stop` waits for them.
     users: AtomicI32,
@@ -157,7 +153,6 @@ impl Node {
                 quota,
                 directory <- directory,
                 flights <- pin_init::pin_init_array_from_fn(|_| kernel::new_mutex!((), "weft_flight")),
-                answers <- Answers::new(),
                 alive: AtomicBool::new(true),
                 users: AtomicI32::new(0),
                 vqps: AtomicU32::new(0),
@@ -234,16 +229,6 @@ impl Node {
     /// Those of [`Rc::unpin`].
     pub(crate) fn unpin(&self, gid: &Gid) -> Result {
         self.rc.unpin(gid)
-    }
-
-    /// Answers a peer's offer of an RC queue pair. May sleep.
-    ///
-    /// # Errors
-    ///
-    /// `ENODEV`, and those of [`Rc::accept`].
-    pub(crate) fn accept_rc(&self, offer: &[u8]) -> Result<HelloBytes> {
-        let _using = DeviceUse::new(self)?;
-        self.rc.accept(offer)
     }
 
     /// Registers memory of the caller and answers its key.

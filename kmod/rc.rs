@@ -9,8 +9,8 @@
 //! - [`links`]: the queue pairs that there are, and their upkeep.
 //! - [`revoke`]: notices about regions that go.
 //!
-//! Lock order: `wants`, `links`; `hardware` and `exchange` are held alone. None of
-//! them is held while a queue is ended.
+//! Lock order: `wants`, `links`; the others are held alone. None of them is held
+//! while a queue is ended.
 
 mod arming;
 mod chain;
@@ -28,40 +28,70 @@ mod wants;
 
 use kernel::prelude::*;
 use kernel::sync::{Arc, Mutex};
+use weft_core::dc::wire::Destination;
 use weft_core::gid::Gid;
-use weft_core::mr::NOTICE_BYTES;
-use weft_core::rc::HELLO_BYTES;
+use weft_core::mr::LEDGER_LINES;
+use weft_core::rc::{Admission, HELLO_BYTES, MAX_HALF_OPEN};
 use weft_core::uapi::WcStatus;
 
 use crate::bindings;
 use crate::dc::Requester;
 use crate::mem::MrTable;
+use crate::net::Endpoint;
 use crate::rdma::{Pd, Port};
 use crate::sync::{new_lock, new_periodic, FastLock, Periodic};
 
+use handshake::{Pending, MAX_PENDING};
 use link::Hardware;
 use links::{end, Link};
 pub(crate) use polling::{Attending, LONGEST_SPIN_NS, SPIN_NS};
 pub(crate) use queue::RcQueue;
 pub(crate) use single::SingleRequest;
-use wants::Want;
+use wants::{Connector, WantTable};
 
-/// RC queue pairs of a node, and peers that it wants to have one to.
-const MAX_LINKS: usize = 64;
-/// How often links are looked at, and wanted ones tried.
+/// Peers that a node wants a queue pair to, at most; each has a work item.
+const MAX_WANTS: usize = 64;
+/// RC queue pairs of a node: those that are up, and those that are half open.
+const MAX_LINKS: usize = 64 + MAX_HALF_OPEN;
+const _: () = assert!(MAX_LINKS <= LEDGER_LINES);
+/// How often links are looked after.
 const TICK_MS: u32 = 1000;
+
 /// An offer or an answer.
 pub(crate) type HelloBytes = [u8; HELLO_BYTES];
-/// A letter about regions that go.
-pub(crate) type NoticeBytes = [u8; NOTICE_BYTES];
 
-/// Carries offers and other letters.
+/// What a message says of its sender; whoever can forge packets can claim anything.
+#[derive(Clone, Copy)]
+pub(crate) struct Claim {
+    /// Where it came from.
+    pub(crate) from: Endpoint,
+    /// The DC target that it says it is of.
+    pub(crate) node: Destination,
+}
+
+impl Claim {
+    /// The GID of the address that it came from.
+    pub(crate) fn gid(&self) -> Gid {
+        Gid::from_ipv4(self.from.addr)
+    }
+}
+
+/// Carries messages between nodes, and knows their records.
 pub(crate) trait Exchange: Send + Sync {
-    /// Carries an offer to a peer and brings the answer. May sleep for seconds.
-    fn exchange(&self, to: &Gid, offer: &HelloBytes) -> Result<HelloBytes>;
+    /// Sends a message to the address in a peer's record; it may be lost. May sleep for
+    /// a look-up.
+    fn send(&self, to: &Gid, message: &[u8]) -> Result;
 
-    /// Carries a letter to a peer, perhaps. May sleep.
-    fn tell(&self, to: &Gid, letter: &NoticeBytes) -> Result;
+    /// Whether the cached record of the sender's GID holds what it claims. Does not
+    /// sleep.
+    fn knows(&self, claim: &Claim) -> bool;
+
+    /// Looks the record of the sender's GID up. May sleep.
+    ///
+    /// # Errors
+    ///
+    /// `EPROTO`: the record does not hold what the sender claims. Those of a look-up.
+    fn verify(&self, claim: &Claim) -> Result;
 }
 
 /// A node's RC side.
@@ -78,11 +108,22 @@ pub(crate) struct Rc<R: Requester> {
     /// Room for all is made at the start.
     #[pin]
     links: FastLock<KVec<Link<R>>>,
-    #[pin]
-    wants: FastLock<KVec<Want>>,
+    /// Looks after the links.
     #[pin]
     work: Periodic<Self>,
-    /// Writes and answers letters about regions that go.
+    #[pin]
+    wants: FastLock<WantTable>,
+    /// One for each slot of `wants`.
+    connectors: KVec<Pin<KBox<Connector<R>>>>,
+    #[pin]
+    admission: FastLock<KBox<Admission>>,
+    /// Offers to be answered. Room for all is made at the start.
+    #[pin]
+    offers: FastLock<KVec<Pending>>,
+    /// Answers them.
+    #[pin]
+    acceptor: Periodic<Self, 2>,
+    /// Sends and answers notices about regions that go.
     #[pin]
     announcer: Periodic<Self, 1>,
 }
@@ -114,7 +155,9 @@ impl<R: Requester> Rc<R> {
     pub(crate) fn new(gid: Gid, port: Port, pd: Arc<Pd>, mrs: Arc<MrTable>) -> Result<Arc<Self>> {
         let hardware = mrs.table_info().map(|_| Hardware { port, pd });
         let links = KVec::with_capacity(MAX_LINKS, GFP_KERNEL)?;
-        let wants = KVec::with_capacity(MAX_LINKS, GFP_KERNEL)?;
+        let offers = KVec::with_capacity(MAX_PENDING, GFP_KERNEL)?;
+        let (wants, connectors) = (WantTable::new()?, Connector::all()?);
+        let admission = KBox::new(Admission::NEW, GFP_KERNEL)?;
         Arc::pin_init(
             pin_init!(Self {
                 gid,
@@ -122,8 +165,12 @@ impl<R: Requester> Rc<R> {
                 exchange <- new_lock!(None, "weft_rc_exchange"),
                 hardware <- kernel::new_mutex!(hardware, "weft_rc"),
                 links <- new_lock!(links, "weft_rc_links"),
-                wants <- new_lock!(wants, "weft_rc_wants"),
                 work <- new_periodic!("weft_rc_work"),
+                wants <- new_lock!(wants, "weft_rc_wants"),
+                connectors,
+                admission <- new_lock!(admission, "weft_rc_admission"),
+                offers <- new_lock!(offers, "weft_rc_offers"),
+                acceptor <- new_periodic!("weft_rc_accept_work"),
                 announcer <- new_periodic!("weft_rc_notice_work"),
             }),
             GFP_KERNEL,
@@ -131,8 +178,11 @@ impl<R: Requester> Rc<R> {
     }
 
     /// Lets queue pairs be made; `exchange` carries the offers until [`Rc::stop`].
-    pub(crate) fn start(&self, exchange: Arc<dyn Exchange>) {
+    pub(crate) fn start(self: &Arc<Self>, exchange: Arc<dyn Exchange>) {
         *self.exchange.lock() = Some(exchange);
+        for connector in &self.connectors {
+            connector.start(self);
+        }
     }
 
     /// What carries messages to peers, unless the node has stopped. Only the work
@@ -143,8 +193,13 @@ impl<R: Requester> Rc<R> {
 
     /// Ends everything: the device goes. May sleep.
     pub(crate) fn stop(&self) {
-        self.work.stop();
+        for connector in &self.connectors {
+            connector.stop();
+        }
+        self.acceptor.stop();
         self.announcer.stop();
+        self.work.stop();
+        self.clear_wants();
         *self.hardware.lock() = None;
         loop {
             let link = self.links.lock().pop();

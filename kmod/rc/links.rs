@@ -1,50 +1,89 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The RC queue pairs of a node, and their upkeep.
+//! The RC queue pairs of a node, and their upkeep. `weft_core::rc` says which of them a
+//! newer one replaces, and when.
 
 use core::sync::atomic::Ordering;
 
 use kernel::prelude::*;
 use kernel::sync::Arc;
 use weft_core::gid::Gid;
+use weft_core::rc::{displaced, is_superseded, usable, LinkView, Role, Stage};
 use weft_core::uapi::WcStatus;
 
 use crate::clock::now_ns;
 use crate::dc::Requester;
 use crate::rc::queue::RcQueue;
-use crate::rc::Rc;
+use crate::rc::{Rc, TICK_MS};
+use crate::sync::Routine;
 use crate::text::Shown;
 
-/// Looks at a link that its peer does not complete before it is given up.
-const MAX_LOOKS: u32 = 5;
+/// Checks of a queue pair that its peer does not complete before it is given up.
+const MAX_CHECKS: u32 = 5;
 
 /// A queue pair to a peer.
 pub(super) struct Link<R: Requester> {
     pub(super) queue: Arc<RcQueue<R>>,
-    /// Looks at it while it was not up.
-    looks: u32,
+    /// What this node sent: the offer, or the answer to the peer's.
+    role: Role,
+    /// Checks of it while it was not up.
+    checks: u32,
+}
+
+impl<R: Requester> Link<R> {
+    fn view(&self) -> LinkView {
+        let stage = if self.queue.failure().is_some() {
+            Stage::Broken
+        } else if self.queue.is_usable() {
+            Stage::Up
+        } else if self.role == Role::Answer {
+            Stage::HalfOpen
+        } else {
+            Stage::Finishing
+        };
+        LinkView {
+            gid: self.queue.gid,
+            stage,
+        }
+    }
+}
+
+fn views<R: Requester>(links: &[Link<R>]) -> impl Iterator<Item = LinkView> + '_ {
+    links.iter().map(Link::view)
+}
+
+/// What upkeep does with a queue pair.
+enum Verdict {
+    /// It is checked again.
+    Keep,
+    /// It broke, or was never completed.
+    Lost,
+    /// The peer has spoken on a newer one.
+    Superseded,
 }
 
 impl<R: Requester> Rc<R> {
     /// The queue to a peer, if there is one that can be used.
     pub(super) fn queue(&self, gid: &Gid) -> Option<Arc<RcQueue<R>>> {
         let links = self.links.lock();
-        let link = links
-            .iter()
-            .find(|link| link.queue.gid() == gid && link.queue.is_usable())?;
-        Some(link.queue.clone())
+        let index = usable(views(&links), gid)?;
+        Some(links.get(index)?.queue.clone())
     }
 
-    /// Takes a connected queue in. What there was to that peer has lost it: a
-    /// node makes a second only when the first is broken.
-    pub(super) fn take_in(&self, queue: Arc<RcQueue<R>>) -> Result<Arc<RcQueue<R>>> {
+    /// Takes a connected queue in. An older one to that peer stays until this one is
+    /// up; one that answered an older offer goes.
+    pub(super) fn insert(&self, queue: &Arc<RcQueue<R>>, role: Role) -> Result {
         let (old, pushed) = {
             let mut links = self.links.lock();
-            let place = links.iter().position(|link| link.queue.gid == queue.gid);
+            let place = match role {
+                Role::Answer => displaced(views(&links), &queue.gid),
+                Role::Offer => None,
+            };
             let old = place.and_then(|place| links.remove(place).ok());
             let link = Link {
                 queue: queue.clone(),
-                looks: 0,
+                role,
+                checks: 0,
             };
             (old, links.push_within_capacity(link).is_ok())
         };
@@ -52,10 +91,11 @@ impl<R: Requester> Rc<R> {
             end(&old.queue, WcStatus::RetryExcErr);
         }
         if !pushed {
-            end(&queue, WcStatus::FatalErr);
+            end(queue, WcStatus::FatalErr);
             return Err(ENOSPC);
         }
-        Ok(queue)
+        self.work.schedule(TICK_MS);
+        Ok(())
     }
 
     /// Takes a queue out and ends it.
@@ -66,30 +106,45 @@ impl<R: Requester> Rc<R> {
         end(queue, WcStatus::FatalErr);
     }
 
-    /// The `index`th link's queue, and whether it has to go.
-    pub(super) fn inspect(&self, index: usize) -> Option<(Arc<RcQueue<R>>, bool)> {
+    /// The `index`th link's queue, and what is to become of it.
+    fn inspect(&self, index: usize) -> Option<(Arc<RcQueue<R>>, Verdict)> {
         let mut links = self.links.lock();
         let link = links.get_mut(index)?;
-        link.looks += u32::from(!link.queue.is_usable());
-        let lost = link.queue.failure().is_some() || link.looks > MAX_LOOKS;
-        Some((link.queue.clone(), lost))
+        link.checks += u32::from(!link.queue.is_usable());
+        let queue = link.queue.clone();
+        let verdict = if queue.failure().is_some() || link.checks > MAX_CHECKS {
+            Verdict::Lost
+        } else if is_superseded(views(&links), index, &queue.gid) {
+            Verdict::Superseded
+        } else {
+            Verdict::Keep
+        };
+        Some((queue, verdict))
     }
 
-    /// Takes broken links out, and asks idle peers for a sign of life.
-    pub(super) fn look_after_links(&self) {
+    /// Takes broken and superseded links out, and asks idle peers for a sign of life.
+    fn maintain_links(&self) {
         let mut index = 0;
-        while let Some((queue, lost)) = self.inspect(index) {
-            if lost {
-                pr_info!(
-                    "RC to {} is lost: {:?}\n",
-                    Shown(queue.gid),
-                    queue.failure()
-                );
-                self.discard(&queue);
-                continue;
+        while let Some((queue, verdict)) = self.inspect(index) {
+            match verdict {
+                Verdict::Keep => {
+                    if queue.maintain() {
+                        self.note_use(&queue.gid);
+                    }
+                    index += 1;
+                    continue;
+                }
+                Verdict::Lost => {
+                    pr_info!(
+                        "RC to {} is lost: {:?}\n",
+                        Shown(queue.gid),
+                        queue.failure()
+                    );
+                }
+                Verdict::Superseded => pr_info!("RC to {} is renewed\n", Shown(queue.gid)),
             }
-            queue.look_after();
-            index += 1;
+            self.discard(&queue);
+            self.reconnect(&queue.gid);
         }
     }
 }
@@ -101,17 +156,35 @@ pub(super) fn end<R: Requester>(queue: &RcQueue<R>, status: WcStatus) {
 }
 
 impl<R: Requester> RcQueue<R> {
-    /// Now and then.
-    fn look_after(&self) {
+    /// Checks the queue's progress, and probes the peer if it is idle. Answers whether
+    /// users have posted since the last call.
+    fn maintain(&self) -> bool {
         self.poll();
         if self.stall.lock().look(&self.window, now_ns()) {
             pr_warn!("RC to {} makes no progress\n", Shown(self.gid));
-            return self.fail(WcStatus::RetryExcErr);
+            self.fail(WcStatus::RetryExcErr);
+            return false;
         }
         let tail = self.window.published();
+        let users = tail.wrapping_sub(self.own_requests.load(Ordering::Relaxed));
         if self.seen_tail.swap(tail, Ordering::Relaxed) == tail && self.is_usable() {
             self.probe();
         }
         self.arm();
+        self.seen_users.swap(users, Ordering::Relaxed) != users
+    }
+}
+
+// SAFETY: the offset is the field's own; `stop` stops the work, and the node calls
+// it before it lets go.
+unsafe impl<R: Requester> Routine for Rc<R> {
+    const OFFSET: usize = core::mem::offset_of!(Self, work);
+
+    fn run(&self) {
+        self.maintain_links();
+        let is_idle = self.links.lock().is_empty();
+        if !is_idle {
+            self.work.schedule(TICK_MS);
+        }
     }
 }

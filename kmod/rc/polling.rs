@@ -234,9 +234,11 @@ impl<R: Requester> RcQueue<R> {
                     self.fail(status);
                 }
             }
-            Some(WrId::Receive) if status == WcStatus::Success => {
-                self.up.store(true, Ordering::Release);
-            }
+            // The peer's first message: it has seen our answer, or is somebody else.
+            Some(WrId::Receive) if status == WcStatus::Success => match wc.imm {
+                Some(nonce) if nonce == self.nonce => self.up.store(true, Ordering::Release),
+                _ => self.fail(WcStatus::RemOpErr),
+            },
             _ => {}
         }
         true

@@ -58,6 +58,8 @@ pub(crate) struct RcQueue<R: Requester> {
     pub(super) gid: Gid,
     /// The number of the connection, the same at both ends.
     pub(super) token: u64,
+    /// What the peer's first message has to carry, if it has to speak first.
+    pub(super) nonce: u32,
     /// Its atomic operations are atomic with SoftDc's too.
     global_atomics: bool,
     /// Requests on their way up to which a waiter polls.
@@ -86,11 +88,15 @@ pub(crate) struct RcQueue<R: Requester> {
     pub(super) up: AtomicBool,
     /// Why it broke, as a [`WcStatus`]; 0 if it did not.
     failure: AtomicU8,
-    /// What a maintainer has seen of its progress.
+    /// Requests that no user has posted.
+    pub(super) own_requests: AtomicU32,
+    /// What upkeep has seen of the queue's progress.
     #[pin]
     pub(super) stall: FastLock<Stall>,
-    /// Requests published when it last looked.
+    /// Requests published at the last upkeep.
     pub(super) seen_tail: AtomicU32,
+    /// Those of them that users had posted.
+    pub(super) seen_users: AtomicU32,
     /// Counts the times that room was made.
     #[pin]
     pub(super) room: EventCount,
@@ -108,6 +114,7 @@ impl<R: Requester> RcQueue<R> {
     pub(super) fn new(
         gid: Gid,
         token: u64,
+        nonce: u32,
         mrs: Arc<MrTable>,
         device: Device,
     ) -> Result<Arc<Self>> {
@@ -124,6 +131,7 @@ impl<R: Requester> RcQueue<R> {
             pin_init!(Self {
                 gid,
                 token,
+                nonce,
                 global_atomics: device.has_global_atomics(),
                 polled: match device.is_software() {
                     true => POLLED_OF_SOFTWARE,
@@ -144,7 +152,9 @@ impl<R: Requester> RcQueue<R> {
                 up: AtomicBool::new(false),
                 failure: AtomicU8::new(0),
                 stall <- new_lock!(Stall::NEW, "weft_rc_stall"),
+                own_requests: AtomicU32::new(0),
                 seen_tail: AtomicU32::new(0),
+                seen_users: AtomicU32::new(0),
                 room <- new_event_count!("weft_rc_room"),
                 events <- new_event_count!("weft_rc_events"),
                 work <- new_periodic!("weft_rc_queue_work"),
@@ -162,11 +172,6 @@ impl<R: Requester> RcQueue<R> {
             OpKind::CompareSwap | OpKind::FetchAdd => self.global_atomics,
             OpKind::Send => false,
         }
-    }
-
-    /// The peer.
-    pub(crate) fn gid(&self) -> &Gid {
-        &self.gid
     }
 
     /// Whether requests may be posted, and it has not broken.

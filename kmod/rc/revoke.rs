@@ -101,21 +101,38 @@ impl<R: Requester> Rc<R> {
         queues.find(|queue| queue.token == token).cloned()
     }
 
-    /// Reads a letter; answers with what to write back now.
-    pub(crate) fn hear(&self, notice: &Notice) -> Option<Notice> {
+    /// Takes a notice that came from the address of `from`; answers with what to send
+    /// back now, if that is possible (`can_answer`). Only the peer of a queue counts:
+    /// others do not know its token, and do not speak from its address.
+    pub(crate) fn on_notice(
+        &self,
+        from: &Gid,
+        notice: &Notice,
+        can_answer: bool,
+    ) -> Option<Notice> {
+        let queue = self.queue_of(notice.token);
+        if queue.as_ref().is_some_and(|queue| queue.gid != *from) {
+            return None;
+        }
         let Says::Gone(keys) = &notice.says else {
+            // A queue that is gone has nothing to wait for.
+            queue?;
             self.mrs.answered(notice.token, notice.seq);
             self.tell_peers();
             return None;
         };
-        let Some(queue) = self.queue_of(notice.token) else {
+        let Some(queue) = queue else {
             // It is gone, and its requests are; or it is not there yet, and reads
             // a table without them.
-            return Some(unused(notice.token, notice.seq));
+            return can_answer.then(|| unused(notice.token, notice.seq));
         };
         queue.revoke(keys.as_slice(), notice.seq);
         queue.poll();
-        let answer = queue.take_answer();
+        let answer = if can_answer {
+            queue.take_answer()
+        } else {
+            None
+        };
         if answer.is_none() {
             self.announcer.hurry();
         }
@@ -129,15 +146,14 @@ impl<R: Requester> Rc<R> {
         }
     }
 
-    /// Writes to a peer. If it does not arrive it will be repeated.
+    /// Sends a notice to a peer. If it does not arrive it will be repeated.
     fn tell(&self, to: &Gid, notice: &Notice) {
         let Ok(exchange) = self.exchange() else {
             return;
         };
         COUNTERS.rc_notices.bump();
-        let told = exchange.tell(to, &notice.encode());
-        if let Err(error) = told {
-            pr_debug!("no letter to {}: {error:?}\n", Shown(*to));
+        if let Err(error) = exchange.send(to, &notice.encode()) {
+            pr_debug!("no notice to {}: {error:?}\n", Shown(*to));
         }
     }
 
