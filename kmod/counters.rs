@@ -58,6 +58,8 @@ counters! {
     contexts,
     /// RC queue pairs to peers.
     rc_queues,
+    /// Peers that nodes want an RC queue pair to.
+    rc_wants,
     }
     totals {
     /// Successful `qconnect`s answered from a DCCache.
@@ -92,6 +94,8 @@ counters! {
     rc_notices,
     /// RC queue pairs that broke.
     rc_lost,
+    /// Offers of RC queue pairs that were not answered.
+    rc_offers_refused,
     }
 }
 

@@ -28,12 +28,11 @@ use crate::net::{Endpoint, UdpBearer};
 use crate::peer::{DcCache, Peer};
 use crate::quota::{Kind, Quota};
 use crate::random::{random_u32, random_u64};
-use crate::rc::{HelloBytes, Rc};
+use crate::rc::Rc;
 use crate::rdma::{Connector, Pd, Port};
 use crate::sync::{new_poll_queue, PollQueue};
 use crate::vqp::{Sender, Vqp};
 
-use letters::Answers;
 pub(crate) use netns::Namespaces;
 pub(crate) use port_agent::Ports;
 pub(crate) use registry::{count, get, init, of_caller};
@@ -62,8 +61,6 @@ pub(crate) struct Node {
     /// one wait for the first instead of asking too, so a load spike asks once.
     #[pin]
     lookups: [Mutex<()>; LOOKUP_LANES],
-    #[pin]
-    answers: Answers,
     alive: AtomicBool,
     /// It has stopped. Held while it stops: its namespace and its device may go at the
     /// same time.
@@ -171,7 +168,6 @@ impl Node {
                 quota,
                 directory <- directory,
                 lookups <- pin_init::pin_init_array_from_fn(|_| kernel::new_mutex!((), "weft_lookup")),
-                answers <- Answers::new(),
                 alive: AtomicBool::new(true),
                 stopped <- kernel::new_mutex!(false, "weft_node_stopped"),
                 pollers <- new_poll_queue!("weft_node_pollers"),
@@ -185,10 +181,9 @@ impl Node {
         // SAFETY: the provider lives as long as the node, which closes the bearer
         // before it goes.
         unsafe { node.dc.bearer().start(&raw const *node.dc) };
-        // `stop` closes the inbox, which gives the reference back.
+        // `stop` closes the inbox and ends the RC side, which give the references back.
         node.dc.inbox().open(node.clone());
-        // SAFETY: the node stops that before it goes.
-        unsafe { node.rc.start(&raw const *node) };
+        node.rc.start(node.clone());
         Ok(node)
     }
 
@@ -261,16 +256,6 @@ impl Node {
     /// Those of [`Rc::unpin`].
     pub(crate) fn unpin(&self, gid: &Gid) -> Result {
         self.rc.unpin(gid)
-    }
-
-    /// Answers a peer's offer of an RC queue pair. May sleep.
-    ///
-    /// # Errors
-    ///
-    /// `ENODEV`, and those of [`Rc::accept`].
-    pub(crate) fn accept_rc(&self, offer: &[u8]) -> Result<HelloBytes> {
-        let _using = DeviceUse::new(self)?;
-        self.rc.accept(offer)
     }
 
     /// Registers memory of the caller and answers its key.

@@ -57,7 +57,11 @@ impl<R: Requester> Opening<R> {
             geometry,
         } = mrs.table_info().ok_or_else(crate::errno::not_supported)?;
         let token = token.unwrap_or_else(random_u64);
-        let queue = RcQueue::<R>::new(to, token, mrs.clone(), port)?;
+        let nonce = match role {
+            Role::Offer => 0,
+            Role::Answer => random_u32(),
+        };
+        let queue = RcQueue::<R>::new(to, token, nonce, mrs.clone(), port)?;
         // SAFETY: the queue is pinned and counted. It outlives the completion
         // queue: here by the order of fields, later by `shut_down`, which whoever
         // takes it out of the node's list calls first.
@@ -79,6 +83,7 @@ impl<R: Requester> Opening<R> {
             table_addr: addr,
             table_rkey: rkey,
             geometry,
+            nonce,
         };
         Ok(Self {
             qp: Some(qp),
@@ -89,12 +94,12 @@ impl<R: Requester> Opening<R> {
         })
     }
 
-    /// What the peer has to be told.
+    /// The record to send to the peer.
     pub(super) fn hello(&self) -> &Hello {
         &self.hello
     }
 
-    /// Whom it is to be connected to.
+    /// The peer.
     pub(super) fn peer(&self) -> Gid {
         self.queue.gid
     }
@@ -144,11 +149,12 @@ impl<R: Requester> Drop for Opening<R> {
 }
 
 impl<R: Requester> RcQueue<R> {
-    /// The end that offered: tells the other that both are ready.
-    pub(super) fn complete_offer(&self) -> Result {
+    /// The end that offered: tells the other that both are ready. `nonce` proves that
+    /// this end has seen the answer.
+    pub(super) fn complete_offer(&self, nonce: u32) -> Result {
         self.register_table()?;
         self.register_regions()?;
-        self.tell_ready()?;
+        self.tell_ready(nonce)?;
         self.up.store(true, Ordering::Release);
         Ok(())
     }
@@ -178,7 +184,7 @@ impl<R: Requester> RcQueue<R> {
             drop(qp);
             let cq = {
                 let mut reaping = self.reaping.lock();
-                reaping.rest = Some(self.fate().unwrap_or(status));
+                reaping.rest = Some(self.failure().unwrap_or(status));
                 reaping.cq.take()
             };
             drop(cq);

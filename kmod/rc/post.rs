@@ -17,7 +17,7 @@ use crate::mem::{NotHeld, RegionUse};
 use crate::rc::chain::{access, Keys, CHAIN, SGES};
 use crate::rc::long::Whole;
 use crate::rc::queue::{Posting, RcQueue};
-use crate::rc::slots::{Slot, Who};
+use crate::rc::slots::{CompletionTarget, Slot};
 
 /// Times that a batch is looked at again because a key was revoked meanwhile: each
 /// takes another letter of the peer's just then.
@@ -232,8 +232,8 @@ impl<R: Requester> RcQueue<R> {
     ) -> Option<WcStatus> {
         if requester.has_failed() {
             Some(WcStatus::WrFlushErr)
-        } else if posting.qp.is_none() || self.fate().is_some() {
-            Some(self.fate().unwrap_or(WcStatus::FatalErr))
+        } else if posting.qp.is_none() || self.failure().is_some() {
+            Some(self.failure().unwrap_or(WcStatus::FatalErr))
         } else {
             prepared.refused
         }
@@ -250,7 +250,7 @@ impl<R: Requester> RcQueue<R> {
     ) {
         let refused = prepared.refused;
         let slot = Slot {
-            who: Who::Requester {
+            target: CompletionTarget::Requester {
                 requester: requester.clone(),
                 signaled: entry.is_signaled(),
             },
@@ -307,7 +307,7 @@ impl<R: Requester> RcQueue<R> {
         if let Some(status) = entry.failed() {
             return Err(status.into());
         }
-        if self.fate().is_some() {
+        if self.failure().is_some() {
             // What it is told is for `fill` to say.
             return Ok(());
         }

@@ -5,6 +5,7 @@
 //! which 0 and 1 are connected.
 
 mod bursts;
+mod dead_peers;
 mod direct;
 mod loss;
 mod meta_server;
@@ -25,6 +26,7 @@ use crate::traffic::{Traffic, SLICE};
 use crate::world::{counter, full_access, Baseline, Transport};
 use crate::{bad, data, death, two_sided};
 
+use pins::goes_by_rc;
 pub use pins::{pin, wait_until_up};
 use registration::Early;
 
@@ -34,10 +36,16 @@ pub struct Args {
     /// The module was loaded with `pool=rc`: nobody pins.
     #[arg(long)]
     pool: bool,
+    /// Only whether peers that are down delay one that is up: twelve nodes.
+    #[arg(long)]
+    dead: bool,
 }
 
 /// All of it, or what `pool=rc` may change.
 pub fn run(report: &mut Report, args: &Args, seed: u64) {
+    if args.dead {
+        return dead_peers::run(report, args.pool);
+    }
     let mut early = None;
     let up = if args.pool {
         report.need("a peer that is used is connected by RC", wait_until_up)
