@@ -38,13 +38,15 @@ struct Way<P, R: Receives> {
 /// Contexts whose streams share a lock. It has as many as there are.
 type Set<P, R> = KVec<Way<P, R>>;
 
+type Sets<P, R> = [BhLock<Set<P, R>>; SETS];
+
 /// A node's contexts.
 pub(crate) struct Contexts<P, R: Receives> {
     /// Spreads the streams: nobody can choose which share a set.
     hash: KeyedHash,
     seats: Arc<Seats>,
     refusals: Refusals,
-    sets: Pin<KVBox<[BhLock<Set<P, R>>; SETS]>>,
+    sets: Pin<KVBox<Sets<P, R>>>,
     /// The set that is searched next for idle contexts.
     next_search: AtomicUsize,
 }
