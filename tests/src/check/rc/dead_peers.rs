@@ -20,7 +20,8 @@ const DELAY: Duration = Duration::from_secs(3);
 const FORGOTTEN: Duration = Duration::from_secs(60);
 
 fn set_links(state: &str) -> Result<()> {
-    DEAD.clone().try_for_each(|k| system(&format!("ip -n n{k} link set v{k} {state}")))
+    DEAD.clone()
+        .try_for_each(|k| system(&format!("ip -n n{k} link set v{k} {state}")))
 }
 
 /// Both the dead peers first, then the live one.
