@@ -28,7 +28,7 @@ use steps::STEPS;
 const MAX_POINTS: u32 = 20_000;
 
 /// No step takes longer with all of its points.
-const LONGEST: Duration = Duration::from_secs(3600);
+pub const LONGEST: Duration = Duration::from_secs(3600);
 
 /// What to try.
 #[derive(clap::Args)]

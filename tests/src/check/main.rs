@@ -14,6 +14,7 @@ mod fuzz;
 mod hotplug;
 mod isolation;
 mod meta_lost;
+mod packets;
 mod peer_down;
 mod poll;
 mod raw;
@@ -57,6 +58,8 @@ enum What {
     BadRequests,
     /// No meta server, one that is stopped, killed, restarted.
     MetaLost,
+    /// Packets that no node would send, while bystanders work.
+    Packets(packets::Args),
     /// `poll(2)` and epoll tell of completions.
     Poll,
     /// A peer whose link is down.
@@ -131,6 +134,7 @@ fn main() -> ExitCode {
         What::BadInput => bad::run_input(&mut report),
         What::BadRequests => bad::run_requests(&mut report),
         What::MetaLost => meta_lost::run(&mut report),
+        What::Packets(args) => packets::run(&mut report, &args, seed),
         What::Poll => poll::run(&mut report),
         What::PeerDown => peer_down::run(&mut report),
         What::Death => death::run(&mut report, seed, 40, world::Transport::Usual),
