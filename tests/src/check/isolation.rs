@@ -20,6 +20,7 @@ mod heirs;
 mod messages;
 mod registration;
 mod rings;
+mod several;
 mod table;
 mod unprivileged;
 mod users;
@@ -82,6 +83,10 @@ pub fn run(report: &mut Report, args: &Args, seed: u64) {
     report.check("victim and attackers leave nothing behind", || {
         baseline.is_back()
     });
+    let name = "a user with subordinate uids has what one user has";
+    if name.contains(&args.row) {
+        report.check(name, several::subordinate_uids);
+    }
     if args.row.is_empty() {
         heirs::run(report, &baseline);
     }

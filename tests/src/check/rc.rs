@@ -7,6 +7,7 @@
 mod bursts;
 mod dead_peers;
 mod direct;
+mod long;
 mod loss;
 mod meta_server;
 mod pins;
@@ -76,6 +77,8 @@ pub fn run(report: &mut Report, args: &Args, seed: u64) {
     if !args.pool {
         mistakes(report);
         direct::run(report, seed);
+        let name = "short requests pass between the pieces of long ones";
+        Transport::Rc.check(report, name, long::short_ones_pass);
         report.check("a region that peers remember goes", regions::forgotten);
         report.check(
             "that of a process that dies does too",

@@ -15,7 +15,7 @@ use super::users::ROOT;
 use super::victim::Part::{self, Counters, Elsewhere, Readable, Secret, Stale, Writable};
 use super::victim::LEN;
 use super::{exhaust, floods, forged, guesses, handles, messages};
-use super::{registration, rings, unprivileged};
+use super::{registration, rings, several, unprivileged};
 use Attempt::{Astray, Local, Other, Peer};
 use Verb::{Cas, Faa, Read, Write};
 
@@ -230,6 +230,13 @@ const BESIDE: &[Row] = attempts! {
     "as many receivers as there are":                  Other(floods::names)                     => Said("made");
 };
 
+/// What an attacker who may be any user tries on the victim's node: to fill with
+/// several users what one of them cannot fill.
+const SEVERAL: &[Row] = attempts! {
+    "as many regions as five users get":               Other(several::regions)                  => Said("registered");
+    "a VQP for each of thousands of users":            Other(several::users)                    => Said("made");
+};
+
 /// The rows that this attacker tries, with their numbers.
 pub fn rows(who: &Who) -> impl Iterator<Item = (usize, &'static Row)> {
     let (unprivileged, beside) = (who.uid != ROOT, who.node == 0);
@@ -237,6 +244,7 @@ pub fn rows(who: &Who) -> impl Iterator<Item = (usize, &'static Row)> {
         Tries::All => Some((index, row)),
         Tries::Unprivileged => unprivileged.then_some((index, row)),
         Tries::Beside => beside.then_some((index, row)),
+        Tries::Several => (beside && !unprivileged).then_some((index, row)),
     })
 }
 
@@ -250,13 +258,15 @@ enum Tries {
     All,
     Unprivileged,
     Beside,
+    Several,
 }
 
 fn all() -> impl Iterator<Item = (usize, Tries, &'static Row)> {
     let everybodys = TABLE.iter().map(|row| (Tries::All, row));
     let unprivileged = UNPRIVILEGED.iter().map(|row| (Tries::Unprivileged, row));
     let beside = BESIDE.iter().map(|row| (Tries::Beside, row));
-    let chain = everybodys.chain(unprivileged).chain(beside);
+    let several = SEVERAL.iter().map(|row| (Tries::Several, row));
+    let chain = everybodys.chain(unprivileged).chain(beside).chain(several);
     chain
         .enumerate()
         .map(|(index, (tries, row))| (index, tries, row))

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! What several users take together, and one who is several.
+
+use anyhow::{ensure, Context, Result};
+use nix::errno::Errno;
+use nix::libc::{setresgid, setresuid};
+use nix::sched::{unshare, CloneFlags};
+use nix::sys::resource::{setrlimit, Resource};
+use nix::unistd::Pid;
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use weft_core::uapi::{MAX_MRS_PER_SESSION, MAX_VQPS_PER_SESSION, MAX_VQPS_PER_USER};
+
+use super::attacker::{Outcome, Stage};
+use super::crowd::Crowd;
+use super::users::{become_user, in_child, wait, SOMEBODY};
+use crate::raw::{Memory, Session};
+
+/// Users of whom each takes all regions that it gets: more than the node's table of
+/// regions for RC has room for.
+const GREEDY: usize = 5;
+/// Users of whom each takes one thing: more than there once could be.
+const MODEST: u32 = 4_300;
+const FIRST_USER: u32 = 20_000;
+const PAGE: usize = 4096;
+/// The first of a user's subordinate uids, and how many are tried.
+const SUBORDINATE: u32 = 100_000;
+const TRIED: u32 = 3;
+
+/// Lets this process, and those that it makes, have more than usual.
+fn lift_limits() -> Result<()> {
+    setrlimit(Resource::RLIMIT_MEMLOCK, u64::MAX, u64::MAX).context("RLIMIT_MEMLOCK")?;
+    setrlimit(Resource::RLIMIT_NOFILE, 65_536, 65_536).context("RLIMIT_NOFILE")
+}
+
+/// Several users take all regions that they get.
+pub fn regions(stage: &mut Stage) -> Result<Outcome> {
+    lift_limits()?;
+    let (crowd, count) = Crowd::of(GREEDY, |ready| {
+        let memory = Memory::map(PAGE)?;
+        let sessions = sessions_of(|session| {
+            let made =
+                (0..MAX_MRS_PER_SESSION).take_while(|_| session.register(&memory, 0, 1, 1).is_ok());
+            made.count() == MAX_MRS_PER_SESSION
+        })?;
+        ready.with(sessions.len() as u64)?;
+        Ok((sessions, memory))
+    })?;
+    // Standard output is for the answer.
+    eprintln!("# {count} sessions full of regions");
+    stage.hold(crowd);
+    Ok(Outcome::Said("registered"))
+}
+
+/// Sessions of a user, another one for each process, until `take` says that there is no more.
+fn sessions_of(take: impl Fn(&Session) -> bool) -> Result<Vec<Session>> {
+    // Processes that live at the same time have different numbers.
+    let user = FIRST_USER + std::process::id();
+    // SAFETY: no memory is involved.
+    Errno::result(unsafe { setresuid(user, 0, 0) }).context("setresuid")?;
+    let mut sessions = Vec::new();
+    loop {
+        sessions.push(Session::open(0)?);
+        if !sessions.last().is_some_and(&take) {
+            return Ok(sessions);
+        }
+    }
+}
+
+/// Thousands of users have one VQP each.
+pub fn users(stage: &mut Stage) -> Result<Outcome> {
+    lift_limits()?;
+    let (crowd, count) = Crowd::of(1, |ready| {
+        let mut sessions = Vec::new();
+        for user in FIRST_USER..FIRST_USER + MODEST {
+            // SAFETY: no memory is involved.
+            Errno::result(unsafe { setresuid(user, 0, 0) }).context("setresuid")?;
+            let session = Session::open(0)?;
+            session.create_vqp(1)?;
+            sessions.push(session);
+        }
+        ready.with(sessions.len() as u64)?;
+        Ok(sessions)
+    })?;
+    ensure!(count == u64::from(MODEST), "{count} users got a VQP");
+    stage.hold(crowd);
+    Ok(Outcome::Said("made"))
+}
+
+/// A user with subordinate uids has what one user has.
+pub fn subordinate_uids() -> Result<()> {
+    lift_limits()?;
+    let (mut ours, theirs) = UnixStream::pair()?;
+    let child = in_child(|| as_subordinates(&theirs))?;
+    let mapped = map(&mut ours, child);
+    let ended = wait(child);
+    mapped.and(ended)
+}
+
+/// What newuidmap(1) does once the child has its namespace.
+fn map(to: &mut UnixStream, child: Pid) -> Result<()> {
+    to.read_exact(&mut [0])
+        .context("the child has no namespace")?;
+    for (file, text) in [("uid_map", SUBORDINATE), ("gid_map", SUBORDINATE)] {
+        let path = format!("/proc/{child}/{file}");
+        std::fs::write(&path, format!("0 {text} 65536\n")).context(path)?;
+    }
+    Ok(to.write_all(&[0])?)
+}
+
+fn as_subordinates(to: &UnixStream) -> Result<()> {
+    become_user(SOMEBODY)?;
+    unshare(CloneFlags::CLONE_NEWUSER).context("unshare")?;
+    (&*to).write_all(&[0])?;
+    (&*to).read_exact(&mut [0])?;
+    let mut held = Vec::new();
+    let mut made = 0;
+    for uid in 0..TRIED {
+        // SAFETY: no memory is involved.
+        Errno::result(unsafe { setresgid(uid, uid, 0) }).context("setresgid")?;
+        // SAFETY: no memory is involved.
+        Errno::result(unsafe { setresuid(uid, 0, 0) }).context("setresuid")?;
+        'sessions: loop {
+            let session = Session::open(0)?;
+            for _ in 0..MAX_VQPS_PER_SESSION {
+                match session.create_vqp(1) {
+                    Ok(_) => made += 1,
+                    Err(Errno::EMFILE) => break 'sessions,
+                    Err(errno) => return Err(errno.into()),
+                }
+            }
+            held.push(session);
+        }
+    }
+    ensure!(
+        made <= MAX_VQPS_PER_USER,
+        "{made} VQPs of one user, who is {TRIED}"
+    );
+    Ok(())
+}
