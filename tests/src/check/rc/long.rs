@@ -52,13 +52,20 @@ pub fn short_ones_pass() -> Result<()> {
     for round in 1..=3 {
         let value = round << 32;
         fill(&long, value)?;
-        let (mut wcs, Link { vqp, local, remote }) = ([Wc::default(); 4], &mut long);
+        let (
+            mut wcs,
+            Link {
+                vqp, local, remote, ..
+            },
+        ) = ([Wc::default(); 4], &mut long);
         let wr = SendWr::write(local.slice(0..LONG)?, remote.remote()).signaled();
         let posted = vqp.enter(&[wr], &mut wcs, 0, Duration::ZERO)?;
         ensure!(posted.submitted == 1, "it was not taken");
         loop {
             let before = arrived(&long, value)?;
-            let Link { vqp, local, remote } = &mut short;
+            let Link {
+                vqp, local, remote, ..
+            } = &mut short;
             vqp.read(local.slice(0..8)?, remote.remote())?;
             let after = arrived(&long, value)?;
             ensure!(
