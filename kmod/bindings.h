@@ -4,6 +4,7 @@
 #include <linux/mm.h>
 #include <linux/siphash.h>
 #include <linux/skbuff.h>
+#include <linux/vmalloc.h>
 #include <linux/workqueue.h>
 #include <net/route.h>
 #include <net/udp_tunnel.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `/dev/weft`: open, ioctl, mmap, release.
+//! `/dev/weft`: open, ioctl, poll, mmap, release.
 //!
 //! `kernel::miscdevice` leaves `file_operations.owner` empty, so that the module
 //! could be unloaded under an open descriptor. Hence our own table, with the
@@ -17,8 +17,9 @@ use kernel::types::Opaque;
 use weft_core::uapi::{self, WcStatus};
 
 use crate::few::room;
+use crate::node::Node;
 use crate::quota::current_user;
-use crate::session::Session;
+use crate::session::{Session, EPOLLERR};
 use crate::sync::Once;
 use crate::user::Arg;
 use crate::{bindings, errno, meta, node};
@@ -57,6 +58,7 @@ static FOPS: Fops = {
         open: Some(open),
         release: Some(release),
         unlocked_ioctl: Some(ioctl),
+        poll: Some(poll),
         mmap: Some(mmap),
         ..zero
     })
@@ -147,6 +149,22 @@ unsafe extern "C" fn ioctl(file: *mut c::file, request: u32, arg: usize) -> isiz
     }
 }
 
+/// Whether there are completions to take.
+///
+/// # Safety
+///
+/// Called by C, for a file that [`open`] has opened.
+unsafe extern "C" fn poll(file: *mut c::file, table: *mut c::poll_table_struct) -> u32 {
+    // SAFETY: `open` put it there, and C holds the file during the call.
+    let ours = unsafe { &*(*file).private_data.cast::<File>() };
+    match ours.session.get() {
+        // SAFETY: C called us with both, and the file holds the session.
+        Some(session) => unsafe { session.poll(file, table) },
+        // Nothing can come before HELLO.
+        None => EPOLLERR,
+    }
+}
+
 /// Maps the rings of a VQP.
 ///
 /// # Safety
@@ -229,11 +247,11 @@ fn administer(session: &Session, request: u32, arg: &Arg<'_>) -> Result {
     match request {
         uapi::IOC_NODE => {
             let index = arg.get::<uapi::NodeInfo>()?.index;
-            arg.answer(&node::get(index)?.info(index))
+            arg.answer(&visible_node(index)?.info(index))
         }
         uapi::IOC_META => {
             let index = arg.get::<uapi::MetaInfo>()?.index;
-            arg.answer(&session.node().directory().info(index)?)
+            arg.answer(&session.node().meta_info(index)?)
         }
         uapi::IOC_LOOKUP => {
             let mut request: uapi::Lookup = *arg.get()?;
@@ -308,6 +326,22 @@ fn zeroes(all: bool) -> Result {
     }
 }
 
+/// Whether the caller may know of a node and use it: otherwise a container could use
+/// the host's network.
+fn is_visible(node: &Node) -> bool {
+    node.is_in_callers_netns() || privileged().is_ok()
+}
+
+/// The node with this index, if the caller may know of it.
+fn visible_node(index: u32) -> Result<Arc<Node>> {
+    let node = node::get(index)?;
+    if is_visible(&node) {
+        Ok(node)
+    } else {
+        Err(ENODEV)
+    }
+}
+
 fn privileged() -> Result {
     // SAFETY: called from a system call, so that there is a current task.
     if unsafe { bindings::weft_net_admin() } {
@@ -328,14 +362,10 @@ fn hello(file: &File, arg: &Arg<'_>) -> Result {
     }
     let (index, node) = match request.node {
         uapi::NODE_ANY => node::of_caller()?,
-        index => (index, node::get(index)?),
+        index => (index, visible_node(index)?),
     };
-    // Otherwise a container could use the host's network.
-    if !node.is_in_callers_netns() {
-        privileged().map_err(|_| ENODEV)?;
-    }
     request.node = index;
-    request.node_count = node::count() as u32;
+    request.node_count = node::count(is_visible) as u32;
     // Written first: a session that the caller does not hear of must not be.
     arg.answer(&request)?;
     if file.session.set(Session::new(node, current_user())?) {

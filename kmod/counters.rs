@@ -46,6 +46,8 @@ counters! {
     vqps,
     /// Memory regions.
     mrs,
+    /// Those of them that an RDMA device knows.
+    device_mrs,
     /// Pages pinned for them.
     pinned_pages,
     /// Peers known, in a DCCache or connected to.
@@ -56,6 +58,8 @@ counters! {
     contexts,
     /// RC queue pairs to peers.
     rc_queues,
+    /// Peers that nodes want an RC queue pair to.
+    rc_wants,
     }
     totals {
     /// Successful `qconnect`s answered from a DCCache.
@@ -72,6 +76,10 @@ counters! {
     requests_repeated,
     /// Packets that were no requests or responses of ours, or came too late.
     packets_dropped,
+    /// Answers to requests for which there was no context.
+    refusals_sent,
+    /// Such answers that were not sent, because there were too many.
+    refusals_suppressed,
     /// Messages that met a receiver without buffers.
     not_ready,
     /// Requests refused because of their key, range or access.
@@ -86,6 +94,8 @@ counters! {
     rc_notices,
     /// RC queue pairs that broke.
     rc_lost,
+    /// Offers of RC queue pairs that were not answered.
+    rc_offers_refused,
     }
 }
 

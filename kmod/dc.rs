@@ -7,17 +7,21 @@
 //! the answer happens in the receive softirq.
 //!
 //! Lock order, outermost first: a set of contexts, a stream, a requester's or
-//! receiver's own lock, a set of memory regions or of receivers. All of them keep
-//! softirqs out.
+//! receiver's own lock, a set of memory regions, of receivers, or of the contexts'
+//! sources. All of them keep softirqs out.
 
 mod contexts;
 mod doubt;
 mod entry;
 mod frames;
+mod gate;
 mod inbox;
 mod incoming;
 mod payload;
 mod receivers;
+mod refusals;
+mod seats;
+mod slot;
 mod stream;
 mod table;
 
@@ -25,7 +29,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use kernel::prelude::*;
 use kernel::sync::Arc;
-use weft_core::dc::wire::{Destination, Packet, Request};
+use weft_core::dc::wire::{Destination, Packet, Request, Response};
 use weft_core::dc::Completion;
 use weft_core::uapi::WcStatus;
 
@@ -36,13 +40,15 @@ use crate::net::{Bearer, Endpoint, Handler, Skb};
 use crate::quota::{Kind, Quota};
 use crate::sync::{new_periodic, Periodic, Routine};
 
-use contexts::{Contexts, Here};
+use contexts::Contexts;
 pub(crate) use doubt::{doubt, doubts, Suspicion};
 pub(crate) use entry::{Entry, Origin, Words};
 use frames::Arrived;
+use gate::Gate;
 pub(crate) use inbox::{Inbox, Letter, Reader};
 pub(crate) use incoming::{Arrival, Receives};
 pub(crate) use receivers::Receivers;
+use slot::TargetContext;
 pub(crate) use stream::{Stream, Target};
 use table::StreamTable;
 
@@ -78,6 +84,7 @@ pub(crate) struct SoftDc<B: Bearer, R: Requester> {
     bearer: B,
     identity: Destination,
     mrs: Arc<MrTable>,
+    gate: Gate,
     quota: Arc<Quota>,
     streams: StreamTable<B, R>,
     contexts: Contexts<B::Path, R>,
@@ -108,6 +115,7 @@ impl<B: Bearer, R: Requester> SoftDc<B, R> {
                 bearer,
                 identity,
                 mrs,
+                gate: Gate::new(),
                 quota,
                 streams,
                 contexts,
@@ -202,9 +210,24 @@ impl<B: Bearer, R: Requester> SoftDc<B, R> {
         self.receivers.drain(Receives::node_gone);
     }
 
+    /// Takes responses to the stream that `first`, the first of them, names.
+    fn hear(&self, first: Response, arrived: &Arrived<'_>) {
+        // Before anything that others would wait for is touched.
+        let is_genuine = self
+            .gate
+            .is_genuine(first.token, first.stream, arrived.from);
+        let stream = is_genuine
+            .then(|| self.streams.find(first.stream))
+            .flatten();
+        match stream {
+            Some(stream) => stream.on_responses(first, arrived),
+            None => COUNTERS.packets_dropped.bump(),
+        }
+    }
+
     fn serve(&self, request: &Request, arrived: &Arrived<'_>) {
         self.contexts.serve(
-            &Here {
+            &TargetContext {
                 bearer: &self.bearer,
                 mrs: &self.mrs,
                 receivers: &self.receivers,
@@ -221,10 +244,7 @@ impl<B: Bearer, R: Requester> Handler for SoftDc<B, R> {
     fn receive(&self, mut packet: Skb, from: Endpoint) {
         match Arrived::open(&mut packet, from) {
             Some((arrived, Packet::Request(first))) => self.serve(&first, &arrived),
-            Some((arrived, Packet::Response(first))) => match self.streams.find(first.stream) {
-                Some(stream) => stream.on_responses(first, &arrived),
-                None => COUNTERS.packets_dropped.bump(),
-            },
+            Some((arrived, Packet::Response(first))) => self.hear(first, &arrived),
             None => COUNTERS.packets_dropped.bump(),
         }
     }

@@ -7,6 +7,7 @@
 #include <linux/highmem.h>
 #include <linux/module.h>
 #include <linux/netdevice.h>
+#include <linux/ns_common.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
 #include <linux/uaccess.h>
@@ -35,6 +36,11 @@ void weft_local_bh_enable(void)
 u32 weft_cpu(void)
 {
 	return raw_smp_processor_id();
+}
+
+bool weft_in_interrupt(void)
+{
+	return in_interrupt();
 }
 
 void weft_yield(void)
@@ -190,58 +196,9 @@ fault:
 
 /* ---- rings ---- */
 
-struct weft_rings {
-	struct llist_node node;
-	void *base;
-};
-
-static LLIST_HEAD(weft_dead_rings);
-
-static void weft_rings_bury(struct work_struct *work)
+void *weft_rings_alloc(size_t bytes)
 {
-	struct weft_rings *rings, *next;
-
-	llist_for_each_entry_safe(rings, next, llist_del_all(&weft_dead_rings), node) {
-		vfree(rings->base);
-		kfree(rings);
-	}
-}
-
-static DECLARE_WORK(weft_rings_work, weft_rings_bury);
-
-struct weft_rings *weft_rings_alloc(size_t bytes, void **base)
-{
-	struct weft_rings *rings = kmalloc(sizeof(*rings), GFP_KERNEL_ACCOUNT);
-
-	if (!rings)
-		return NULL;
-	rings->base = __vmalloc(bytes, GFP_KERNEL_ACCOUNT | __GFP_ZERO);
-	if (!rings->base) {
-		kfree(rings);
-		return NULL;
-	}
-	*base = rings->base;
-	return rings;
-}
-
-/*
- * From a softirq vfree would keep its list in the memory itself, which a process
- * may still have mapped, and write. The list here is ours.
- */
-void weft_rings_free(struct weft_rings *rings)
-{
-	if (in_interrupt()) {
-		if (llist_add(&rings->node, &weft_dead_rings))
-			schedule_work(&weft_rings_work);
-		return;
-	}
-	vfree(rings->base);
-	kfree(rings);
-}
-
-void weft_rings_flush(void)
-{
-	flush_work(&weft_rings_work);
+	return __vmalloc(bytes, GFP_KERNEL_ACCOUNT | __GFP_ZERO);
 }
 
 /*
@@ -264,8 +221,8 @@ int weft_rings_map(struct vm_area_struct *vma, void *base, size_t bytes)
 
 /*
  * Charges the caller's address space for pages that are to be pinned, by the
- * rule that ib_core itself uses (drivers/infiniband/core/umem.c). NULL: over
- * RLIMIT_MEMLOCK.
+ * rule that ib_core uses for those that it pins (drivers/infiniband/core/umem.c).
+ * NULL: over RLIMIT_MEMLOCK.
  */
 struct mm_struct *weft_mm_charge(unsigned long pages)
 {
@@ -285,17 +242,6 @@ struct mm_struct *weft_mm_charge(unsigned long pages)
 bool weft_mm_is_current(const struct mm_struct *mm)
 {
 	return current->mm == mm;
-}
-
-/* Whatever the limit: the pages were charged until a moment ago. */
-void weft_mm_charge_more(struct mm_struct *mm, unsigned long pages)
-{
-	atomic64_add(pages, &mm->pinned_vm);
-}
-
-void weft_mm_charge_less(struct mm_struct *mm, unsigned long pages)
-{
-	atomic64_sub(pages, &mm->pinned_vm);
 }
 
 void weft_mm_uncharge(struct mm_struct *mm, unsigned long pages)
@@ -367,6 +313,17 @@ u64 weft_page_fetch_add(struct page *page, size_t offset, u64 add)
 struct net *weft_netdev_net(const struct net_device *dev)
 {
 	return dev_net(dev);
+}
+
+/* Connections of rdma_cm keep a namespace too, but do not count here. */
+bool weft_netdev_netns_is_live(const struct net_device *dev)
+{
+	bool live;
+
+	rcu_read_lock();
+	live = ns_ref_active_read(dev_net_rcu(dev)) != 0;
+	rcu_read_unlock();
+	return live;
 }
 
 u32 weft_netdev_mtu(const struct net_device *dev)
@@ -546,11 +503,6 @@ const struct ib_device_attr *weft_ib_attrs(const struct ib_device *dev)
 	return &dev->attrs;
 }
 
-bool weft_ib_has_user_mrs(const struct ib_device *dev)
-{
-	return dev->ops.reg_user_mr && dev->attrs.device_cap_flags & IB_DEVICE_MEM_MGT_EXTENSIONS;
-}
-
 bool weft_ib_is_software(const struct ib_device *dev)
 {
 	return dev->ops.driver_id == RDMA_DRIVER_RXE || dev->ops.driver_id == RDMA_DRIVER_SIW;
@@ -579,6 +531,38 @@ int weft_ib_map_mr(struct ib_mr *mr, u64 addr, u32 len)
 	sg_dma_len(&sg) = len;
 	mapped = ib_map_mr_sg(mr, &sg, 1, NULL, PAGE_SIZE);
 	return mapped < 0 ? mapped : mapped == 1 ? 0 : -EINVAL;
+}
+
+/* A mapping that lasts has no bounce buffers. */
+#ifdef DMA_ATTR_REQUIRE_COHERENT
+#define WEFT_DMA_ATTRS DMA_ATTR_REQUIRE_COHERENT
+#else
+#define WEFT_DMA_ATTRS 0
+#endif
+
+static enum dma_data_direction weft_dma_direction(bool writable)
+{
+	return writable ? DMA_BIDIRECTIONAL : DMA_TO_DEVICE;
+}
+
+int weft_ib_dma_map_table(struct ib_device *dev, struct sg_table *table, bool writable)
+{
+	return ib_dma_map_sgtable_attrs(dev, table, weft_dma_direction(writable), WEFT_DMA_ATTRS);
+}
+
+void weft_ib_dma_unmap_table(struct ib_device *dev, struct sg_table *table, bool writable)
+{
+	ib_dma_unmap_sgtable_attrs(dev, table, weft_dma_direction(writable), WEFT_DMA_ATTRS);
+}
+
+u32 weft_ib_dma_max_segment(struct ib_device *dev)
+{
+	return ib_dma_max_seg_size(dev);
+}
+
+gfp_t weft_gfp_kernel_account(void)
+{
+	return GFP_KERNEL_ACCOUNT;
 }
 
 int weft_ib_arm_cq(struct ib_cq *cq)

@@ -9,6 +9,7 @@
 #include <linux/skbuff.h>
 #include <linux/wait.h>
 #include <linux/workqueue.h>
+#include <net/net_namespace.h>
 #include <rdma/ib_verbs.h>
 #include <rdma/rdma_cm.h>
 
@@ -21,6 +22,7 @@ struct vm_area_struct;
 void weft_local_bh_disable(void);
 void weft_local_bh_enable(void);
 u32 weft_cpu(void);
+bool weft_in_interrupt(void);
 void weft_yield(void);
 bool weft_signal_pending(void);
 bool weft_fatal_signal_pending(void);
@@ -46,14 +48,9 @@ void weft_work_hurry(struct delayed_work *work);
 /* memory */
 bool weft_user_read(u64 *to, u64 from, size_t words);
 bool weft_user_write(u64 to, const u64 *from, size_t words);
-struct weft_rings;
-struct weft_rings *weft_rings_alloc(size_t bytes, void **base);
-void weft_rings_free(struct weft_rings *rings);
-void weft_rings_flush(void);
+void *weft_rings_alloc(size_t bytes);
 int weft_rings_map(struct vm_area_struct *vma, void *base, size_t bytes);
 struct mm_struct *weft_mm_charge(unsigned long pages);
-void weft_mm_charge_more(struct mm_struct *mm, unsigned long pages);
-void weft_mm_charge_less(struct mm_struct *mm, unsigned long pages);
 bool weft_mm_is_current(const struct mm_struct *mm);
 void weft_mm_uncharge(struct mm_struct *mm, unsigned long pages);
 void weft_page_read(struct page *page, size_t offset, void *to, size_t len);
@@ -63,6 +60,7 @@ int weft_page_write_skb(struct page *page, size_t offset, const struct sk_buff *
 
 /* network */
 struct net *weft_netdev_net(const struct net_device *dev);
+bool weft_netdev_netns_is_live(const struct net_device *dev);
 u32 weft_netdev_mtu(const struct net_device *dev);
 void weft_netdev_put(struct net_device *dev);
 u64 weft_net_inum(const struct net *net);
@@ -92,11 +90,14 @@ const char *weft_ib_name(const struct ib_device *dev);
 u32 weft_ib_ports(const struct ib_device *dev);
 u32 weft_ib_local_dma_lkey(const struct ib_pd *pd);
 const struct ib_device_attr *weft_ib_attrs(const struct ib_device *dev);
-bool weft_ib_has_user_mrs(const struct ib_device *dev);
 bool weft_ib_is_software(const struct ib_device *dev);
 int weft_ib_post_send(struct ib_qp *qp, const struct ib_send_wr *wr);
 int weft_ib_post_empty_recv(struct ib_qp *qp, u64 wr_id);
 int weft_ib_map_mr(struct ib_mr *mr, u64 addr, u32 len);
+int weft_ib_dma_map_table(struct ib_device *dev, struct sg_table *table, bool writable);
+void weft_ib_dma_unmap_table(struct ib_device *dev, struct sg_table *table, bool writable);
+u32 weft_ib_dma_max_segment(struct ib_device *dev);
+gfp_t weft_gfp_kernel_account(void);
 int weft_ib_arm_cq(struct ib_cq *cq);
 bool weft_ib_has_wc(struct ib_cq *cq);
 int weft_ib_poll_cq(struct ib_cq *cq, int count, struct ib_wc *wcs);

@@ -4,13 +4,15 @@
 //! device, the table of those that a node's requests may touch, and the table of
 //! those that peers may.
 
-mod graves;
+mod deferred;
+mod device;
 mod pages;
 mod region;
 mod table;
 mod valid;
 
+pub(crate) use device::{Place, RcUse, Unregistered};
 pub(crate) use pages::{Charge, UserPages};
 pub(crate) use region::{Access, RegionUse};
-pub(crate) use table::MrTable;
+pub(crate) use table::{MrTable, NotHeld};
 pub(crate) use valid::TableInfo;

@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Nodes: one for each RDMA port that has an IPv4 address.
-//!
-//! A port's [`PortAgent`] starts the node when the address is there, looks after
-//! it in the background, and stops it when the device goes. Sessions may hold a
-//! stopped node; everything on it then ends with errors.
+//! Nodes: one for each RDMA port that has an IPv4 address. The port's agent
+//! (`port_agent`) starts and stops it; `registry` has them by index. Sessions may hold
+//! a stopped node; everything on it then ends with errors.
 
 mod letters;
+mod netns;
+mod port_agent;
+mod registry;
 
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
 use kernel::prelude::*;
-use kernel::sync::{global_lock, Arc, Mutex};
+use kernel::sync::{Arc, Mutex};
 use weft_core::dc::wire::Destination;
 use weft_core::dc::MAX_CHUNK_BYTES;
 use weft_core::gid::Gid;
 use weft_core::meta::Record;
-use weft_core::uapi::{Lookup, MrReg, NodeInfo, Pod, MAX_NODES};
+use weft_core::uapi::{Lookup, MetaInfo, MrReg, NodeInfo};
 
 use crate::bindings;
 use crate::counters::{Counted, COUNTERS};
@@ -27,23 +28,20 @@ use crate::net::{Endpoint, UdpBearer};
 use crate::peer::{DcCache, Peer};
 use crate::quota::{Kind, Quota};
 use crate::random::{random_u32, random_u64};
-use crate::rc::{HelloBytes, Rc};
-use crate::rdma::{Client, Connector, Device, Pd, Port};
-use crate::sync::{new_periodic, Periodic, Routine};
-use crate::text::Shown;
+use crate::rc::Rc;
+use crate::rdma::{Connector, Pd, Port};
+use crate::sync::{new_poll_queue, PollQueue};
 use crate::vqp::{Sender, Vqp};
 
-use letters::Answers;
+pub(crate) use netns::Namespaces;
+pub(crate) use port_agent::Ports;
+pub(crate) use registry::{count, get, init, of_caller};
 
 /// A node's DC provider.
 pub(crate) type Dc = SoftDc<UdpBearer, Vqp>;
 
 /// Peers that are looked up at the same time, at most.
-const FLIGHTS: usize = 16;
-
-/// How often a node is looked after, when all is well and when not.
-const CALM_MS: u32 = 1000;
-const BUSY_MS: u32 = 100;
+const LOOKUP_LANES: usize = 16;
 
 /// An RDMA port that Weft runs on.
 #[pin_data]
@@ -59,13 +57,18 @@ pub(crate) struct Node {
     quota: Arc<Quota>,
     #[pin]
     directory: Directory,
-    /// Held while a peer is looked up: those who want the same one wait for the
-    /// first instead of asking too. A load spike asks once.
+    /// Single-flight look-ups: held while a peer is looked up. Those who want the same
+    /// one wait for the first instead of asking too, so a load spike asks once.
     #[pin]
-    flights: [Mutex<()>; FLIGHTS],
-    #[pin]
-    answers: Answers,
+    lookups: [Mutex<()>; LOOKUP_LANES],
     alive: AtomicBool,
+    /// It has stopped. Held while it stops: its namespace and its device may go at the
+    /// same time.
+    #[pin]
+    stopped: Mutex<bool>,
+    /// Woken when it stops.
+    #[pin]
+    pollers: PollQueue,
     /// Calls that use the RDMA device; `stop` waits for them.
     users: AtomicI32,
     /// VQPs and memory regions of its sessions.
@@ -90,6 +93,14 @@ impl<'a> DeviceUse<'a> {
     }
 }
 
+impl DeviceUse<'_> {
+    /// The meta servers. Whoever looks at them may hold a connection for a moment, and
+    /// may be the last to do so: that takes the device.
+    fn directory(&self) -> &Directory {
+        &self.0.directory
+    }
+}
+
 impl Drop for DeviceUse<'_> {
     fn drop(&mut self) {
         self.0.users.fetch_sub(1, Ordering::AcqRel);
@@ -105,7 +116,7 @@ impl Node {
     /// its parts.
     fn start(port: Port, udp_port: u16) -> Result<Arc<Self>> {
         let netdev = port.netdev().ok_or(EAGAIN)?;
-        let gid = port.ipv4_gid().ok_or(EAGAIN)?;
+        let gid = port.first_ipv4_gid().ok_or(EAGAIN)?;
         let addr = gid.to_ipv4().ok_or(EAGAIN)?;
         let net = netdev.net().ok_or(EAGAIN)?;
         let identity = Destination {
@@ -123,21 +134,21 @@ impl Node {
             addr,
             port: udp_port,
         };
-        // SAFETY: the namespace outlives the network devices in it, and `stop`
-        // closes the bearer before ours is let go.
+        // SAFETY: a namespace that goes stops its nodes, and so their bearers, first
+        // (`netns`).
         let bearer = unsafe { UdpBearer::open(net, local, netdev.mtu(), MAX_CHUNK_BYTES) }?;
         let pd = Arc::new(Pd::new(port.device)?, GFP_KERNEL)?;
         let mrs = MrTable::new()?;
-        if port.device.has_user_mrs() {
-            mrs.enable_rc(port.device, pd.clone())
-                .unwrap_or_else(|error| pr_warn!("{}: no RC: {error:?}\n", Shown(gid)));
+        if port.device.has_fast_registration() {
+            mrs.allow_rc(port.device, pd.clone());
         }
-        let rc = Rc::new(gid, port, pd.clone(), mrs.clone())?;
+        let rc = Rc::new(gid, port, pd, mrs.clone())?;
         let quota = Quota::new()?;
         let dc = SoftDc::new(bearer, identity, mrs, quota.clone())?;
+        // A domain of its own: meta servers are programs, and regions are for nodes.
         let connector = Connector {
             port,
-            pd,
+            pd: Arc::new(Pd::new(port.device)?, GFP_KERNEL)?,
             source: addr,
         };
         // SAFETY: `net` is valid as above.
@@ -156,9 +167,10 @@ impl Node {
                 dccache,
                 quota,
                 directory <- directory,
-                flights <- pin_init::pin_init_array_from_fn(|_| kernel::new_mutex!((), "weft_flight")),
-                answers <- Answers::new(),
+                lookups <- pin_init::pin_init_array_from_fn(|_| kernel::new_mutex!((), "weft_lookup")),
                 alive: AtomicBool::new(true),
+                stopped <- kernel::new_mutex!(false, "weft_node_stopped"),
+                pollers <- new_poll_queue!("weft_node_pollers"),
                 users: AtomicI32::new(0),
                 vqps: AtomicU32::new(0),
                 mrs: AtomicU32::new(0),
@@ -169,17 +181,22 @@ impl Node {
         // SAFETY: the provider lives as long as the node, which closes the bearer
         // before it goes.
         unsafe { node.dc.bearer().start(&raw const *node.dc) };
-        // SAFETY: the node closes the inbox before it goes.
-        unsafe { node.dc.inbox().open(&raw const *node) };
-        // SAFETY: the node stops that before it goes.
-        unsafe { node.rc.start(&raw const *node) };
+        // `stop` closes the inbox and ends the RC side, which give the references back.
+        node.dc.inbox().open(node.clone());
+        node.rc.start(node.clone());
         Ok(node)
     }
 
-    /// Ends everything that runs on the node. The RDMA device and the network
-    /// device are not used after this. May sleep.
+    /// Ends everything that runs on the node, once. The RDMA device, the network device
+    /// and the namespace are not used after this. May sleep.
     fn stop(&self) {
-        self.alive.store(false, Ordering::SeqCst);
+        let mut stopped = self.stopped.lock();
+        if core::mem::replace(&mut *stopped, true) {
+            return;
+        }
+        // A locked instruction, and so the barrier that pollers need.
+        self.alive.swap(false, Ordering::SeqCst);
+        self.pollers.notify();
         while self.users.load(Ordering::SeqCst) != 0 {
             kernel::time::delay::fsleep(kernel::time::Delta::from_millis(1));
         }
@@ -206,6 +223,11 @@ impl Node {
     /// What users hold of it.
     pub(crate) fn quota(&self) -> &Arc<Quota> {
         &self.quota
+    }
+
+    /// Woken when the device goes.
+    pub(crate) fn pollers(&self) -> &PollQueue {
+        &self.pollers
     }
 
     /// Whether the device is still there.
@@ -236,16 +258,6 @@ impl Node {
         self.rc.unpin(gid)
     }
 
-    /// Answers a peer's offer of an RC queue pair. May sleep.
-    ///
-    /// # Errors
-    ///
-    /// `ENODEV`, and those of [`Rc::accept`].
-    pub(crate) fn accept_rc(&self, offer: &[u8]) -> Result<HelloBytes> {
-        let _using = DeviceUse::new(self)?;
-        self.rc.accept(offer)
-    }
-
     /// Registers memory of the caller and answers its key.
     ///
     /// # Errors
@@ -254,7 +266,9 @@ impl Node {
     pub(crate) fn register(&self, owner: u32, user: u32, request: &MrReg) -> Result<u32> {
         let _using = DeviceUse::new(self)?;
         let held = self.quota.take(user, Kind::Regions)?;
-        self.dc.mrs().register(owner, held, request)
+        let key = self.dc.mrs().register(owner, held, request)?;
+        self.rc.on_new_region(key);
+        Ok(key)
     }
 
     /// Takes a region of `owner` out, and has the peers told that may use it. Answers
@@ -279,9 +293,13 @@ impl Node {
         &self.mrs
     }
 
-    /// The meta servers.
-    pub(crate) fn directory(&self) -> &Directory {
-        &self.directory
+    /// What is known of a configured meta server.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV`, and those of [`Directory::info`].
+    pub(crate) fn meta_info(&self, index: u32) -> Result<MetaInfo> {
+        DeviceUse::new(self)?.directory().info(index)
     }
 
     /// The cache of peers.
@@ -303,35 +321,28 @@ impl Node {
     ///
     /// Those of [`weft_core::uapi::QConnect`].
     pub(crate) fn find_peer(&self, gid: &Gid) -> Result<Arc<Peer>> {
-        let _using = DeviceUse::new(self)?;
-        let _flight = self.flights[DcCache::lane(gid, FLIGHTS)].lock();
+        let using = DeviceUse::new(self)?;
+        let _lookup = self.lookups[DcCache::lane(gid, LOOKUP_LANES)].lock();
         if let Some(peer) = self.cached_peer(gid) {
             return Ok(peer);
         }
-        let (record, _) = self.directory.look_up(gid).map_err(as_connect_error)?;
+        let (record, _) = using.directory().look_up(gid).map_err(as_connect_error)?;
         let peer = Peer::new(*gid, &record, self.dc.clone(), self.rc.clone())?;
         self.dccache.insert(peer.clone());
         COUNTERS.connects_uncached.bump();
         Ok(peer)
     }
 
-    /// The peer that a message came from. What has to be known of it came with
-    /// the message (krcore §4.4).
+    /// The peer that a message came from, to answer it. What has to be known of it
+    /// came with the message (krcore §4.4); nothing else relies on that.
     ///
     /// # Errors
     ///
     /// `ENODEV` (the node is gone), `ENOMEM`.
     pub(crate) fn peer_of(&self, sender: &Sender) -> Result<Arc<Peer>> {
         let _using = DeviceUse::new(self)?;
-        let record = Record {
-            dct_number: sender.node.dct_number,
-            dct_key: sender.node.dct_key,
-            incarnation: sender.node.incarnation,
-            udp_port: sender.from.port,
-        };
-        let gid = Gid::from_ipv4(sender.from.addr);
         self.dccache
-            .find_or_insert(gid, &record, &self.dc, &self.rc)
+            .find_sender(sender.from, sender.node, &self.dc, &self.rc)
     }
 
     /// A look-up past the cache.
@@ -343,9 +354,9 @@ impl Node {
         if request.gid.is_zero() {
             return Err(EINVAL);
         }
-        let _using = DeviceUse::new(self)?;
-        let (record, reads) = self
-            .directory
+        let using = DeviceUse::new(self)?;
+        let (record, reads) = using
+            .directory()
             .look_up(&request.gid)
             .map_err(as_connect_error)?;
         *request = Lookup {
@@ -357,6 +368,11 @@ impl Node {
             reserved: [0; 4],
         };
         Ok(())
+    }
+
+    /// Whether some meta server has its record.
+    fn is_published(&self) -> bool {
+        DeviceUse::new(self).is_ok_and(|using| using.directory().is_published())
     }
 
     /// What users may know of it.
@@ -371,10 +387,10 @@ impl Node {
             vqps: self.vqps.load(Ordering::Relaxed),
             mrs: self.mrs.load(Ordering::Relaxed),
             cached_peers: self.dccache.count() as u32,
-            published: u32::from(self.directory.is_published()),
+            published: u32::from(self.is_published()),
             netns: self.netns,
             udp_port: u32::from(self.record.udp_port),
-            ..NodeInfo::zeroed()
+            rc: self.dc.mrs().rc_use() as u32,
         }
     }
 }
@@ -385,183 +401,5 @@ fn as_connect_error(error: Error) -> Error {
         ETIMEDOUT
     } else {
         error
-    }
-}
-
-/// The nodes by their index.
-type Nodes = [Option<Arc<Node>>; MAX_NODES];
-
-global_lock! {
-    // SAFETY: `init` initialises it before anything else runs.
-    unsafe(uninit) static NODES: Mutex<Nodes> = [const { None }; MAX_NODES];
-}
-
-/// Prepares the list of nodes.
-///
-/// # Safety
-///
-/// Called once, before anything else here.
-pub(crate) unsafe fn init() {
-    // SAFETY: as the caller promises.
-    unsafe { NODES.init() };
-}
-
-/// How many nodes there are.
-pub(crate) fn count() -> usize {
-    NODES.lock().iter().flatten().count()
-}
-
-/// The node with this index.
-///
-/// # Errors
-///
-/// `ENODEV`.
-pub(crate) fn get(index: u32) -> Result<Arc<Node>> {
-    NODES
-        .lock()
-        .get(index as usize)
-        .cloned()
-        .flatten()
-        .ok_or(ENODEV)
-}
-
-/// The first node in the caller's network namespace, and its index.
-///
-/// # Errors
-///
-/// `ENODEV`.
-pub(crate) fn of_caller() -> Result<(u32, Arc<Node>)> {
-    // SAFETY: called from a system call, so that there is a current task.
-    let netns = unsafe { bindings::weft_current_net_inum() };
-    let nodes = NODES.lock();
-    let found = nodes.iter().enumerate().find_map(|(index, node)| {
-        node.as_ref()
-            .filter(|node| node.netns == netns)
-            .map(|node| (index as u32, node.clone()))
-    });
-    found.ok_or(ENODEV)
-}
-
-/// Takes a node in, under the first free index.
-fn insert(node: &Arc<Node>) -> Result {
-    let mut nodes = NODES.lock();
-    *nodes.iter_mut().find(|slot| slot.is_none()).ok_or(ENOSPC)? = Some(node.clone());
-    Ok(())
-}
-
-/// Takes a node out.
-fn remove(node: &Arc<Node>) {
-    for slot in NODES.lock().iter_mut() {
-        if slot.as_ref().is_some_and(|other| Arc::ptr_eq(other, node)) {
-            *slot = None;
-        }
-    }
-}
-
-/// Looks after one port.
-#[pin_data]
-struct PortAgent {
-    port: Port,
-    #[pin]
-    node: Mutex<Option<Arc<Node>>>,
-    #[pin]
-    work: Periodic<Self>,
-}
-
-impl PortAgent {
-    fn new(port: Port) -> Result<Pin<KBox<Self>>> {
-        KBox::pin_init(
-            pin_init!(Self {
-                port,
-                node <- kernel::new_mutex!(None, "weft_port_agent"),
-                work <- new_periodic!("weft_port_agent_work"),
-            }),
-            GFP_KERNEL,
-        )
-    }
-
-    /// Starts, keeps or stops the node; answers whether all is well.
-    fn look_after(&self) -> bool {
-        let mut slot = self.node.lock();
-        if let Some(node) = slot.take_if(|node| self.port.ipv4_gid() != Some(node.gid)) {
-            pr_info!("{}: the address is gone\n", Shown(node.gid));
-            retire(&node);
-        }
-        if let Some(node) = &*slot {
-            return node.maintain();
-        }
-        match self.start() {
-            Ok(node) => {
-                let well = node.maintain();
-                *slot = Some(node);
-                well
-            }
-            Err(error) => {
-                if error != EAGAIN {
-                    pr_warn!("cannot start a node: {error:?}; will try again\n");
-                }
-                false
-            }
-        }
-    }
-
-    fn start(&self) -> Result<Arc<Node>> {
-        let node = Node::start(self.port, crate::udp_port())?;
-        insert(&node).inspect_err(|_| node.stop())?;
-        pr_info!("node {} is up, port {}\n", Shown(node.gid), node.port);
-        Ok(node)
-    }
-
-    fn stop(&self) {
-        self.work.stop();
-        let node = self.node.lock().take();
-        if let Some(node) = node {
-            retire(&node);
-        }
-    }
-}
-
-fn retire(node: &Arc<Node>) {
-    remove(node);
-    node.stop();
-}
-
-// SAFETY: the offset is the field's own; `Ports::remove` stops the work before
-// it drops the agent.
-unsafe impl Routine for PortAgent {
-    const OFFSET: usize = core::mem::offset_of!(Self, work);
-
-    fn run(&self) {
-        let well = self.look_after();
-        self.work.schedule(if well { CALM_MS } else { BUSY_MS });
-    }
-}
-
-/// The ports of a device.
-pub(crate) struct Ports {
-    agents: KVec<Pin<KBox<PortAgent>>>,
-}
-
-impl Client for Ports {
-    fn add(device: Device) -> Result<KBox<Self>> {
-        let mut agents = KVec::new();
-        for port in device.ports() {
-            agents.push(PortAgent::new(port)?, GFP_KERNEL)?;
-        }
-        // The first start here, so that nodes are numbered in the order of their
-        // devices; connecting to meta servers is left to the background.
-        for agent in &agents {
-            if let Ok(node) = agent.start() {
-                *agent.node.lock() = Some(node);
-            }
-            agent.work.schedule(0);
-        }
-        Ok(KBox::new(Self { agents }, GFP_KERNEL)?)
-    }
-
-    fn remove(self: KBox<Self>) {
-        for agent in &self.agents {
-            agent.stop();
-        }
     }
 }

@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Peers that a node knows, and the cache of them (krcore §4.2, DCCache).
+//!
+//! The cache holds records of meta servers alone. What the header of a message claims
+//! of its sender is kept apart ([`Senders`]), under the whole claim, and serves to
+//! answer messages with the same claim.
+
+mod senders;
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,6 +25,8 @@ use crate::node::Dc;
 use crate::rc::{Rc, RcQueue};
 use crate::sync::{new_lock, BhLock, FastLock};
 use crate::vqp::Vqp;
+
+use senders::Senders;
 
 /// DC initiators of a node; a VQP uses that of the CPU on which it is first
 /// used
@@ -206,6 +214,7 @@ pub(crate) struct DcCache {
     sets: Pin<KVBox<[FastLock<Set>; SETS]>>,
     /// The sets that have had a peer since they were last flushed, one bit each.
     used: [AtomicU64; SETS / 64],
+    senders: Senders,
 }
 
 impl DcCache {
@@ -223,6 +232,7 @@ impl DcCache {
         Ok(Self {
             sets: KVBox::pin_init(pin_init::pin_init_array_from_fn(set), GFP_KERNEL)?,
             used: [const { AtomicU64::new(0) }; SETS / 64],
+            senders: Senders::new()?,
         })
     }
 
@@ -243,25 +253,23 @@ impl DcCache {
         (!peer.is_suspect()).then(|| peer.clone())
     }
 
-    /// The peer with this record, from here or made and taken in.
+    /// The peer that a message claims to be from: the one that is here, if the claim
+    /// is what its record says, or else one that only messages with this claim lead to.
     ///
     /// # Errors
     ///
     /// Those of [`Peer::new`].
-    pub(crate) fn find_or_insert(
+    pub(crate) fn find_sender(
         &self,
-        gid: Gid,
-        record: &Record,
+        from: Endpoint,
+        node: Destination,
         dc: &Arc<Dc>,
         rc: &Arc<Rc<Vqp>>,
     ) -> Result<Arc<Peer>> {
-        let known = self.find(&gid);
-        if let Some(peer) = known.filter(|peer| peer.target.destination == record.destination()) {
-            return Ok(peer);
+        match self.find(&Gid::from_ipv4(from.addr)) {
+            Some(peer) if peer.is_at(from, node) => Ok(peer),
+            _ => self.senders.find_or_make(from, node, dc, rc),
         }
-        let peer = Peer::new(gid, record, dc.clone(), rc.clone())?;
-        self.insert(peer.clone());
-        Ok(peer)
     }
 
     /// Takes a peer in, in place of what was known of it.
@@ -299,6 +307,7 @@ impl DcCache {
             let ways = core::mem::replace(&mut set.lock().ways, [const { None }; WAYS]);
             drop(ways);
         }
+        self.senders.flush();
         doubt();
     }
 

@@ -21,5 +21,5 @@ pub(crate) use connection::Connection;
 pub(crate) use cq::{Cq, EventCq, Notified, WorkCompletion};
 pub(crate) use device::{Device, Netdev, Pd, Port};
 pub(crate) use dma::{DmaBuffer, DmaWords};
-pub(crate) use mr::{TableMr, UserMr};
+pub(crate) use mr::{FastMr, Span, TableMr};
 pub(crate) use qp::{Capacity, Init, Qp, Ready, Remote};

@@ -7,6 +7,7 @@
 //! rely on it keeps elsewhere (`weft_core::vqp::Queues`).
 
 mod arena;
+mod frees;
 
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -19,7 +20,8 @@ use weft_core::uapi::{Pod, RecvWr, RingHeader, SendWr, VqpCreate, Wc};
 use crate::bindings;
 use arena::Lent;
 
-pub(crate) use arena::{Arena, Undertaker};
+pub(crate) use arena::Arena;
+pub(crate) use frees::FlushOnUnload;
 
 /// The rings.
 ///

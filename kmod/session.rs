@@ -9,6 +9,7 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
+use kernel::bindings as c;
 use kernel::prelude::*;
 use kernel::sync::{Arc, Mutex};
 use weft_core::dc::wire::Receiver;
@@ -22,8 +23,14 @@ use crate::node::Node;
 use crate::peer::Peer;
 use crate::quota::Kind;
 use crate::rings::Arena;
-use crate::sync::{new_lock, FastLock};
+use crate::sync::{new_lock, new_poll_queue, FastLock, PollQueue};
 use crate::vqp::{Owner, Senders, Vqp};
+
+/// What `poll(2)` answers, as `uapi/linux/eventpoll.h` has it.
+const EPOLLIN: u32 = 0x1;
+const EPOLLRDNORM: u32 = 0x40;
+pub(crate) const EPOLLERR: u32 = 0x8;
+const EPOLLHUP: u32 = 0x10;
 
 /// Numbers that are given once: sessions and flows. 0 is nobody.
 static NEXT_NUMBER: AtomicU32 = AtomicU32::new(1);
@@ -61,6 +68,8 @@ pub(crate) struct Session {
     user: u32,
     node: Arc<Node>,
     arena: Arc<Arena>,
+    /// Woken when a VQP of the session has a completion.
+    pollers: Arc<PollQueue>,
     #[pin]
     owned: FastLock<Owned>,
     /// Keys.
@@ -77,12 +86,14 @@ impl Session {
             last: None,
         };
         let arena = Arena::new()?;
+        let pollers = Arc::pin_init(new_poll_queue!("weft_session_pollers"), GFP_KERNEL)?;
         Arc::pin_init(
             pin_init!(Self {
                 id: next_number(),
                 user,
                 node,
                 arena,
+                pollers,
                 owned <- new_lock!(owned, "weft_session"),
                 mrs <- kernel::new_mutex!(KVec::new(), "weft_session_mrs"),
                 _count: Counted::one(&COUNTERS.sessions),
@@ -94,6 +105,55 @@ impl Session {
     /// The node.
     pub(crate) fn node(&self) -> &Arc<Node> {
         &self.node
+    }
+
+    /// `poll(2)`: has the caller woken by what may change the answer, and answers what
+    /// is so now, as [`uapi`] says.
+    ///
+    /// # Safety
+    ///
+    /// `file` and `table` are what C called the `poll` operation with, and the file
+    /// holds this session.
+    pub(crate) unsafe fn poll(&self, file: *mut c::file, table: *mut c::poll_table_struct) -> u32 {
+        // SAFETY: the caller's promise; the file holds the session, which holds both
+        // queues.
+        unsafe {
+            self.pollers.register(file, table);
+            self.node.pollers().register(file, table);
+        }
+        let mut events = 0;
+        if self.has_completions() {
+            events |= EPOLLIN | EPOLLRDNORM;
+        }
+        if !self.node.is_alive() {
+            events |= EPOLLERR | EPOLLHUP;
+        }
+        events
+    }
+
+    /// Whether any of its VQPs has completions to take.
+    fn has_completions(&self) -> bool {
+        let mut at = 0;
+        loop {
+            let in_error = {
+                let owned = self.owned.lock();
+                let rest = owned.vqps.get(at..).unwrap_or_default();
+                if rest.iter().flatten().any(|vqp| vqp.has_completions()) {
+                    return true;
+                }
+                let is_in_error =
+                    |vqp: &Option<Arc<Vqp>>| vqp.as_ref().is_some_and(|vqp| vqp.is_in_error());
+                let found = rest.iter().position(is_in_error);
+                let found = found.and_then(|index| Some((index, rest.get(index)?.clone()?)));
+                found.map(|(index, vqp)| (at + index + 1, vqp))
+            };
+            // Without the lock, because it takes those of the VQP.
+            match in_error {
+                Some((_, vqp)) if vqp.has_completions_in_error() => return true,
+                Some((next, _)) => at = next,
+                None => return false,
+            }
+        }
     }
 
     fn check_alive(&self) -> Result {
@@ -155,7 +215,8 @@ impl Session {
             session: self.id,
             user: self.user,
         };
-        Vqp::new(next_number(), owner, held, &self.arena, request)
+        let pollers = self.pollers.clone();
+        Vqp::new(next_number(), owner, held, &self.arena, pollers, request)
     }
 
     /// Gives a VQP a handle. From now on messages reach it.

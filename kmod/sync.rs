@@ -7,11 +7,13 @@
 mod bh;
 mod event;
 mod once;
+mod poll;
 mod spinner;
 mod work;
 
 pub(crate) use bh::{cpu, new_lock, BhDisabled, BhGuard, BhLock, FastGuard, FastLock, FastMutex};
 pub(crate) use event::{new_event_count, EventCount, Woken};
 pub(crate) use once::Once;
+pub(crate) use poll::{new_poll_queue, PollQueue};
 pub(crate) use spinner::{reschedule_if_needed, Spinner};
 pub(crate) use work::{new_periodic, Classes, Periodic, Routine};

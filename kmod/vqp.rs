@@ -33,7 +33,9 @@ use crate::errno;
 use crate::peer::{Peer, VqpQueue, VqpStream};
 use crate::quota::Held;
 use crate::rings::{Arena, Rings};
-use crate::sync::{cpu, new_event_count, new_lock, BhLock, EventCount, FastLock, FastMutex, Once};
+use crate::sync::{
+    cpu, new_event_count, new_lock, BhLock, EventCount, FastLock, FastMutex, Once, PollQueue,
+};
 
 pub(crate) use senders::{Sender, Senders};
 
@@ -116,6 +118,8 @@ pub(crate) struct Vqp {
     /// Counts the requests that have ended, and messages.
     #[pin]
     done: EventCount,
+    /// The session's pollers.
+    pollers: Arc<PollQueue>,
     _held: Held,
     _count: Counted,
 }
@@ -127,6 +131,7 @@ impl Vqp {
         owner: Owner,
         held: Held,
         arena: &Arc<Arena>,
+        pollers: Arc<PollQueue>,
         request: &VqpCreate,
     ) -> Result<Arc<Self>> {
         let (sends, recvs) = (request.max_send_wr, request.max_recv_wr);
@@ -149,6 +154,7 @@ impl Vqp {
                 submitter <- new_lock!(Submitter::NEW, "weft_vqp_submitter"),
                 direct: Direct::new(),
                 done <- new_event_count!("weft_vqp_done"),
+                pollers,
                 _held: held,
                 _count: Counted::one(&COUNTERS.vqps),
             }),
@@ -208,6 +214,30 @@ impl Vqp {
         let mut queues = self.queues.lock();
         queues.reaped_to(self.rings.cq_head());
         queues.has_room()
+    }
+
+    /// Wakes those who wait for completions.
+    #[inline]
+    fn notify(&self) {
+        self.done.notify();
+        // The counter's locked instruction is the barrier that pollers need.
+        self.pollers.notify();
+    }
+
+    /// Whether there are completions that the user says that it has not taken.
+    pub(crate) fn has_completions(&self) -> bool {
+        self.rings.unreaped() != 0
+    }
+
+    /// The same of a VQP in error: receive buffers that were posted since come back.
+    pub(crate) fn has_completions_in_error(&self) -> bool {
+        self.flush_receives(&mut self.queues.lock(), WcStatus::WrFlushErr);
+        self.has_completions()
+    }
+
+    /// Whether it is in error.
+    pub(crate) fn is_in_error(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
     }
 
     /// A completion of this VQP.
@@ -326,6 +356,6 @@ impl Requester for Vqp {
             self.flush_receives(&mut queues, WcStatus::WrFlushErr);
         }
         drop(queues);
-        self.done.notify();
+        self.notify();
     }
 }

@@ -57,12 +57,13 @@ fn udp_port() -> u16 {
 }
 
 /// The loaded module. Fields are dropped in order: first nobody new comes in,
-/// then the nodes stop.
+/// then the nodes stop; until then namespaces that go stop theirs.
 struct Weft {
     _chardev: chardev::Chardev,
     _clients: rdma::Clients<node::Ports>,
+    _namespaces: node::Namespaces,
     _debugfs: counters::Debugfs,
-    _rings: rings::Undertaker,
+    _rings: rings::FlushOnUnload,
 }
 
 impl kernel::Module for Weft {
@@ -71,14 +72,17 @@ impl kernel::Module for Weft {
         unsafe { node::init() };
         rc::check_parameter()?;
         meta::load_parameter()?;
+        let rings = rings::FlushOnUnload::new()?;
         let debugfs = counters::Debugfs::new()?;
+        let namespaces = node::Namespaces::register()?;
         let clients = rdma::Clients::register()?;
         let chardev = chardev::Chardev::register()?;
         Ok(Self {
             _chardev: chardev,
             _clients: clients,
+            _namespaces: namespaces,
             _debugfs: debugfs,
-            _rings: rings::Undertaker,
+            _rings: rings,
         })
     }
 }

@@ -62,15 +62,22 @@ impl fmt::Debug for Gid {
     }
 }
 
+impl From<core::net::IpAddr> for Gid {
+    /// The GID of a RoCE v2 port with this address.
+    fn from(addr: core::net::IpAddr) -> Self {
+        match addr {
+            core::net::IpAddr::V4(v4) => Self::from_ipv4(v4.octets()),
+            core::net::IpAddr::V6(v6) => Self(v6.octets()),
+        }
+    }
+}
+
 impl FromStr for Gid {
     type Err = BadGid;
 
     fn from_str(text: &str) -> Result<Self, BadGid> {
-        match text.parse::<core::net::IpAddr>() {
-            Ok(core::net::IpAddr::V4(v4)) => Ok(Self::from_ipv4(v4.octets())),
-            Ok(core::net::IpAddr::V6(v6)) => Ok(Self(v6.octets())),
-            Err(_) => Err(BadGid),
-        }
+        let addr: core::net::IpAddr = text.parse().map_err(|_| BadGid)?;
+        Ok(addr.into())
     }
 }
 

@@ -17,6 +17,7 @@ pub mod gid;
 pub mod kv;
 pub mod meta;
 pub mod mr;
+pub mod pace;
 pub mod rc;
 pub mod sync;
 pub mod uapi;

@@ -45,6 +45,10 @@ pub const LEASE_NS: u64 = TRUST_NS + PATIENCE_NS;
 /// Any of the flags that let peers touch a region.
 pub const ACCESS_REMOTE: u32 = ACCESS_REMOTE_READ | ACCESS_REMOTE_WRITE | ACCESS_REMOTE_ATOMIC;
 
+/// [`Record::rkey`] of a region that the device does not know: requests on it go by
+/// DC. No device gives it.
+pub const DC_ONLY: u32 = 0;
+
 /// Bits of a length in a record: 16 TiB.
 const LEN_BITS: u32 = 44;
 const _: () = assert!(ACCESS_ALL < 1 << (48 - LEN_BITS));
@@ -59,7 +63,8 @@ pub struct Record {
     pub len: u64,
     /// `ACCESS_*`.
     pub access: u32,
-    /// The key that the RDMA device knows the region by. Users never see it.
+    /// The key that the RDMA device knows the region by, or [`DC_ONLY`]. Users never
+    /// see it.
     pub rkey: u32,
 }
 

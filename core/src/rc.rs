@@ -11,23 +11,34 @@
 //! - [`Attendance`] says when the completion queue has to be armed, because
 //!   nobody looks at it.
 //! - [`Stall`] says whether the device has forgotten them.
+//! - [`Limits`] says what the device takes in one request.
 //! - [`WrId`] is what a completion names its request by.
 //! - [`Hello`] is what two nodes tell each other to connect a pair.
+//! - [`Want`] says when to offer one to a peer, [`Admission`] how many offers of others
+//!   are taken, [`displaced`] and [`is_superseded`] which queue pairs then have to go.
 
+mod admission;
 mod attend;
 mod cut;
 mod handshake;
+mod limits;
+mod links;
 mod stall;
+mod want;
 mod window;
 mod wr_id;
 
 #[cfg(all(test, not(loom)))]
 mod tests;
 
+pub use admission::Admission;
 pub use attend::Attendance;
 pub use cut::{cut_sges, Cut, CutPiece};
 pub use handshake::{Hello, Role, HELLO_BYTES};
+pub use limits::Limits;
+pub use links::{displaced, is_superseded, usable, LinkView, Stage, MAX_HALF_OPEN};
 pub use stall::{Stall, STALL_NS};
+pub use want::{Step, Want};
 pub use window::{Claim, Poster, Window};
 pub use wr_id::WrId;
 

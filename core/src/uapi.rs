@@ -33,6 +33,14 @@
 //!
 //! A request that its process waits for can do without them: [`Run`].
 //!
+//! # Waiting
+//!
+//! [`Enter`] waits for completions of one VQP. `poll(2)`, `select(2)` and epoll on the
+//! session's file wait for those of all its VQPs: the file is readable (`EPOLLIN`,
+//! `EPOLLRDNORM`) while a VQP's `cq_tail` is not its `cq_head`. Edge-triggered epoll
+//! reports each completion that comes after the ring was drained. `EPOLLERR` and
+//! `EPOLLHUP` say that the node is gone, `EPOLLERR` alone that there is no session yet.
+//!
 //! A session keeps a few small rings when their VQP goes, and gives them to its next
 //! VQPs, with indices of zero. A `map_offset` that was seen before is the same memory
 //! as then: who has left it mapped need not map it again.
@@ -90,6 +98,13 @@ pub const MAX_WAIT_NS: u64 = 3_600_000_000_000;
 pub const MAX_META_SERVERS: usize = 4;
 /// Nodes (RDMA ports) that one host may have.
 pub const MAX_NODES: usize = 64;
+/// [`NodeInfo::rc`]: no RC queue pair was wanted yet; the device knows no region.
+pub const RC_UNUSED: u32 = 0;
+/// [`NodeInfo::rc`]: regions are registered with the device too.
+pub const RC_USED: u32 = 1;
+/// [`NodeInfo::rc`]: DC alone, because the device registers no memory by requests on
+/// queue pairs (`IB_DEVICE_MEM_MGT_EXTENSIONS`), or is gone.
+pub const RC_NO_FAST_REGISTRATION: u32 = 2;
 /// [`Hello::node`]: the first node in the caller's network namespace.
 pub const NODE_ANY: u32 = u32::MAX;
 
@@ -219,7 +234,7 @@ pod! {
         pub abi_version: u32,
         /// In: the node's index or [`NODE_ANY`]. Out: the index.
         pub node: u32,
-        /// Out: nodes that this host has.
+        /// Out: nodes that the caller may name.
         pub node_count: u32,
         /// Must be zero.
         pub reserved: u32,
@@ -229,7 +244,8 @@ pod! {
 pod! {
     /// `IOC_NODE`: one RDMA port that Weft runs on.
     ///
-    /// Errors: `ENODEV` (no node has this index).
+    /// Errors: `ENODEV` (no node has this index, or one in another network namespace;
+    /// with `CAP_NET_ADMIN` any can be named).
     pub struct NodeInfo [128] {
         /// In: which node.
         pub index: u32,
@@ -255,8 +271,8 @@ pod! {
         pub netns: u64,
         /// Out: the UDP port that the software DC transport listens on.
         pub udp_port: u32,
-        /// Out: zero.
-        pub reserved: u32,
+        /// Out: whether it uses RC queue pairs, or why it cannot: `RC_*`.
+        pub rc: u32,
     }
 }
 

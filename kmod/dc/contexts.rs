@@ -1,91 +1,100 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The target: contexts of the peers' streams, and the execution of requests.
+//! The target: contexts of the peers' streams.
+//!
+//! Lock order: a set's lock is held alone among the sets'; contexts are dropped
+//! without it.
+
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 use kernel::alloc::KVBox;
 use kernel::prelude::*;
-use weft_core::dc::wire::{Destination, Kind, Request, Response, Status};
-use weft_core::dc::{Context, Verdict, CONTEXT_IDLE_NS, MAX_CHUNK_BYTES};
-use weft_core::vqp::ATOMIC_BYTES;
+use kernel::sync::Arc;
+use weft_core::dc::wire::{Kind, Request, Response, Status};
 
 use crate::clock::now_ns;
-use crate::counters::{Counted, COUNTERS};
-use crate::dc::frames::{Arrived, Frame};
-use crate::dc::inbox::Inbox;
-use crate::dc::incoming::{take_chunk, take_immediate, Incoming, Receives};
-use crate::dc::receivers::Receivers;
-use crate::mem::{Access, MrTable};
+use crate::dc::frames::Arrived;
+use crate::dc::incoming::Receives;
+use crate::dc::refusals::Refusals;
+use crate::dc::seats::{Seat, Seats};
+use crate::dc::slot::{Slot, TargetContext};
 use crate::net::{Bearer, Endpoint, Train};
+use crate::random::KeyedHash;
 use crate::sync::{new_lock, BhDisabled, BhLock};
 
-const SETS: usize = 512;
-/// Streams whose numbers fall into one set.
-const WAYS: usize = 16;
+const SETS: usize = 4096;
+/// Sets that are searched for idle contexts when a new one finds no seat.
+const SETS_SEARCHED: usize = 4;
+/// Idle contexts that are taken out of a set at a time.
+const REAPED_AT_ONCE: usize = 8;
 
-/// What a request meets at its target.
-pub(crate) struct Here<'a, B: Bearer, R: Receives> {
-    pub(crate) bearer: &'a B,
-    pub(crate) mrs: &'a MrTable,
-    pub(crate) receivers: &'a Receivers<R>,
-    pub(crate) inbox: &'a Inbox,
-    pub(crate) identity: Destination,
-}
-
-/// One peer's stream.
-struct Slot<P, R: Receives> {
-    from: Endpoint,
-    stream: u32,
+/// A context, with its token beside it, so that a look-up touches only the context
+/// that it finds.
+struct Way<P, R: Receives> {
     token: u64,
-    context: Context,
-    /// The message that is not all there.
-    incoming: Option<Incoming<R>>,
-    path: P,
-    _count: Counted,
+    slot: KBox<Slot<P, R>>,
 }
 
-type Set<P, R> = [Option<KBox<Slot<P, R>>>; WAYS];
+/// Contexts whose streams share a lock. It has as many as there are.
+type Set<P, R> = KVec<Way<P, R>>;
 
 type Sets<P, R> = [BhLock<Set<P, R>>; SETS];
 
 /// A node's contexts.
 pub(crate) struct Contexts<P, R: Receives> {
+    /// Spreads the streams: nobody can choose which share a set.
+    hash: KeyedHash,
+    seats: Arc<Seats>,
+    refusals: Refusals,
     sets: Pin<KVBox<Sets<P, R>>>,
+    /// The set that is searched next for idle contexts.
+    next_search: AtomicUsize,
 }
 
 impl<P, R: Receives> Contexts<P, R> {
     /// No contexts.
     pub(crate) fn new() -> Result<Self> {
-        let sets = KVBox::pin_init(
-            pin_init::pin_init_array_from_fn(|_| {
-                new_lock!([const { None }; WAYS], "weft_context_set")
-            }),
-            GFP_KERNEL,
-        )?;
-        Ok(Self { sets })
+        let new_set = |_| new_lock!(KVec::new(), "weft_context_set");
+        Ok(Self {
+            hash: KeyedHash::new(),
+            seats: Seats::new(size_of::<Slot<P, R>>() + size_of::<Way<P, R>>())?,
+            refusals: Refusals::new()?,
+            sets: KVBox::pin_init(pin_init::pin_init_array_from_fn(new_set), GFP_KERNEL)?,
+            next_search: AtomicUsize::new(0),
+        })
     }
 
     fn set(&self, from: Endpoint, stream: u32) -> &BhLock<Set<P, R>> {
-        // Streams are numbered from 0 by each peer: mix the address in.
-        let mixed = u32::from_ne_bytes(from.addr).wrapping_mul(0x9e37_79b1)
-            ^ stream.wrapping_mul(0x85eb_ca6b);
-        &self.sets[(mixed >> 16) as usize % SETS]
+        let (addr, port) = (u32::from_ne_bytes(from.addr), u32::from(from.port));
+        &self.sets[self.hash.place([addr, port, stream, 0], SETS)]
     }
 
     /// Frees the contexts that have not been used for long.
     pub(crate) fn reap(&self, now_ns: u64) {
         for set in self.sets.iter() {
-            for way in set.lock().iter_mut() {
-                if way.as_ref().is_some_and(|slot| is_idle(slot, now_ns)) {
-                    *way = None;
-                }
-            }
+            reap_set(set, now_ns);
+        }
+    }
+
+    /// Frees idle contexts of a few sets, of others each time. Softirq context.
+    fn reap_some(&self, now_ns: u64) {
+        let first = self.next_search.fetch_add(SETS_SEARCHED, Ordering::Relaxed);
+        for set in self
+            .sets
+            .iter()
+            .cycle()
+            .skip(first % SETS)
+            .take(SETS_SEARCHED)
+        {
+            reap_set(set, now_ns);
         }
     }
 
     /// Frees all contexts.
     pub(crate) fn clear(&self) {
         for set in self.sets.iter() {
-            *set.lock() = [const { None }; WAYS];
+            let all = core::mem::take(&mut *set.lock());
+            drop(all);
         }
     }
 
@@ -93,280 +102,109 @@ impl<P, R: Receives> Contexts<P, R> {
     /// the first of them. Softirq context.
     pub(crate) fn serve<B: Bearer<Path = P>>(
         &self,
-        here: &Here<'_, B, R>,
+        here: &TargetContext<'_, B, R>,
         first: &Request,
         arrived: &Arrived<'_>,
     ) {
         let (from, bearer) = (arrived.from, here.bearer);
         if first.destination != here.identity {
-            return refuse(bearer, first, from, Status::Stale);
-        }
-        let mut set = self.set(from, first.stream).lock();
-        let way = match set
-            .iter()
-            .position(|way| way.as_ref().is_some_and(|slot| slot.is_for(first, from)))
-        {
-            Some(way) => way,
-            None if first.kind == Kind::Close => return,
-            None => match open(&mut set, bearer, first, from) {
-                Ok(way) => way,
-                Err(status) => {
-                    drop(set);
-                    return refuse(bearer, first, from, status);
-                }
-            },
-        };
-        let Some(way) = set.get_mut(way) else {
-            return;
-        };
-        if let Some(slot) = way {
-            let bh = BhDisabled::new();
-            let mut train = Train::new(bearer, &bh);
-            let requests = arrived.requests(*first);
-            for frame in requests.take_while(|frame| frame.request.kind != Kind::Close) {
-                slot.serve(&bh, here, &frame, &mut train);
-            }
-            train.flush(&mut slot.path);
+            return self.refuse(bearer, first, from, Status::Stale);
         }
         if first.kind == Kind::Close {
-            *way = None;
+            return self.close(first, from);
         }
-    }
-}
-
-fn is_idle<P, R: Receives>(slot: &Slot<P, R>, now_ns: u64) -> bool {
-    now_ns.saturating_sub(slot.context.last_used_ns()) > CONTEXT_IDLE_NS
-}
-
-/// Answers a request for which there is no context.
-fn refuse<B: Bearer>(bearer: &B, request: &Request, from: Endpoint, status: Status) {
-    let bh = BhDisabled::new();
-    let response = Response::to(request, status).encode();
-    let (mut train, mut path) = (Train::new(bearer, &bh), bearer.path(from));
-    let _: Result<(), ()> = train.append(&mut path, &response, 0, false, |_| Ok(()));
-    train.flush(&mut path);
-}
-
-/// Opens a context in a free way, or in that of an idle one.
-fn open<B: Bearer, R: Receives>(
-    set: &mut Set<B::Path, R>,
-    bearer: &B,
-    request: &Request,
-    from: Endpoint,
-) -> Result<usize, Status> {
-    let now_ns = now_ns();
-    let context = Context::open(request, now_ns).ok_or(Status::NoContext)?;
-    let is_free = |way: &Option<KBox<Slot<B::Path, R>>>| {
-        way.as_ref().is_none_or(|slot| is_idle(slot, now_ns))
-    };
-    let way = set.iter().position(is_free).ok_or(Status::Busy)?;
-    let slot = Slot {
-        from,
-        stream: request.stream,
-        token: request.token,
-        context,
-        incoming: None,
-        path: bearer.path(from),
-        _count: Counted::one(&COUNTERS.contexts),
-    };
-    set[way] = Some(KBox::new(slot, GFP_ATOMIC).map_err(|_| Status::Busy)?);
-    Ok(way)
-}
-
-impl<P, R: Receives> Slot<P, R> {
-    fn is_for(&self, request: &Request, from: Endpoint) -> bool {
-        self.token == request.token && self.stream == request.stream && self.from == from
-    }
-
-    fn serve<B: Bearer<Path = P>>(
-        &mut self,
-        bh: &BhDisabled,
-        here: &Here<'_, B, R>,
-        frame: &Frame<'_>,
-        train: &mut Train<'_, B>,
-    ) {
-        let request = &frame.request;
-        let status = match self.context.admit(request, now_ns()) {
-            Verdict::Drop => return COUNTERS.packets_dropped.bump(),
-            Verdict::Premature(psn) => {
-                let response = Response {
-                    psn,
-                    ..Response::to(request, Status::Sequence)
-                };
-                return self.answer(train, response, frame.more);
+        if first.psn == 0 && self.seats.is_full() {
+            // Before a set is locked: none is while another one is.
+            self.reap_some(now_ns());
+        }
+        let mut set = self.set(from, first.stream).lock();
+        let at = match find(&set, first, from) {
+            Some(at) => Ok(at),
+            None => self.open(&mut set, bearer, first, from),
+        };
+        match at {
+            Ok(at) => {
+                if let Some(way) = set.get_mut(at) {
+                    way.slot.serve_all(here, first, arrived);
+                }
             }
-            Verdict::Repeat(status) => {
-                COUNTERS.requests_repeated.bump();
-                status
+            Err(status) => {
+                drop(set);
+                self.refuse(bearer, first, from, status);
             }
-            Verdict::Execute => self.execute_next(bh, here, frame),
+        }
+    }
+
+    /// Forgets a stream that its initiator will not use again.
+    fn close(&self, request: &Request, from: Endpoint) {
+        let mut set = self.set(from, request.stream).lock();
+        let closed = find(&set, request, from).and_then(|at| set.remove(at).ok());
+        drop(set);
+        drop(closed);
+    }
+
+    /// Opens a context; answers its position in the set.
+    fn open<B: Bearer<Path = P>>(
+        &self,
+        set: &mut Set<P, R>,
+        bearer: &B,
+        request: &Request,
+        from: Endpoint,
+    ) -> Result<usize, Status> {
+        if request.psn != 0 {
+            return Err(Status::NoContext);
+        }
+        let seat: Seat = Seats::take(&self.seats, from.addr).map_err(|_| Status::Busy)?;
+        let slot = Slot::open(request, from, bearer.path(from), seat, now_ns());
+        let slot = slot.ok_or(Status::NoContext)?;
+        let way = Way {
+            token: request.token,
+            slot: KBox::new(slot, GFP_ATOMIC).map_err(|_| Status::Busy)?,
         };
-        let response = Response::to(request, status);
-        if Context::fetches(request, status) && request.len != 0 {
-            self.answer_read(bh, here.mrs, frame, train, response);
-        } else if request.kind.is_atomic() && status == Status::Ok {
-            self.answer_atomic(train, response, frame.more);
-        } else {
-            self.answer(train, response, frame.more);
-        }
+        set.push(way, GFP_ATOMIC).map_err(|_| Status::Busy)?;
+        Ok(set.len() - 1)
     }
 
-    /// Carries a request out; a READ is only judged. Answers what the word of an
-    /// atomic operation was.
-    fn execute<B: Bearer>(
-        &mut self,
-        bh: &BhDisabled,
-        here: &Here<'_, B, R>,
-        frame: &Frame<'_>,
-    ) -> Result<Option<u64>, Status> {
-        let request = &frame.request;
-        if self.context.is_closed(request.flow) {
-            return Err(Status::Flushed);
+    /// Answers a request for which there is no context, unless too many were answered
+    /// so. No lock is held.
+    fn refuse<B: Bearer>(&self, bearer: &B, request: &Request, from: Endpoint, status: Status) {
+        if request.kind == Kind::Close || !self.refusals.may_send(from, now_ns()) {
+            return;
         }
-        if !is_well_formed(frame) {
-            return Err(Status::Invalid);
-        }
-        COUNTERS.requests_executed.bump();
-        match request.kind {
-            Kind::Send => take_chunk(&mut self.incoming, here, bh, frame).map(|()| None),
-            Kind::WriteImm => take_immediate(here.receivers, frame, || {
-                touch(bh, here.mrs, frame).map(drop)
-            })
-            .map(|()| None),
-            _ => touch(bh, here.mrs, frame),
-        }
-    }
-
-    /// Carries the stream's next request out, and keeps what came of it.
-    fn execute_next<B: Bearer>(
-        &mut self,
-        bh: &BhDisabled,
-        here: &Here<'_, B, R>,
-        frame: &Frame<'_>,
-    ) -> Status {
-        let request = &frame.request;
-        let outcome = self.execute(bh, here, frame);
-        if let Ok(Some(former)) = outcome {
-            self.context.record_result(request.psn, former);
-        }
-        let status = outcome.err().unwrap_or(Status::Ok);
-        if status == Status::NotReady {
-            COUNTERS.not_ready.bump();
-        } else {
-            self.context.record(request, status);
-        }
-        status
-    }
-
-    fn answer<B: Bearer<Path = P>>(
-        &mut self,
-        train: &mut Train<'_, B>,
-        response: Response,
-        more: bool,
-    ) {
-        let _: Result<(), ()> =
-            train.append(&mut self.path, &response.encode(), 0, more, |_| Ok(()));
-    }
-
-    /// Answers an atomic operation with what the word was. The context has it: an
-    /// initiator repeats no older one.
-    fn answer_atomic<B: Bearer<Path = P>>(
-        &mut self,
-        train: &mut Train<'_, B>,
-        response: Response,
-        more: bool,
-    ) {
-        let Some(former) = self.context.result(response.psn) else {
-            return COUNTERS.packets_dropped.bump();
-        };
-        let header = Response {
-            len: ATOMIC_BYTES,
-            ..response
-        };
-        let _: Result<(), ()> =
-            train.append(&mut self.path, &header.encode(), ATOMIC_BYTES, more, |to| {
-                to.copy_from_slice(&former.to_ne_bytes());
-                Ok(())
-            });
-    }
-
-    /// Answers a READ with its bytes. The region may have gone since the READ was
-    /// first admitted, when this answers a repeat.
-    fn answer_read<B: Bearer<Path = P>>(
-        &mut self,
-        bh: &BhDisabled,
-        mrs: &MrTable,
-        frame: &Frame<'_>,
-        train: &mut Train<'_, B>,
-        response: Response,
-    ) {
-        let request = &frame.request;
-        let piece = mrs.find(
-            bh,
-            request.rkey,
-            0,
-            request.remote_addr,
-            request.len,
-            Access::RemoteRead,
-        );
-        let header = Response {
-            len: request.len,
-            ..response
-        }
-        .encode();
-        let more = frame.more;
-        let sent = match piece {
-            Some(piece) => train.append(&mut self.path, &header, request.len, more, |to| {
-                piece.read(to).then_some(()).ok_or(())
-            }),
-            None => Err(()),
-        };
-        if sent.is_err() {
-            self.answer(train, Response::to(request, Status::Access), more);
-        }
+        let bh = BhDisabled::new();
+        let response = Response::to(request, status).encode();
+        let (mut train, mut path) = (Train::new(bearer, &bh), bearer.path(from));
+        let _: Result<(), ()> = train.append(&mut path, &response, 0, false, |_| Ok(()));
+        train.flush(&mut path);
     }
 }
 
-/// Whether a request has what it needs.
-fn is_well_formed(frame: &Frame<'_>) -> bool {
-    let request = &frame.request;
-    let fits = match request.kind {
-        Kind::Send | Kind::WriteImm => frame.message.is_some(),
-        Kind::CompareSwap | Kind::FetchAdd => {
-            request.len == ATOMIC_BYTES && request.remote_addr % 8 == 0
-        }
-        _ => true,
-    };
-    request.len <= MAX_CHUNK_BYTES && fits
+/// The position of the request's stream in its set.
+fn find<P, R: Receives>(set: &Set<P, R>, request: &Request, from: Endpoint) -> Option<usize> {
+    set.iter()
+        .position(|way| way.token == request.token && way.slot.is_for(request, from))
 }
 
-/// Touches the memory that a one-sided request names. Answers what the word of an
-/// atomic operation was.
-fn touch(bh: &BhDisabled, mrs: &MrTable, frame: &Frame<'_>) -> Result<Option<u64>, Status> {
-    let request = &frame.request;
-    if request.len == 0 {
-        return Ok(None);
+/// Frees the idle contexts of a set, a few per hold of its lock.
+fn reap_set<P, R: Receives>(set: &BhLock<Set<P, R>>, now_ns: u64) {
+    let mut from = 0;
+    loop {
+        let mut reaped = [const { None }; REAPED_AT_ONCE];
+        let mut room = reaped.iter_mut();
+        let mut locked = set.lock();
+        let mut place = room.next();
+        while let Some(to) = place.take() {
+            let rest = locked.get(from..).unwrap_or(&[]);
+            let Some(idle) = rest.iter().position(|way| way.slot.is_idle(now_ns)) else {
+                if locked.is_empty() {
+                    // Gives back the memory of a set that was large.
+                    *locked = KVec::new();
+                }
+                return;
+            };
+            from += idle;
+            *to = locked.remove(from).ok();
+            place = room.next();
+        }
     }
-    let access = match request.kind {
-        Kind::Write | Kind::WriteImm => Access::RemoteWrite,
-        Kind::CompareSwap | Kind::FetchAdd => Access::RemoteAtomic,
-        _ => Access::RemoteRead,
-    };
-    let addr = request.remote_addr;
-    let done = mrs
-        .find(bh, request.rkey, 0, addr, request.len, access)
-        .and_then(|piece| match (request.kind, frame.operands) {
-            (Kind::Write | Kind::WriteImm, _) => piece
-                .write(frame.packet, frame.bytes_at, request.len)
-                .then_some(None),
-            (Kind::CompareSwap, Some(operands)) => piece
-                .compare_swap(operands.compare_add, operands.swap)
-                .map(Some),
-            (Kind::FetchAdd, Some(operands)) => piece.fetch_add(operands.compare_add).map(Some),
-            _ => Some(None),
-        });
-    done.ok_or_else(|| {
-        COUNTERS.access_errors.bump();
-        Status::Access
-    })
 }

@@ -9,6 +9,7 @@ use weft_core::dc::wire::{
     self, Message, Operands, Packet, Request, Response, MESSAGE_BYTES, REQUEST_BYTES,
     RESPONSE_BYTES,
 };
+use weft_core::dc::WINDOW;
 
 use crate::dc::inbox::Letter;
 use crate::net::{Endpoint, Skb};
@@ -18,6 +19,11 @@ use crate::net::{Endpoint, Skb};
 const HEAD_BYTES: usize = REQUEST_BYTES + MESSAGE_BYTES;
 
 type Head = [u8; HEAD_BYTES];
+
+/// Frames of a packet that are looked at. A stream has no more chunks outstanding, so
+/// that no initiator or target sends more; and a packet of 64 KiB that was made of
+/// headers alone would otherwise ask for megabytes in one softirq.
+const MAX_FRAMES: usize = WINDOW;
 
 /// A received packet.
 pub(crate) struct Arrived<'a> {
@@ -95,6 +101,7 @@ impl<'a> Arrived<'a> {
                 && frame.request.destination == first.destination;
             same.then_some(frame)
         })
+        .take(MAX_FRAMES)
     }
 
     /// The responses in it, each with the place of its bytes in the packet. What is
@@ -108,6 +115,7 @@ impl<'a> Arrived<'a> {
             let same = response.stream == first.stream && response.token == first.token;
             (same && at <= self.packet.len() as usize).then_some((response, bytes_at as u32))
         })
+        .take(MAX_FRAMES)
     }
 
     fn response(&self, at: usize) -> Option<Response> {

@@ -5,14 +5,20 @@
 
 use kernel::alloc::KVec;
 use kernel::prelude::*;
+use kernel::sync::Arc;
 use weft_core::dc::wire::Destination;
 use weft_core::uapi::MAX_INLINE;
 
 use crate::net::Endpoint;
-use crate::sync::{new_lock, new_periodic, BhLock, Once, Periodic, Routine};
+use crate::sync::{new_lock, new_periodic, BhLock, Periodic, Routine};
 
 /// Letters that wait to be read; a sender of more is told to try again.
 const LETTERS: usize = 64;
+/// Of those, letters from one address: a node that writes without end delays another's
+/// letter by the reading of so many.
+const LETTERS_PER_SOURCE: usize = 8;
+/// Letters that are read before other work of the queue has its turn.
+const LETTERS_AT_ONCE: usize = 16;
 /// Most bytes of a letter: what a request carries inline.
 pub(crate) const LETTER_BYTES: usize = MAX_INLINE as usize;
 
@@ -53,32 +59,23 @@ impl Letter {
 }
 
 /// Reads letters.
-pub(crate) trait Reader: Sync {
+pub(crate) trait Reader: Send + Sync + 'static {
     /// One has come. Process context.
     fn read(&self, letter: &Letter);
 }
 
-/// Who reads, without its type.
-///
-/// # Invariants
-///
-/// `call` takes `reader`, which is valid until the inbox is closed.
-struct Handler {
-    reader: *const (),
-    call: unsafe fn(*const (), &Letter),
+/// Letters that were not read yet, in the order of their arrival.
+struct Waiting {
+    letters: KVec<Letter>,
+    /// Present from [`Inbox::open`] to [`Inbox::close`].
+    reader: Option<Arc<dyn Reader>>,
 }
-
-// SAFETY: a reader is `Sync`.
-unsafe impl Send for Handler {}
-// SAFETY: as above.
-unsafe impl Sync for Handler {}
 
 /// A node's letters.
 #[pin_data]
 pub(crate) struct Inbox {
     #[pin]
-    letters: BhLock<KVec<Letter>>,
-    handler: Once<Handler>,
+    waiting: BhLock<Waiting>,
     #[pin]
     work: Periodic<Self>,
 }
@@ -87,58 +84,57 @@ impl Inbox {
     /// An empty one.
     pub(super) fn new() -> Result<Pin<KBox<Self>>> {
         let letters = KVec::with_capacity(LETTERS, GFP_KERNEL)?;
+        let waiting = Waiting {
+            letters,
+            reader: None,
+        };
         KBox::pin_init(
             pin_init!(Self {
-                letters <- new_lock!(letters, "weft_inbox"),
-                handler: Once::new(),
+                waiting <- new_lock!(waiting, "weft_inbox"),
                 work <- new_periodic!("weft_inbox_work"),
             }),
             GFP_KERNEL,
         )
     }
 
-    /// Lets letters in, for `reader`.
-    ///
-    /// # Safety
-    ///
-    /// `reader` is valid until [`Inbox::close`] has returned.
-    pub(crate) unsafe fn open<T: Reader>(&self, reader: *const T) {
-        /// # Safety
-        ///
-        /// `reader` is a valid `T`.
-        unsafe fn call<T: Reader>(reader: *const (), letter: &Letter) {
-            // SAFETY: the caller's promise.
-            unsafe { &*reader.cast::<T>() }.read(letter);
-        }
-        // INVARIANT: the caller's promise, and the types agree.
-        self.handler.set(Handler {
-            reader: reader.cast(),
-            call: call::<T>,
-        });
+    /// Lets letters in, for `reader`, which is kept until [`Inbox::close`].
+    pub(crate) fn open(&self, reader: Arc<dyn Reader>) {
+        let former = self.waiting.lock().reader.replace(reader);
+        drop(former);
     }
 
     /// Waits until nobody reads any more, and lets nothing be read again.
     pub(super) fn close(&self) {
         self.work.stop();
+        let reader = self.waiting.lock().reader.take();
+        drop(reader);
     }
 
     /// Takes a letter in; `false`: there is no room, or nobody to read it.
     pub(super) fn put(&self, letter: Letter) -> bool {
-        let taken = self.handler.get().is_some()
-            && self.letters.lock().push_within_capacity(letter).is_ok();
+        let taken = self.waiting.lock().put(letter);
         if taken {
             self.work.schedule(0);
         }
         taken
     }
 
-    fn next(&self) -> Option<Letter> {
-        let mut letters = self.letters.lock();
-        let first = letters.first().copied();
-        if first.is_some() {
-            let _ = letters.remove(0);
-        }
-        first
+    /// The letter that has waited longest, and its reader.
+    fn next(&self) -> Option<(Letter, Arc<dyn Reader>)> {
+        let mut waiting = self.waiting.lock();
+        let reader = waiting.reader.clone()?;
+        let letter = waiting.letters.remove(0).ok()?;
+        Some((letter, reader))
+    }
+}
+
+impl Waiting {
+    fn put(&mut self, letter: Letter) -> bool {
+        let from = letter.from.addr;
+        let others = self.letters.iter().filter(|other| other.from.addr == from);
+        self.reader.is_some()
+            && others.count() < LETTERS_PER_SOURCE
+            && self.letters.push_within_capacity(letter).is_ok()
     }
 }
 
@@ -147,12 +143,13 @@ unsafe impl Routine for Inbox {
     const OFFSET: usize = core::mem::offset_of!(Self, work);
 
     fn run(&self) {
-        let Some(handler) = self.handler.get() else {
-            return;
-        };
-        while let Some(letter) = self.next() {
-            // SAFETY: by the invariant: `close` waits for this call.
-            unsafe { (handler.call)(handler.reader, &letter) };
+        for _ in 0..LETTERS_AT_ONCE {
+            let Some((letter, reader)) = self.next() else {
+                return;
+            };
+            reader.read(&letter);
         }
+        // The rest in its turn behind other work.
+        self.work.schedule(0);
     }
 }

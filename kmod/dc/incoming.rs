@@ -12,9 +12,9 @@ use weft_core::dc::wire::{Kind, Message, Receiver, Status};
 use weft_core::uapi::{RecvWr, WcStatus};
 use weft_core::vqp::check_recv;
 
-use crate::dc::contexts::Here;
 use crate::dc::frames::Frame;
 use crate::dc::receivers::Receivers;
+use crate::dc::slot::TargetContext;
 use crate::mem::{Access, MrTable};
 use crate::net::{Bearer, Endpoint};
 use crate::sync::BhDisabled;
@@ -131,7 +131,7 @@ impl<R: Receives> Incoming<R> {
 /// all there.
 pub(super) fn take_chunk<B: Bearer, R: Receives>(
     pending: &mut Option<Incoming<R>>,
-    here: &Here<'_, B, R>,
+    here: &TargetContext<'_, B, R>,
     bh: &BhDisabled,
     frame: &Frame<'_>,
 ) -> Result<(), Status> {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Who receives messages on a node: by port, or by flow.
+//! The receivers of messages on a node, by port or by flow.
 //!
 //! Lock order: a set's lock is innermost; receivers are dropped without it.
 
@@ -9,9 +9,8 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 use weft_core::dc::wire::Receiver;
 
-use crate::bindings;
 use crate::errno;
-use crate::random::random_u64;
+use crate::random::KeyedHash;
 use crate::sync::{new_lock, BhLock};
 
 const SETS: usize = 2048;
@@ -22,9 +21,8 @@ type Set<R> = KVec<(Receiver, Arc<R>)>;
 
 /// A node's receivers.
 pub(crate) struct Receivers<R: Send + Sync> {
-    /// Which names share a set nobody can choose. Numbers follow each other, and a
-    /// product with a secret would put those into few sets for one secret in fifty.
-    secret: bindings::hsiphash_key_t,
+    /// Spreads the names: nobody can choose which share a set.
+    hash: KeyedHash,
     sets: Pin<KVBox<[BhLock<Set<R>>; SETS]>>,
 }
 
@@ -36,9 +34,7 @@ impl<R: Send + Sync> Receivers<R> {
             GFP_KERNEL,
         )?;
         Ok(Self {
-            secret: bindings::hsiphash_key_t {
-                key: [random_u64() as usize, random_u64() as usize],
-            },
+            hash: KeyedHash::new(),
             sets,
         })
     }
@@ -49,9 +45,7 @@ impl<R: Send + Sync> Receivers<R> {
             Receiver::Flow(number) => (1, number),
             Receiver::Node => (2, 0),
         };
-        // SAFETY: the key is valid for reads.
-        let hash = unsafe { bindings::hsiphash_2u32(number, kind, &self.secret) };
-        &self.sets[hash as usize % SETS]
+        &self.sets[self.hash.place([number, kind, 0, 0], SETS)]
     }
 
     /// Takes a receiver in under a name.

@@ -21,7 +21,6 @@ use crate::few::{room, Few};
 use crate::mem::MrTable;
 use crate::net::{Bearer, Endpoint, Train};
 use crate::quota::Held;
-use crate::random::random_u64;
 use crate::sync::{new_event_count, new_lock, BhDisabled, BhGuard, BhLock, EventCount};
 
 /// Completions handed over per hold of the lock.
@@ -60,6 +59,7 @@ struct Inner<B: Bearer, R> {
 pub(crate) struct Stream<B: Bearer, R: Requester> {
     dc: Arc<SoftDc<B, R>>,
     index: u32,
+    peer: Endpoint,
     suspicion: Arc<Suspicion>,
     #[pin]
     inner: BhLock<Inner<B, R>>,
@@ -95,7 +95,7 @@ impl<B: Bearer, R: Requester> Stream<B, R> {
         let mut initiator = new_initiator()?;
         initiator.open(
             index,
-            random_u64(),
+            dc.gate.token(index, to.endpoint),
             dc.identity(),
             to.destination,
             dc.bearer().payload_max(),
@@ -116,6 +116,7 @@ impl<B: Bearer, R: Requester> Stream<B, R> {
             pin_init!(Self {
                 dc,
                 index,
+                peer: to.endpoint,
                 suspicion: to.suspicion.clone(),
                 inner <- new_lock!(inner, "weft_stream"),
                 room <- new_event_count!("weft_stream_room"),
@@ -141,9 +142,7 @@ impl<B: Bearer, R: Requester> Stream<B, R> {
     pub(crate) fn post(&self, requester: &Arc<R>, from: &Origin, entries: &[Entry]) -> usize {
         let mut inner = self.inner.lock();
         let now_ns = now_ns();
-        if inner.initiator.needs_restart(now_ns) {
-            inner.initiator.restart(random_u64());
-        }
+        self.restart_if_needed(&mut inner, now_ns);
         let taken = entries
             .iter()
             .take_while(|entry| inner.push(requester, from, entry))
@@ -162,9 +161,7 @@ impl<B: Bearer, R: Requester> Stream<B, R> {
     pub(crate) fn post_letter(&self, text: &[u8]) -> Result {
         let mut inner = self.inner.lock();
         let now_ns = now_ns();
-        if inner.initiator.needs_restart(now_ns) {
-            inner.initiator.restart(random_u64());
-        }
+        self.restart_if_needed(&mut inner, now_ns);
         let taken = inner.push_letter(Op {
             kind: OpKind::Send,
             to: Receiver::Node,
@@ -177,7 +174,16 @@ impl<B: Bearer, R: Requester> Stream<B, R> {
         taken.then_some(()).ok_or(ENOSPC)
     }
 
-    /// Responses to this stream, perhaps; `first` is the first of them.
+    /// Gives an idle stream that broke, or slept for long, a new token.
+    fn restart_if_needed(&self, inner: &mut Inner<B, R>, now_ns: u64) {
+        if inner.initiator.needs_restart(now_ns) {
+            let token = self.dc.gate.token(self.index, self.peer);
+            inner.initiator.restart(token);
+        }
+    }
+
+    /// Responses to this stream or to its past, from its peer; `first` is the first of
+    /// them.
     pub(crate) fn on_responses(&self, first: Response, arrived: &Arrived<'_>) {
         let mut inner = self.inner.lock();
         if first.token != inner.initiator.token() {

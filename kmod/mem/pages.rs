@@ -3,7 +3,6 @@
 //! A range of user memory, pinned, so that softirqs can read and write it.
 
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicUsize, Ordering};
 
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::page::{PAGE_SHIFT, PAGE_SIZE};
@@ -12,6 +11,7 @@ use kernel::prelude::*;
 use crate::bindings;
 use crate::counters::{Counted, COUNTERS};
 use crate::net::Skb;
+use crate::rdma::Span;
 
 /// Pages that one call pins; signals are looked at in between.
 const PIN_BATCH: usize = 512;
@@ -28,7 +28,7 @@ pub(crate) struct UserPages {
     offset: usize,
     len: usize,
     writable: bool,
-    charge: Charge,
+    _charge: Charge,
     _count: Counted,
 }
 
@@ -45,7 +45,7 @@ unsafe impl Sync for UserPages {}
 /// We hold a reference to `mm`, and have charged it for `pages`.
 pub(crate) struct Charge {
     mm: NonNull<bindings::mm_struct>,
-    pages: AtomicUsize,
+    pages: usize,
 }
 
 impl Charge {
@@ -58,40 +58,22 @@ impl Charge {
         // SAFETY: called from a system call, so that there is a current task.
         let mm = NonNull::new(unsafe { bindings::weft_mm_charge(pages) }).ok_or(ENOMEM)?;
         // INVARIANT: so says the call.
-        Ok(Self {
-            mm,
-            pages: AtomicUsize::new(pages),
-        })
+        Ok(Self { mm, pages })
     }
 
-    /// Whether the caller is who pays.
+    /// Whether the caller is charged.
     pub(crate) fn is_callers(&self) -> bool {
         // SAFETY: called from a system call, so that there is a current task.
         unsafe { bindings::weft_mm_is_current(self.mm.as_ptr()) }
-    }
-
-    /// Gives up what was charged: somebody else will be paying.
-    fn hand_over(&self) {
-        let pages = self.pages.swap(0, Ordering::Relaxed);
-        // INVARIANT: the count was cleared just above.
-        // SAFETY: charged and referenced by the invariant.
-        unsafe { bindings::weft_mm_charge_less(self.mm.as_ptr(), pages) };
-    }
-
-    /// Charges for `pages` that somebody else paid for until now.
-    fn take_over(&self, pages: usize) {
-        if self.pages.swap(pages, Ordering::Relaxed) == 0 {
-            // INVARIANT: the count was set just above.
-            // SAFETY: we hold a reference.
-            unsafe { bindings::weft_mm_charge_more(self.mm.as_ptr(), pages) };
-        }
     }
 }
 
 impl Drop for Charge {
     fn drop(&mut self) {
+        // The last reference to an address space frees its page tables, which is not for
+        // softirqs: users of this are dropped in process context.
         // SAFETY: charged and referenced by the invariant.
-        unsafe { bindings::weft_mm_uncharge(self.mm.as_ptr(), *self.pages.get_mut()) };
+        unsafe { bindings::weft_mm_uncharge(self.mm.as_ptr(), self.pages) };
     }
 }
 
@@ -113,7 +95,7 @@ impl UserPages {
             offset: addr - first,
             len,
             writable,
-            charge,
+            _charge: charge,
             _count: Counted::many(&COUNTERS.pinned_pages, count as i64),
         };
         while this.pages.len() < count {
@@ -122,14 +104,14 @@ impl UserPages {
         Ok(this)
     }
 
-    /// Leaves it to somebody else to charge for the pages, who is about to do it.
-    pub(crate) fn hand_over_charge(&self) {
-        self.charge.hand_over();
-    }
-
-    /// Charges for the pages if somebody else has done so until now.
-    pub(crate) fn take_over_charge(&self) {
-        self.charge.take_over(self.pages.len());
+    /// What is pinned, for a device to be told of it.
+    pub(crate) fn span(&self) -> Span<'_> {
+        Span {
+            pages: &self.pages,
+            offset: self.offset,
+            len: self.len,
+            writable: self.writable,
+        }
     }
 
     /// Pins the next pages. On an error `drop` unpins what was pinned before.
@@ -265,7 +247,7 @@ impl Drop for UserPages {
         // say.
         // SAFETY: these pages are pinned by the invariant, and `NonNull<page>`
         // has the layout of a page pointer. Process context: regions are dropped
-        // by the table's `bury` alone.
+        // as deferred frees alone (`mem::deferred`).
         unsafe {
             bindings::unpin_user_pages_dirty_lock(
                 self.pages.as_mut_ptr().cast(),

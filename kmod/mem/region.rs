@@ -3,17 +3,17 @@
 //! A memory region, and the uses of one.
 
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use weft_core::mr::{Record, ACCESS_REMOTE};
+use weft_core::mr::{Record, ACCESS_REMOTE, DC_ONLY};
 use weft_core::uapi;
 
 use crate::counters::Counted;
 use crate::mem::UserPages;
 use crate::net::Skb;
 use crate::quota::Held;
-use crate::rdma::UserMr;
-use crate::sync::BhDisabled;
+use crate::rdma::FastMr;
+use crate::sync::{BhDisabled, Once};
 
 /// What a key may be used for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -54,8 +54,11 @@ pub(super) struct Mr {
     pub(super) access: u32,
     pub(super) addr: u64,
     pub(super) len: u64,
-    /// The device's registration of the same memory, where RC is possible.
-    pub(super) ib: Option<UserMr>,
+    /// The device's registration of the same pages, once there is one. Dropped
+    /// before them.
+    pub(super) ib: Once<FastMr>,
+    /// Somebody is registering it with the device.
+    pub(super) is_registering: AtomicBool,
     pub(super) pages: UserPages,
     /// Peers may have read of it in the table of valid regions.
     pub(super) is_shown: bool,
@@ -72,14 +75,14 @@ impl Mr {
         self.users.load(Ordering::Acquire) != 0
     }
 
-    /// What peers learn of it, if they may use it by RC.
+    /// What peers learn of it, if they may use it: by DC alone, until the device
+    /// knows it.
     pub(super) fn record(&self) -> Option<Record> {
-        let ib = self.ib.as_ref()?;
         (self.access & ACCESS_REMOTE != 0).then(|| Record {
             addr: self.addr,
             len: self.len,
             access: self.access & ACCESS_REMOTE,
-            rkey: ib.rkey(),
+            rkey: self.ib.get().map_or(DC_ONLY, FastMr::rkey),
         })
     }
 
@@ -114,6 +117,12 @@ impl RegionUse {
         // INVARIANT: counted under the set's lock, which has to be taken before
         // the region leaves the table and the count is looked at.
         Self(NonNull::from(mr))
+    }
+
+    /// The region.
+    pub(super) fn mr(&self) -> &Mr {
+        // SAFETY: alive by the invariant.
+        unsafe { self.0.as_ref() }
     }
 }
 

@@ -10,9 +10,9 @@
 //! the time of an RC request. One that is taken out of the table is freed when
 //! nobody uses it any more and no peer may still use what it has read of it.
 //!
-//! Lock order, outermost first: `state`, a set's.
+//! Lock order, outermost first: `hardware`, `state`, a set's.
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::{KBox, KVBox};
@@ -26,25 +26,27 @@ use weft_core::uapi;
 use crate::bindings;
 use crate::clock::now_ns;
 use crate::counters::{Counted, COUNTERS};
-use crate::mem::graves::{Graves, Waits};
+use crate::mem::deferred::{DeferredFrees, Waits};
+use crate::mem::device::Hardware;
 use crate::mem::region::{Access, Mr, Piece, RegionUse};
 use crate::mem::valid::{TableInfo, ValidMr};
 use crate::mem::UserPages;
 use crate::quota::Held;
 use crate::random::random_u32;
-use crate::rdma::{Device, Pd, TableMr, UserMr};
+use crate::rdma::{FastMr, TableMr};
 use crate::sync::{
-    new_event_count, new_lock, new_periodic, BhDisabled, BhLock, EventCount, Periodic, Routine,
+    new_event_count, new_lock, new_periodic, BhDisabled, BhLock, EventCount, Once, Periodic,
+    Routine,
 };
 
 const SETS: usize = 1024;
 /// Regions that peers find for RC. Others may register as many on top: requests
 /// for those go by DC.
-const VALID: u32 = 8192;
+pub(super) const VALID: u32 = 8192;
 /// Keys tried: each is free, but for one in thousands.
 const KEY_TRIES: usize = 64;
-/// How often graves are looked at while there are any.
-const UNDERTAKER_MS: u32 = 20;
+/// How often deferred frees are looked at while there are any.
+const FREE_MS: u32 = 20;
 /// Looks at a region that a softirq uses before sleeping.
 const YIELDS: u32 = 100;
 /// Longest sleep between two looks at a region that has to go: its process may be
@@ -57,28 +59,37 @@ type Set = RBTree<u32, KBox<Mr>>;
 /// # Invariants
 ///
 /// A region leaves the table, and is freed, only with this locked.
-struct State {
-    graves: Graves,
+pub(super) struct State {
+    frees: DeferredFrees,
     /// Queue pairs by which peers can reach the regions.
     ledger: KBox<Ledger>,
-    /// Where RC is possible.
-    valid: Option<ValidMr>,
+    /// What peers read of them, once RC is used.
+    pub(super) valid: Option<ValidMr>,
+}
+
+/// Why a request on an RC queue pair may not use a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotHeld {
+    /// There is no such region, the range is not in it, or it is not for this.
+    Denied,
+    /// The device does not know it: the request has to go by DC.
+    DcOnly,
 }
 
 /// The regions of a node.
 #[pin_data]
 pub(crate) struct MrTable {
-    sets: Pin<KVBox<[BhLock<Set>; SETS]>>,
+    pub(super) sets: Pin<KVBox<[BhLock<Set>; SETS]>>,
     #[pin]
-    state: Mutex<State>,
-    /// Where memory is registered with the device, as long as it is there.
+    pub(super) state: Mutex<State>,
+    /// Where RC is possible, as long as the device is there.
     #[pin]
-    pd: Mutex<Option<Arc<Pd>>>,
+    pub(super) hardware: Mutex<Option<Hardware>>,
     /// Counts the times that regions were freed.
     #[pin]
     freed: EventCount,
     #[pin]
-    undertaker: Periodic<Self>,
+    free_work: Periodic<Self>,
 }
 
 impl MrTable {
@@ -89,7 +100,7 @@ impl MrTable {
             GFP_KERNEL,
         )?;
         let state = State {
-            graves: Graves::new(),
+            frees: DeferredFrees::new(),
             ledger: KBox::new(Ledger::EMPTY, GFP_KERNEL)?,
             valid: None,
         };
@@ -97,22 +108,15 @@ impl MrTable {
             pin_init!(Self {
                 sets,
                 state <- kernel::new_mutex!(state, "weft_mrs"),
-                pd <- kernel::new_mutex!(None, "weft_mrs_pd"),
+                hardware <- kernel::new_mutex!(None, "weft_mrs_hardware"),
                 freed <- new_event_count!("weft_mr_freed"),
-                undertaker <- new_periodic!("weft_mr_free_work"),
+                free_work <- new_periodic!("weft_mr_free_work"),
             }),
             GFP_KERNEL,
         )
     }
 
-    /// Makes regions usable by RC, from the next one on.
-    pub(crate) fn enable_rc(&self, device: Device, pd: Arc<Pd>) -> Result {
-        self.state.lock().valid = Some(ValidMr::new(device, pd.clone(), VALID)?);
-        *self.pd.lock() = Some(pd);
-        Ok(())
-    }
-
-    fn set(&self, key: u32) -> &BhLock<Set> {
+    pub(super) fn set(&self, key: u32) -> &BhLock<Set> {
         &self.sets[key as usize % SETS]
     }
 
@@ -136,8 +140,8 @@ impl MrTable {
     /// The next letter about regions that go, and whom it is for.
     pub(crate) fn next_notice(&self) -> Option<(Gid, Notice)> {
         let mut state = self.state.lock();
-        let State { graves, ledger, .. } = &mut *state;
-        ledger.next(graves.removed(), now_ns())
+        let State { frees, ledger, .. } = &mut *state;
+        ledger.next(frees.removed(), now_ns())
     }
 
     /// A peer has answered one.
@@ -157,34 +161,24 @@ impl MrTable {
         self.state.lock().ledger.is_waiting()
     }
 
-    /// Registers memory of the caller and answers its key. The device has to be
-    /// there until this returns.
+    /// Registers memory of the caller and answers its key. The device learns of it
+    /// later, if ever ([`Self::unregistered`]).
     ///
     /// # Errors
     ///
-    /// Those of [`UserPages::pin`] and [`UserMr::register`]; `ENOMEM`.
+    /// Those of [`UserPages::pin`]; `ENOMEM`.
     pub(crate) fn register(&self, owner: u32, held: Held, request: &uapi::MrReg) -> Result<u32> {
         let (addr, len) = (request.addr, request.len);
         let writable = request.access & uapi::ACCESS_LOCAL_WRITE != 0;
-        // Ours first: what is not mapped is refused here, quietly.
-        let pages = UserPages::pin(addr as usize, len as usize, writable)?;
-        let pd = self.pd.lock().clone();
-        let ib = match &pd {
-            Some(pd) => {
-                // ib_core charges for the same pages.
-                pages.hand_over_charge();
-                Some(UserMr::register(pd, addr, len, request.access)?)
-            }
-            None => None,
-        };
         let mr = Mr {
             key: 0,
             owner,
             access: request.access,
             addr,
             len,
-            ib,
-            pages,
+            ib: Once::new(),
+            is_registering: AtomicBool::new(false),
+            pages: UserPages::pin(addr as usize, len as usize, writable)?,
             users: AtomicU32::new(0),
             is_shown: false,
             _held: held,
@@ -196,7 +190,7 @@ impl MrTable {
     fn insert(&self, mut mr: KBox<Mr>) -> Result<u32> {
         let node = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
         let mut state = self.state.lock();
-        state.graves.reserve()?;
+        state.frees.reserve()?;
         let record = mr.record();
         for _ in 0..KEY_TRIES {
             let key = random_u32();
@@ -213,7 +207,7 @@ impl MrTable {
             set.insert(node.into_node(key, mr));
             return Ok(key);
         }
-        state.graves.unreserve();
+        state.frees.unreserve();
         Err(ENOMEM)
     }
 
@@ -236,17 +230,17 @@ impl MrTable {
         // A peer that connects later reads a table without it.
         let known = mr.is_shown && state.ledger.has_peers();
         let seq = known.then(|| state.ledger.remove());
-        let ticket = state.graves.bury(mr, seq);
+        let ticket = state.frees.defer(mr, seq);
         self.free_due(&mut state);
-        if !state.graves.is_empty() {
-            self.undertaker.schedule(UNDERTAKER_MS);
+        if !state.frees.is_empty() {
+            self.free_work.schedule(FREE_MS);
         }
         Ok(ticket)
     }
 
     fn free_due(&self, state: &mut State) {
-        let State { graves, ledger, .. } = &mut *state;
-        if graves.free_due(ledger) {
+        let State { frees, ledger, .. } = &mut *state;
+        if frees.free_due(ledger) {
             self.freed.notify();
         }
     }
@@ -262,7 +256,7 @@ impl MrTable {
             let waits = {
                 let mut state = self.state.lock();
                 self.free_due(&mut state);
-                state.graves.waits(ticket, &state.ledger)
+                state.frees.waits(ticket, &state.ledger)
             };
             let nap_ns = match waits {
                 Waits::Gone => return,
@@ -286,7 +280,7 @@ impl MrTable {
         }
     }
 
-    /// Where peers find the table of regions; `None`: RC is not possible.
+    /// Where peers find the table of regions; `None`: RC is not used.
     pub(crate) fn table_info(&self) -> Option<TableInfo> {
         self.state.lock().valid.as_ref().map(ValidMr::info)
     }
@@ -307,12 +301,12 @@ impl MrTable {
     }
 
     /// The device goes: no request is on its way, and no peer connected, any
-    /// more. Regions stay, charged to their owners, without the device. May sleep.
+    /// more. Regions stay, without the device. May sleep.
     pub(crate) fn stop(&self) {
-        self.undertaker.stop();
-        *self.pd.lock() = None;
+        self.free_work.stop();
+        *self.hardware.lock() = None;
         let mut state = self.state.lock();
-        while !state.graves.is_empty() {
+        while !state.frees.is_empty() {
             self.free_due(&mut state);
             // SAFETY: no requirement but process context.
             unsafe { bindings::weft_yield() };
@@ -322,8 +316,9 @@ impl MrTable {
             // `state` is locked: they can be away while what may sleep is done.
             let regions = core::mem::take(&mut *set.lock());
             for mr in regions.values() {
-                mr.pages.take_over_charge();
-                mr.ib.iter().for_each(UserMr::release);
+                if let Some(ib) = mr.ib.get() {
+                    ib.release();
+                }
             }
             *set.lock() = regions;
         }
@@ -357,6 +352,10 @@ impl MrTable {
 
     /// As [`MrTable::find`], for a request on an RC queue pair: a use of the
     /// region, and its key for the device.
+    ///
+    /// # Errors
+    ///
+    /// [`NotHeld`].
     pub(crate) fn hold(
         &self,
         key: u32,
@@ -364,25 +363,26 @@ impl MrTable {
         addr: u64,
         len: u32,
         access: Access,
-    ) -> Option<(RegionUse, u32)> {
+    ) -> Result<(RegionUse, u32), NotHeld> {
         let set = self.set(key).lock();
-        let mr = set.get(&key)?;
-        mr.start_of(owner, addr, len, access)?;
-        let lkey = mr.ib.as_ref()?.lkey()?;
-        Some((RegionUse::new(mr), lkey))
+        let mr = set.get(&key).ok_or(NotHeld::Denied)?;
+        mr.start_of(owner, addr, len, access)
+            .ok_or(NotHeld::Denied)?;
+        let lkey = mr.ib.get().and_then(FastMr::lkey);
+        Ok((RegionUse::new(mr), lkey.ok_or(NotHeld::DcOnly)?))
     }
 }
 
 // SAFETY: the offset is the field's own. `stop` stops the work; a table that was
 // never stopped belongs to a node that never started, and had no region.
 unsafe impl Routine for MrTable {
-    const OFFSET: usize = core::mem::offset_of!(Self, undertaker);
+    const OFFSET: usize = core::mem::offset_of!(Self, free_work);
 
     fn run(&self) {
         let mut state = self.state.lock();
         self.free_due(&mut state);
-        if !state.graves.is_empty() {
-            self.undertaker.schedule(UNDERTAKER_MS);
+        if !state.frees.is_empty() {
+            self.free_work.schedule(FREE_MS);
         }
     }
 }

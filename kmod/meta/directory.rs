@@ -3,7 +3,14 @@
 //! A node's view of the meta servers: connected to each that is configured, in
 //! the background, and asked in turn.
 //!
+//! A server that goes without a word (its host loses power, its process is stopped) is
+//! noticed by a READ of the node's own record every few seconds, which has to end within
+//! two. Then a new connection is made, and the old one goes only once that stands, or
+//! cannot be made: a server that is slow for a moment keeps its node.
+//!
 //! Lock order, outermost first: `uplink`, a slot's, a link's own.
+
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use kernel::prelude::*;
 use kernel::sync::{Arc, Mutex, SpinLock};
@@ -11,6 +18,7 @@ use weft_core::gid::Gid;
 use weft_core::meta::{Publication, Record};
 use weft_core::uapi::{MetaInfo, MetaServer, Pod, MAX_META_SERVERS};
 
+use crate::clock::now_ns;
 use crate::counters::{Counted, COUNTERS};
 use crate::errno;
 use crate::meta::config;
@@ -32,12 +40,18 @@ pub(crate) struct Uplink {
     pub(crate) netdev: Netdev,
 }
 
+/// How often a server is asked whether it is still there.
+const PROBE_NS: u64 = 2_000_000_000;
+
 /// A connected server.
 struct Server {
     addr: MetaServer,
     links: KVec<Arc<Link>>,
     /// The node's record was seen in its table.
     published: Option<Counted>,
+    /// When it was asked last whether it is still there; links take turns.
+    probed_ns: AtomicU64,
+    probes: AtomicUsize,
 }
 
 /// The meta servers of a node.
@@ -120,10 +134,11 @@ impl Directory {
             return true;
         };
         let have = slot.lock().clone();
+        let have = have.filter(|server| Some(server.addr) == wanted);
         let fits = have
             .as_ref()
-            .is_some_and(|server| Some(server.addr) == wanted && server.is_complete());
-        if fits || (have.is_none() && wanted.is_none()) {
+            .is_some_and(|server| server.is_well(&self.gid, &self.record));
+        if fits || (wanted.is_none() && slot.lock().is_none()) {
             return true;
         }
         // Both connecting and disconnecting send datagrams of the connection manager.
@@ -131,17 +146,19 @@ impl Directory {
         if !uplink.connector.port.is_active() {
             return false;
         }
-        let stale = slot.lock().take();
-        drop((have, stale));
-        let Some(addr) = wanted else { return true };
-        match self.connect(uplink, addr) {
-            Ok(server) => {
+        // The new connection stands before the old one goes.
+        let server = wanted.map(|addr| self.connect(uplink, addr));
+        let (server, well) = match server {
+            Some(Ok(server)) => {
                 let complete = server.is_complete();
-                *slot.lock() = Some(server);
-                complete
+                (Some(server), complete)
             }
-            Err(_) => false,
-        }
+            Some(Err(_)) => (None, false),
+            None => (None, true),
+        };
+        let stale = core::mem::replace(&mut *slot.lock(), server);
+        drop((have, stale));
+        well
     }
 
     /// Connects to a server and makes the node known to it.
@@ -170,6 +187,8 @@ impl Directory {
                 addr,
                 links,
                 published,
+                probed_ns: AtomicU64::new(now_ns()),
+                probes: AtomicUsize::new(0),
             },
             GFP_KERNEL,
         )?)
@@ -240,6 +259,26 @@ impl Directory {
 }
 
 impl Server {
+    /// Whether it is connected, has the node's record, and answers.
+    fn is_well(&self, gid: &Gid, record: &Record) -> bool {
+        if !self.is_complete() {
+            return false;
+        }
+        let now_ns = now_ns();
+        if now_ns.saturating_sub(self.probed_ns.load(Ordering::Relaxed)) < PROBE_NS {
+            return true;
+        }
+        self.probed_ns.store(now_ns, Ordering::Relaxed);
+        let turn = self.probes.fetch_add(1, Ordering::Relaxed);
+        let link = self.links.get(turn % self.links.len().max(1));
+        match link.map(|link| link.probe(gid)) {
+            Some(Ok(found)) => found == Some(*record),
+            // The record was being written.
+            Some(Err(EAGAIN)) => self.is_complete(),
+            Some(Err(_)) | None => false,
+        }
+    }
+
     fn is_complete(&self) -> bool {
         self.published.is_some() && self.links.iter().all(|link| link.is_alive())
     }

@@ -33,7 +33,9 @@ pub(crate) trait Handler: Sync {
 ///
 /// - `sock` is a UDP socket on which we hold a reference.
 /// - `socket` is its owner until [`UdpBearer::stop`] takes it.
-/// - `net` is the socket's namespace, valid as long as `running` is set.
+/// - `net` is the socket's namespace, valid until [`UdpBearer::stop`] has returned;
+///   who uses it has seen `running` set with softirqs disabled, and leaves them
+///   disabled until it has done.
 pub(crate) struct UdpBearer {
     socket: AtomicPtr<bindings::socket>,
     sock: NonNull<bindings::sock>,
@@ -135,10 +137,14 @@ impl UdpBearer {
         self.running.store(false, Ordering::Release);
         let socket = self.socket.swap(ptr::null_mut(), Ordering::AcqRel);
         if !socket.is_null() {
-            // It waits for an RCU grace period, and with it for the receivers
-            // and, because they have softirqs disabled, for the senders.
             // SAFETY: the socket was ours and nobody else took it.
             unsafe { bindings::udp_tunnel_sock_release((*socket).sk) };
+            // The release waits for nobody. A receiver may have found the handler
+            // before it was cleared, and a sender may have seen `running` before:
+            // the one is in an RCU read-side section of the network stack, the
+            // other has softirqs disabled, which counts as one.
+            // SAFETY: may sleep, and is in no such section.
+            unsafe { bindings::synchronize_net() };
         }
     }
 
@@ -151,8 +157,9 @@ impl UdpBearer {
                 u32::from_ne_bytes(self.local.addr),
                 u32::from_ne_bytes(path.to.addr),
             );
-            // SAFETY: the namespace is valid while `running`, which `send` looked
-            // at with softirqs disabled.
+            // SAFETY: the namespace is valid by the bearer's invariant: `send` has
+            // seen `running` with softirqs disabled, as they still are, and `stop`
+            // clears it and then waits for a grace period.
             // INVARIANT: the look-up gives us the reference.
             path.route = unsafe { bindings::weft_route(self.net.as_ptr(), from, to) };
         }
@@ -252,8 +259,9 @@ unsafe extern "C" fn receive<H: Handler>(
     let mut packet = unsafe { Skb::from_raw(skb) };
     // SAFETY: `sock` is the valid socket that received the packet.
     let handler = unsafe { bindings::weft_sock_user_data(sock) }.cast::<H>();
-    // SAFETY: `start` put the handler there, valid until `stop` has returned,
-    // and `stop` waits for this function. NULL: stopped in between.
+    // SAFETY: `start` put the handler there, valid until `stop` has returned. `stop`
+    // clears it and then waits for a grace period, and the network stack calls this
+    // function in an RCU read-side section. NULL: stopped in between.
     if let Some(handler) = unsafe { handler.as_ref() } {
         let from = packet.source();
         if packet.skip(UDP_BYTES) {

@@ -17,7 +17,7 @@ use crate::counters::COUNTERS;
 use crate::dc::Requester;
 use crate::rc::chain::rdma_wr;
 use crate::rc::queue::RcQueue;
-use crate::rc::slots::{Slot, Who};
+use crate::rc::slots::{CompletionTarget, Slot};
 use crate::rdma::{Qp, Ready};
 
 /// No answer yet.
@@ -38,7 +38,7 @@ impl<R: Requester> RcQueue<R> {
         if let Some(record) = self.store.lock().find(key, coarse_ns()) {
             return Ok(Some(record));
         }
-        let broken = |_| self.fate().unwrap_or(WcStatus::FatalErr);
+        let broken = |_| self.failure().unwrap_or(WcStatus::FatalErr);
         self.look_up(key).map_err(broken)
     }
 
@@ -86,11 +86,13 @@ impl<R: Requester> RcQueue<R> {
         }
     }
 
-    /// Tells the peer that this end is ready, and waits until it knows.
-    pub(super) fn tell_ready(&self) -> Result {
+    /// Tells the peer that this end is ready, and waits until it knows. `nonce` is that
+    /// of the peer's answer.
+    pub(super) fn tell_ready(&self, nonce: u32) -> Result {
         let _control = self.control.lock();
         self.request(|qp, wr_id| {
-            let wr = rdma_wr(ib_wr_opcode_IB_WR_SEND, wr_id);
+            let mut wr = rdma_wr(ib_wr_opcode_IB_WR_SEND_WITH_IMM, wr_id);
+            wr.wr.ex.imm_data = nonce.to_be();
             // SAFETY: it names no memory.
             unsafe { qp.post(&wr.wr) }
         })
@@ -102,7 +104,7 @@ impl<R: Requester> RcQueue<R> {
         let Some(table) = self.mrs.unregistered_table() else {
             return Ok(());
         };
-        let outcome = self.request(|qp, wr_id| qp.register(&table, wr_id));
+        let outcome = self.request(|qp, wr_id| qp.register_table(&table, wr_id));
         self.mrs.table_registered(outcome.is_ok())?;
         outcome
     }
@@ -122,6 +124,7 @@ impl<R: Requester> RcQueue<R> {
         // SAFETY: not published yet, and we hold the poster's lock.
         unsafe { self.slots.fill(claim, Slot::EMPTY) };
         let _ = posting.poster.signals(true);
+        self.own_requests.fetch_add(1, Ordering::Relaxed);
         self.window.publish(&posting.poster);
         let wr = rdma_wr(
             ib_wr_opcode_IB_WR_RDMA_WRITE,
@@ -135,7 +138,7 @@ impl<R: Requester> RcQueue<R> {
 
     /// Posts one request of the queue's own and waits for its end. The caller
     /// holds `control`.
-    fn request(&self, post: impl FnOnce(&Qp<Ready>, u64) -> Result) -> Result {
+    pub(super) fn request(&self, post: impl FnOnce(&Qp<Ready>, u64) -> Result) -> Result {
         let _attending = self.attend();
         let start_ns = now_ns();
         self.control_status.store(PENDING, Ordering::Relaxed);
@@ -182,12 +185,13 @@ impl<R: Requester> RcQueue<R> {
             return Ok(Some(post));
         };
         let slot = Slot {
-            who: Who::Control,
+            target: CompletionTarget::Control,
             ..Slot::EMPTY
         };
         // SAFETY: not published yet, and we hold the poster's lock.
         unsafe { self.slots.fill(claim, slot) };
         let _ = posting.poster.signals(true);
+        self.own_requests.fetch_add(1, Ordering::Relaxed);
         self.window.publish(&posting.poster);
         post(qp, WrId::Request(claim.seq).encode())
             .inspect_err(|_| self.fail(WcStatus::FatalErr))

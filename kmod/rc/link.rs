@@ -50,13 +50,18 @@ impl<R: Requester> Opening<R> {
         token: Option<u64>,
     ) -> Result<Self> {
         let port = hardware.port;
+        mrs.use_rc()?;
         let TableInfo {
             addr,
             rkey,
             geometry,
         } = mrs.table_info().ok_or_else(crate::errno::not_supported)?;
         let token = token.unwrap_or_else(random_u64);
-        let queue = RcQueue::<R>::new(to, token, mrs.clone(), port.device)?;
+        let nonce = match role {
+            Role::Offer => 0,
+            Role::Answer => random_u32(),
+        };
+        let queue = RcQueue::<R>::new(to, token, nonce, mrs.clone(), port)?;
         // SAFETY: the queue is pinned and counted. It outlives the completion
         // queue: here by the order of fields, later by `shut_down`, which whoever
         // takes it out of the node's list calls first.
@@ -64,7 +69,7 @@ impl<R: Requester> Opening<R> {
         let cq = Arc::new(cq, GFP_KERNEL)?;
         let capacity = Capacity {
             sends: DEPTH,
-            sges: SGES as u32,
+            sges: (SGES as u32).min(port.device.most_pieces().0),
         };
         let qp = Qp::new(port, hardware.pd.clone(), cq.clone(), &capacity)?;
         let hello = Hello {
@@ -78,6 +83,7 @@ impl<R: Requester> Opening<R> {
             table_addr: addr,
             table_rkey: rkey,
             geometry,
+            nonce,
         };
         Ok(Self {
             qp: Some(qp),
@@ -88,12 +94,12 @@ impl<R: Requester> Opening<R> {
         })
     }
 
-    /// What the peer has to be told.
+    /// The record to send to the peer.
     pub(super) fn hello(&self) -> &Hello {
         &self.hello
     }
 
-    /// Whom it is to be connected to.
+    /// The peer.
     pub(super) fn peer(&self) -> Gid {
         self.queue.gid
     }
@@ -122,8 +128,9 @@ impl<R: Requester> Opening<R> {
         let sends = READ_DEPTH.min(port.device.read_depths().1);
         // Before the peer can reach a region, so that none goes behind its back.
         queue.mrs.add_link(queue.token, queue.gid)?;
+        let hello = &self.hello;
         let qp = qp
-            .connect(port, &to, self.hello.psn, (self.hello.read_depth, sends))
+            .connect(port, &hello.gid, &to, hello.psn, (hello.read_depth, sends))
             .inspect_err(|_| queue.mrs.remove_link(queue.token))?;
         queue.reaping.lock().cq = Some(self.cq.clone());
         queue.posting.lock().qp = Some(qp);
@@ -142,10 +149,12 @@ impl<R: Requester> Drop for Opening<R> {
 }
 
 impl<R: Requester> RcQueue<R> {
-    /// The end that offered: tells the other that both are ready.
-    pub(super) fn complete_offer(&self) -> Result {
+    /// The end that offered: tells the other that both are ready. `nonce` proves that
+    /// this end has seen the answer.
+    pub(super) fn complete_offer(&self, nonce: u32) -> Result {
         self.register_table()?;
-        self.tell_ready()?;
+        self.register_regions()?;
+        self.tell_ready(nonce)?;
         self.up.store(true, Ordering::Release);
         Ok(())
     }
@@ -153,6 +162,7 @@ impl<R: Requester> RcQueue<R> {
     /// The end that answers: waits, in the background, to be told.
     pub(super) fn complete_answer(&self) -> Result {
         self.register_table()?;
+        self.register_regions()?;
         self.arm();
         Ok(())
     }
@@ -174,7 +184,7 @@ impl<R: Requester> RcQueue<R> {
             drop(qp);
             let cq = {
                 let mut reaping = self.reaping.lock();
-                reaping.rest = Some(self.fate().unwrap_or(status));
+                reaping.rest = Some(self.failure().unwrap_or(status));
                 reaping.cq.take()
             };
             drop(cq);

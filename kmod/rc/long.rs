@@ -22,7 +22,7 @@ use crate::dc::{Entry, Requester};
 use crate::mem::RegionUse;
 use crate::rc::chain::{access, Keys, CHAIN, SGES};
 use crate::rc::queue::{Posting, RcQueue};
-use crate::rc::slots::{Slot, Who};
+use crate::rc::slots::{CompletionTarget, Slot};
 
 /// Room for the first of them, in a queue's list.
 const FIRST_ROOM: usize = 8;
@@ -261,8 +261,8 @@ impl<R: Requester> RcQueue<R> {
     fn end_of(&self, long: &Long<R>, is_gone: bool) -> Option<WcStatus> {
         if long.whole.requester.has_failed() {
             Some(WcStatus::WrFlushErr)
-        } else if is_gone || self.fate().is_some() {
-            Some(self.fate().unwrap_or(WcStatus::FatalErr))
+        } else if is_gone || self.failure().is_some() {
+            Some(self.failure().unwrap_or(WcStatus::FatalErr))
         } else {
             long.is_revoked.then_some(WcStatus::RemAccessErr)
         }
@@ -279,7 +279,7 @@ impl<R: Requester> RcQueue<R> {
         let held = self
             .mrs
             .hold(sge.lkey, long.owner, sge.addr, sge.len, local);
-        let (region, key) = held.ok_or(WcStatus::LocProtErr)?;
+        let (region, key) = held.map_err(|_| WcStatus::LocProtErr)?;
         *place = Some(region);
         *lkey = key;
         Ok(())
@@ -317,7 +317,7 @@ impl<R: Requester> RcQueue<R> {
         }
         let slot = Slot {
             kind: whole.kind,
-            who: Who::Piece { whole, is_last },
+            target: CompletionTarget::Piece { whole, is_last },
             len: if refused.is_some() { 0 } else { piece.len },
             refused,
             uses,

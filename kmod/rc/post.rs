@@ -6,17 +6,18 @@
 use kernel::prelude::*;
 use kernel::sync::Arc;
 use weft_core::dc::OpKind;
+use weft_core::mr::DC_ONLY;
 use weft_core::rc::{Claim, Cut};
 use weft_core::uapi::{Sge, WcStatus};
 
 use crate::counters::COUNTERS;
 use crate::dc::{Entry, Requester};
 use crate::few::{room, Few};
-use crate::mem::RegionUse;
+use crate::mem::{NotHeld, RegionUse};
 use crate::rc::chain::{access, Keys, CHAIN, SGES};
 use crate::rc::long::Whole;
 use crate::rc::queue::{Posting, RcQueue};
-use crate::rc::slots::{Slot, Who};
+use crate::rc::slots::{CompletionTarget, Slot};
 
 /// Times that a batch is looked at again because a key was revoked meanwhile: each
 /// takes another letter of the peer's just then.
@@ -35,14 +36,24 @@ pub(crate) enum Posted {
 enum Refusal {
     /// It ends with this status in its turn.
     Ends(WcStatus),
-    /// The peer's table of regions does not have its key. That may be because the
-    /// table is full: the peer has to be asked by DC, which knows all regions.
+    /// It has to go by DC: the device does not take so much at once, or does not know
+    /// memory that it names, or the peer's table of regions does not have its key. The
+    /// last may be because the table is full; by DC the peer knows all regions.
     NeedsDc,
 }
 
 impl From<WcStatus> for Refusal {
     fn from(status: WcStatus) -> Self {
         Self::Ends(status)
+    }
+}
+
+impl From<NotHeld> for Refusal {
+    fn from(reason: NotHeld) -> Self {
+        match reason {
+            NotHeld::Denied => Self::Ends(WcStatus::LocProtErr),
+            NotHeld::DcOnly => Self::NeedsDc,
+        }
     }
 }
 
@@ -221,8 +232,8 @@ impl<R: Requester> RcQueue<R> {
     ) -> Option<WcStatus> {
         if requester.has_failed() {
             Some(WcStatus::WrFlushErr)
-        } else if posting.qp.is_none() || self.fate().is_some() {
-            Some(self.fate().unwrap_or(WcStatus::FatalErr))
+        } else if posting.qp.is_none() || self.failure().is_some() {
+            Some(self.failure().unwrap_or(WcStatus::FatalErr))
         } else {
             prepared.refused
         }
@@ -239,7 +250,7 @@ impl<R: Requester> RcQueue<R> {
     ) {
         let refused = prepared.refused;
         let slot = Slot {
-            who: Who::Requester {
+            target: CompletionTarget::Requester {
                 requester: requester.clone(),
                 signaled: entry.is_signaled(),
             },
@@ -281,8 +292,8 @@ impl<R: Requester> RcQueue<R> {
             None => Ok(()),
         };
         if posted.is_err() {
-            // Cannot be: it was checked, and there was room. Requests that were
-            // not posted would never end.
+            // The driver saw more wrong than its limits say. Requests that were not
+            // posted would never end.
             self.fail(WcStatus::FatalErr);
         }
     }
@@ -291,24 +302,29 @@ impl<R: Requester> RcQueue<R> {
     ///
     /// # Errors
     ///
-    /// Why it may not be posted; how it ends, it does unless one before it fails.
+    /// Why it is not posted.
     fn prepare(&self, prepared: &mut Prepared, owner: u32, entry: &Entry) -> Result<(), Refusal> {
         if let Some(status) = entry.failed() {
             return Err(status.into());
         }
-        if self.fate().is_some() {
+        if self.failure().is_some() {
             // What it is told is for `fill` to say.
             return Ok(());
         }
         let (local, remote) = access(entry.kind());
         let hold = |sge: Sge, place: &mut Option<RegionUse>, lkey: &mut u32| {
             let held = self.mrs.hold(sge.lkey, owner, sge.addr, sge.len, local);
-            let (region, key) = held.ok_or(WcStatus::LocProtErr)?;
+            let (region, key) = held?;
             *place = Some(region);
             *lkey = key;
-            Ok::<(), WcStatus>(())
+            Ok::<_, Refusal>(())
         };
-        if let Some(sge) = entry.only_piece() {
+        let only = entry.only_piece();
+        let pieces = only.map_or_else(|| entry.pieces().count(), |_| 1);
+        if !self.limits.allow(entry.kind(), pieces as u32, entry.len()) {
+            return Err(Refusal::NeedsDc);
+        }
+        if let Some(sge) = only {
             hold(sge, &mut prepared.uses[0], &mut prepared.keys.lkeys[0])?;
         } else {
             let places = prepared.uses.iter_mut().zip(&mut prepared.keys.lkeys);
@@ -329,10 +345,13 @@ impl<R: Requester> RcQueue<R> {
         }
         let (key, addr) = entry.remote();
         let record = self.remote_region(key)?.ok_or(Refusal::NeedsDc)?;
-        if record.allows(addr, entry.len(), access) {
-            return Ok(record.rkey);
+        if !record.allows(addr, entry.len(), access) {
+            COUNTERS.access_errors.bump();
+            return Err(WcStatus::RemAccessErr.into());
         }
-        COUNTERS.access_errors.bump();
-        Err(WcStatus::RemAccessErr.into())
+        match record.rkey {
+            DC_ONLY => Err(Refusal::NeedsDc),
+            rkey => Ok(rkey),
+        }
     }
 }

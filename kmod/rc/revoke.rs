@@ -103,23 +103,40 @@ impl<R: Requester> Rc<R> {
         queues.find(|queue| queue.token == token).cloned()
     }
 
-    /// Reads a letter; answers with what to write back now.
-    pub(crate) fn hear(&self, notice: &Notice) -> Option<Notice> {
+    /// Takes a notice that came from the address of `from`; answers with what to send
+    /// back now, if that is possible (`can_answer`). Only the peer of a queue counts:
+    /// others do not know its token, and do not speak from its address.
+    pub(crate) fn on_notice(
+        &self,
+        from: &Gid,
+        notice: &Notice,
+        can_answer: bool,
+    ) -> Option<Notice> {
+        let queue = self.queue_of(notice.token);
+        if queue.as_ref().is_some_and(|queue| queue.gid != *from) {
+            return None;
+        }
         let Says::Gone(keys) = &notice.says else {
+            // A queue that is gone has nothing to wait for.
+            queue?;
             self.mrs.answered(notice.token, notice.seq);
             self.tell_peers();
             return None;
         };
-        let Some(queue) = self.queue_of(notice.token) else {
+        let Some(queue) = queue else {
             // It is gone, and its requests are; or it is not there yet, and reads
             // a table without them.
-            return Some(unused(notice.token, notice.seq));
+            return can_answer.then(|| unused(notice.token, notice.seq));
         };
         queue.revoke(keys.as_slice(), notice.seq);
         queue.poll();
-        let answer = queue.take_answer();
+        let answer = if can_answer {
+            queue.take_answer()
+        } else {
+            None
+        };
         if answer.is_none() {
-            self.crier.hurry();
+            self.announcer.hurry();
         }
         answer
     }
@@ -127,20 +144,18 @@ impl<R: Requester> Rc<R> {
     /// Has peers told of the regions that go, if there are any.
     pub(crate) fn tell_peers(&self) {
         if self.mrs.waits_for_peers() {
-            self.crier.hurry();
+            self.announcer.hurry();
         }
     }
 
-    /// Writes to a peer. If it does not arrive it will be repeated.
+    /// Sends a notice to a peer. If it does not arrive it will be repeated.
     fn tell(&self, to: &Gid, notice: &Notice) {
-        let Some(carrier) = self.carrier.get() else {
+        let Ok(exchange) = self.exchange() else {
             return;
         };
         COUNTERS.rc_notices.bump();
-        // SAFETY: by the invariant: `stop` waits for this work.
-        let told = unsafe { (carrier.tell)(carrier.carrier, to, &notice.encode()) };
-        if let Err(error) = told {
-            pr_debug!("no letter to {}: {error:?}\n", Shown(*to));
+        if let Err(error) = exchange.send(to, &notice.encode()) {
+            pr_debug!("no notice to {}: {error:?}\n", Shown(*to));
         }
     }
 
@@ -183,7 +198,7 @@ impl<R: Requester> Rc<R> {
 // SAFETY: the offset is the field's own; `stop` stops the work, and the node calls
 // it before it lets go.
 unsafe impl<R: Requester> Routine<1> for Rc<R> {
-    const OFFSET: usize = core::mem::offset_of!(Self, crier);
+    const OFFSET: usize = core::mem::offset_of!(Self, announcer);
 
     fn run(&self) {
         while let Some((to, notice)) = self.mrs.next_notice() {
@@ -192,9 +207,9 @@ unsafe impl<R: Requester> Routine<1> for Rc<R> {
         let owed = (0..NAPS).all(|_| self.answer_peers().is_some());
         self.end_overdue();
         if owed {
-            self.crier.schedule(OWED_MS);
+            self.announcer.schedule(OWED_MS);
         } else if self.mrs.waits_for_peers() {
-            self.crier.schedule(WAIT_MS);
+            self.announcer.schedule(WAIT_MS);
         }
     }
 }

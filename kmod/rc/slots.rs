@@ -15,23 +15,23 @@ use crate::mem::RegionUse;
 use crate::rc::chain::SGES;
 use crate::rc::long::Whole;
 
-/// Who hears of a request's end.
-pub(super) enum Who<R> {
-    /// Nobody: the place is empty, or the request was a probe.
-    Nobody,
+/// Where the end of a request is told.
+pub(super) enum CompletionTarget<R> {
+    /// Nowhere: the slot is empty, or the request was a probe.
+    None,
     /// A requester; a success only if it is `signaled`.
     Requester { requester: Arc<R>, signaled: bool },
-    /// A requester that waits for this one without a completion.
+    /// A requester that waits for this request itself, without a completion.
     Direct(Arc<R>),
     /// A piece of a request that was cut.
     Piece { whole: Arc<Whole<R>>, is_last: bool },
-    /// Whoever holds the queue's `control` lock.
+    /// The thread that holds the queue's `control` lock.
     Control,
 }
 
 /// One outstanding request.
 pub(super) struct Slot<R> {
-    pub(super) who: Who<R>,
+    pub(super) target: CompletionTarget<R>,
     pub(super) cookie: u64,
     pub(super) kind: OpKind,
     pub(super) len: u32,
@@ -43,7 +43,7 @@ pub(super) struct Slot<R> {
 
 impl<R> Slot<R> {
     pub(super) const EMPTY: Self = Self {
-        who: Who::Nobody,
+        target: CompletionTarget::None,
         cookie: 0,
         kind: OpKind::Read,
         len: 0,
@@ -54,7 +54,7 @@ impl<R> Slot<R> {
 
 /// What is left of a request that has ended.
 pub(super) struct Ended<R> {
-    pub(super) who: Who<R>,
+    pub(super) target: CompletionTarget<R>,
     pub(super) cookie: u64,
     pub(super) kind: OpKind,
     pub(super) len: u32,
@@ -122,7 +122,7 @@ impl<R> Slots<R> {
             }
         }
         Some(Ended {
-            who: core::mem::replace(&mut slot.who, Who::Nobody),
+            target: core::mem::replace(&mut slot.target, CompletionTarget::None),
             cookie: slot.cookie,
             kind: slot.kind,
             len: slot.len,

@@ -103,6 +103,9 @@ impl Cq {
                 // SAFETY: requests are posted with a number, never with a pointer.
                 wr_id: unsafe { wc.__bindgen_anon_1.wr_id },
                 status: wc.status,
+                imm: (wc.wc_flags & bindings::ib_wc_flags_IB_WC_WITH_IMM as i32 != 0)
+                    // SAFETY: by the flag it is this that the driver wrote.
+                    .then(|| u32::from_be(unsafe { wc.ex.imm_data })),
             };
         }
         count
@@ -115,6 +118,17 @@ pub(crate) struct WorkCompletion {
     /// The number that the request was posted with.
     pub(crate) wr_id: u64,
     pub(crate) status: bindings::ib_wc_status,
+    /// What a message carried in its header.
+    pub(crate) imm: Option<u32>,
+}
+
+impl WorkCompletion {
+    /// A place that the device has not written.
+    pub(crate) const NONE: Self = Self {
+        wr_id: 0,
+        status: 0,
+        imm: None,
+    };
 }
 
 impl Drop for Cq {

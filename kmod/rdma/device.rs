@@ -75,10 +75,25 @@ impl Device {
         self.attrs().atomic_cap == bindings::ib_atomic_cap_IB_ATOMIC_GLOB
     }
 
-    /// Whether user memory can be registered with it from the kernel.
-    pub(crate) fn has_user_mrs(self) -> bool {
-        // SAFETY: the device is valid.
-        unsafe { bindings::weft_ib_has_user_mrs(self.as_ptr()) }
+    /// Whether memory can be registered with it by requests on queue pairs
+    /// (`IB_WR_REG_MR`), the way for consumers in the kernel.
+    pub(crate) fn has_fast_registration(self) -> bool {
+        let extensions = bindings::ib_device_cap_flags_IB_DEVICE_MEM_MGT_EXTENSIONS;
+        self.attrs().device_cap_flags & (extensions as u64) != 0 && self.most_pages() != 0
+    }
+
+    /// Pages that a region may have, of the size of ours.
+    pub(crate) fn most_pages(self) -> u32 {
+        self.attrs().max_fast_reg_page_list_len
+    }
+
+    /// Pieces of local memory that a request may have; READs have a limit of their
+    /// own. A driver that knows of none for them has one piece in mind.
+    pub(crate) fn most_pieces(self) -> (u32, u32) {
+        let attrs = self.attrs();
+        let all = u32::try_from(i64::from(attrs.max_send_sge).max(1)).unwrap_or(u32::MAX);
+        let reads = u32::try_from(i64::from(attrs.max_sge_rd).max(1)).unwrap_or(u32::MAX);
+        (all, reads.min(all))
     }
 
     /// Whether threads of this host do its work: soft-RoCE, soft-iWARP.
@@ -114,10 +129,17 @@ unsafe impl Send for Netdev {}
 unsafe impl Sync for Netdev {}
 
 impl Netdev {
-    /// Its namespace, valid as long as the device is registered in it.
+    /// Its namespace. It outlives the device's registration in it, not our reference:
+    /// a device that goes is unregistered while references are held.
     pub(crate) fn net(&self) -> Option<NonNull<bindings::net>> {
         // SAFETY: the reference keeps the device valid.
         NonNull::new(unsafe { bindings::weft_netdev_net(self.0.as_ptr()) })
+    }
+
+    /// Whether any process, file or mount keeps its namespace.
+    pub(crate) fn is_in_live_netns(&self) -> bool {
+        // SAFETY: the reference keeps the device valid.
+        unsafe { bindings::weft_netdev_netns_is_live(self.0.as_ptr()) }
     }
 
     /// Its MTU in bytes.
@@ -156,23 +178,33 @@ impl Port {
             .is_some_and(|attr| attr.state == bindings::ib_port_state_IB_PORT_ACTIVE)
     }
 
+    /// The most bytes that one request may move.
+    pub(crate) fn longest_message(self) -> Option<u32> {
+        Some(self.attributes()?.max_msg_sz)
+    }
+
     /// The largest packet that it sends, as a number of `ib_mtu`.
     pub(crate) fn active_mtu(self) -> Option<u8> {
         u8::try_from(self.attributes()?.active_mtu).ok()
     }
 
-    /// The port's RoCE v2 GID that maps an IPv4 address, with its index, which is
-    /// not fixed. It is there only once the address is.
-    pub(crate) fn indexed_gid(self) -> Option<(u32, Gid)> {
-        let count = u32::try_from(self.attributes()?.gid_tbl_len).unwrap_or(0);
-        (0..count)
-            .find_map(|index| self.gid(index).map(|gid| (index, gid)))
-            .filter(|(_, gid)| gid.to_ipv4().is_some())
+    /// The port's RoCE v2 GIDs that map IPv4 addresses, with their indices, which are
+    /// not fixed: an address that comes later may get a lower one.
+    fn ipv4_gids(self) -> impl Iterator<Item = (u32, Gid)> {
+        let count = self.attributes().map_or(0, |attr| attr.gid_tbl_len);
+        let count = u32::try_from(count).unwrap_or(0);
+        (0..count).filter_map(move |index| Some((index, self.gid(index)?)))
     }
 
-    /// The port's RoCE v2 GID that maps an IPv4 address.
-    pub(crate) fn ipv4_gid(self) -> Option<Gid> {
-        self.indexed_gid().map(|(_, gid)| gid)
+    /// The first of them. It is there only once an address is.
+    pub(crate) fn first_ipv4_gid(self) -> Option<Gid> {
+        self.ipv4_gids().next().map(|(_, gid)| gid)
+    }
+
+    /// The index of one of them, as long as its address is there.
+    pub(crate) fn index_of(self, gid: &Gid) -> Option<u32> {
+        let found = self.ipv4_gids().find(|(_, other)| other == gid);
+        found.map(|(index, _)| index)
     }
 
     fn gid(self, index: u32) -> Option<Gid> {

@@ -15,7 +15,7 @@ use weft_core::rc::{ACK_TIMEOUT, RECEIVES, RETRIES};
 use weft_core::uapi::MAX_INLINE;
 
 use crate::bindings::*;
-use crate::rdma::{Cq, Pd, Port, TableMr};
+use crate::rdma::{Cq, FastMr, Pd, Port, TableMr};
 
 /// The first P_Key, which all ports have.
 const PKEY_INDEX: u16 = 0;
@@ -115,9 +115,12 @@ impl Qp<Init> {
             _cq: cq,
             _state: PhantomData,
         };
-        let access = ib_access_flags_IB_ACCESS_REMOTE_READ
-            | ib_access_flags_IB_ACCESS_REMOTE_WRITE
-            | ib_access_flags_IB_ACCESS_REMOTE_ATOMIC;
+        let mut access =
+            ib_access_flags_IB_ACCESS_REMOTE_READ | ib_access_flags_IB_ACCESS_REMOTE_WRITE;
+        // Others are done by DC, and not every driver knows the flag.
+        if port.device.has_global_atomics() {
+            access |= ib_access_flags_IB_ACCESS_REMOTE_ATOMIC;
+        }
         let mut attr = ib_qp_attr {
             qp_state: ib_qp_state_IB_QPS_INIT,
             pkey_index: PKEY_INDEX,
@@ -139,12 +142,13 @@ impl Qp<Init> {
         to_result(unsafe { weft_ib_post_empty_recv(self.raw.as_ptr(), wr_id) })
     }
 
-    /// Connects it to the other half; `psn` is the first that it sends, and
-    /// `read_depth` what this end sends and answers at a time. May sleep: the
-    /// peer's link address is looked up.
+    /// Connects it to the other half. `from` is the port's own GID, `psn` the first that
+    /// it sends, and `read_depth` what this end sends and answers at a time. May sleep:
+    /// the peer's link address is looked up.
     pub(crate) fn connect(
         self,
         port: Port,
+        from: &Gid,
         to: &Remote,
         psn: u32,
         read_depth: (u8, u8),
@@ -156,7 +160,7 @@ impl Qp<Init> {
             rq_psn: to.psn,
             max_dest_rd_atomic: read_depth.0,
             min_rnr_timer: RNR_TIMER,
-            ah_attr: self.address(port, to.gid)?,
+            ah_attr: self.address(port, from, to.gid)?,
             ..Default::default()
         };
         let mask = ib_qp_attr_mask_IB_QP_STATE
@@ -198,8 +202,8 @@ impl Qp<Init> {
     /// The way to a peer. ib_core expects kernel users to know the link address;
     /// the one exported call that looks it up makes an address handle, which is
     /// not kept.
-    fn address(&self, port: Port, to: Gid) -> Result<rdma_ah_attr> {
-        let (index, _) = port.indexed_gid().ok_or(ENODEV)?;
+    fn address(&self, port: Port, from: &Gid, to: Gid) -> Result<rdma_ah_attr> {
+        let index = port.index_of(from).ok_or(ENODEV)?;
         let mut attr = rdma_ah_attr {
             port_num: port.number,
             type_: rdma_ah_attr_type_RDMA_AH_ATTR_TYPE_ROCE,
@@ -242,18 +246,19 @@ impl Qp<Ready> {
     }
 
     /// Posts the request that makes a table's key valid for READs.
-    pub(crate) fn register(&self, table: &TableMr, wr_id: u64) -> Result {
-        let mut wr = ib_reg_wr {
-            mr: table.as_ptr(),
-            key: table.rkey(),
-            access: ib_access_flags_IB_ACCESS_REMOTE_READ as i32,
-            ..Default::default()
-        };
-        wr.wr.__bindgen_anon_1.wr_id = wr_id;
-        wr.wr.opcode = ib_wr_opcode_IB_WR_REG_MR;
-        wr.wr.send_flags = ib_send_flags_IB_SEND_SIGNALED;
-        // SAFETY: valid by the invariant; the request is copied, and the region
-        // outlives the queue pairs of its domain.
+    pub(crate) fn register_table(&self, table: &TableMr, wr_id: u64) -> Result {
+        self.post_registration(&table.request(wr_id))
+    }
+
+    /// Posts the request that makes a region's key valid, for what it may be used
+    /// for.
+    pub(crate) fn register(&self, mr: &FastMr, wr_id: u64) -> Result {
+        self.post_registration(&mr.request(wr_id)?)
+    }
+
+    fn post_registration(&self, wr: &ib_reg_wr) -> Result {
+        // SAFETY: valid by the invariant; the request is copied, and its caller waits
+        // for its end before the region goes.
         to_result(unsafe { weft_ib_post_send(self.raw.as_ptr(), &wr.wr) })
     }
 }

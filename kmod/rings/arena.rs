@@ -18,6 +18,7 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 use weft_core::uapi::{KEPT_RINGS, MAX_KEPT_RING_BYTES};
 
+use super::frees::{self, Node};
 use crate::bindings;
 use crate::mem::Charge;
 use crate::sync::{new_lock, BhLock};
@@ -30,12 +31,12 @@ const STRIDE: u64 = 1 << 24;
 ///
 /// # Invariants
 ///
-/// `memory` is from `weft_rings_alloc`, and `base` is its `bytes`, page-aligned.
-struct Block {
-    memory: NonNull<bindings::weft_rings>,
+/// `base` is `bytes` from `weft_rings_alloc`, page-aligned.
+pub(super) struct Block {
     base: NonNull<u8>,
     bytes: u32,
     map_offset: u64,
+    /// Dropped after the memory is gone (by `Drop`).
     charge: Charge,
 }
 
@@ -45,14 +46,11 @@ unsafe impl Send for Block {}
 impl Block {
     fn new(bytes: u32, map_offset: u64) -> Result<Self> {
         let charge = Charge::new(bytes as usize / PAGE_SIZE)?;
-        let mut base = core::ptr::null_mut();
-        // SAFETY: it writes `base`; NULL means no memory.
-        let memory = unsafe { bindings::weft_rings_alloc(bytes as usize, &mut base) };
-        let (memory, base) = NonNull::new(memory).zip(NonNull::new(base)).ok_or(ENOMEM)?;
+        // SAFETY: no requirement but process context; NULL means no memory.
+        let base = NonNull::new(unsafe { bindings::weft_rings_alloc(bytes as usize) });
         // INVARIANT: so much was asked for.
         Ok(Self {
-            memory,
-            base: base.cast(),
+            base: base.ok_or(ENOMEM)?.cast(),
             bytes,
             map_offset,
             charge,
@@ -67,17 +65,19 @@ impl Block {
 impl Drop for Block {
     fn drop(&mut self) {
         // Pages that are still mapped live until they are not.
-        // SAFETY: allocated by `new`, by the invariant, and not used after this.
-        unsafe { bindings::weft_rings_free(self.memory.as_ptr()) };
+        // SAFETY: allocated by `new`, by the invariant, and not used after this;
+        // process context, by `frees::free`.
+        unsafe { bindings::vfree(self.base.as_ptr().cast()) };
     }
 }
 
 /// A session's memory for rings.
 #[pin_data]
 pub(crate) struct Arena {
-    /// Of VQPs that are gone. Requests may end, and so VQPs go, in softirqs.
+    /// Memory of VQPs that are gone, for the next ones. Requests may end, and so VQPs
+    /// go, in softirqs.
     #[pin]
-    kept: BhLock<[Option<Block>; KEPT_RINGS]>,
+    kept: BhLock<[Option<KBox<Node>>; KEPT_RINGS]>,
     /// Places that were given out. None is given twice.
     places: AtomicU64,
 }
@@ -106,64 +106,71 @@ impl Arena {
     ///
     /// `ENOMEM` (also: over `RLIMIT_MEMLOCK`).
     pub(super) fn lend(arena: &Arc<Self>, bytes: u32) -> Result<Lent> {
-        let block = match arena.take_kept(bytes) {
-            Some(block) => block,
+        let node = match arena.take_kept(bytes) {
+            Some(node) => node,
             None => arena.new_block(bytes)?,
         };
         Ok(Lent {
-            block: ManuallyDrop::new(block),
+            node: ManuallyDrop::new(node),
             arena: arena.clone(),
         })
     }
 
-    /// Memory that was nobody's. What is kept makes way for it.
-    fn new_block(&self, bytes: u32) -> Result<Block> {
+    /// Memory that was nobody's. What is kept, and what waits to be freed, makes way
+    /// for it.
+    fn new_block(&self, bytes: u32) -> Result<KBox<Node>> {
         let place = self.places.fetch_add(1, Ordering::Relaxed) * STRIDE;
-        Block::new(bytes, place).or_else(|_| {
+        let block = Block::new(bytes, place).or_else(|_| {
             let kept = core::mem::replace(&mut *self.kept.lock(), [const { None }; KEPT_RINGS]);
             drop(kept);
+            frees::flush();
             Block::new(bytes, place)
-        })
+        })?;
+        Node::new(block)
     }
 
     /// Other processes that share the session pay for memory of their own.
-    fn take_kept(&self, bytes: u32) -> Option<Block> {
-        let fits = |block: &mut Block| block.bytes == bytes && block.charge.is_callers();
+    fn take_kept(&self, bytes: u32) -> Option<KBox<Node>> {
+        let fits =
+            |node: &mut KBox<Node>| node.block.bytes == bytes && node.block.charge.is_callers();
         let mut kept = self.kept.lock();
         kept.iter_mut().find_map(|slot| slot.take_if(fits))
     }
 
-    fn keep(&self, block: Block) {
-        let mut left = Some(block).filter(Block::may_be_kept);
-        if left.is_some() {
+    /// Keeps a block, or frees it. Any context.
+    fn keep(&self, node: KBox<Node>) {
+        let mut left = Some(node);
+        if left.as_ref().is_some_and(|node| node.block.may_be_kept()) {
             let mut kept = self.kept.lock();
             if let Some(free) = kept.iter_mut().find(|slot| slot.is_none()) {
                 *free = left.take();
             }
         }
-        drop(left);
+        if let Some(node) = left {
+            frees::free(node);
+        }
     }
 }
 
 /// Memory of a VQP's rings. It goes back to the session.
 pub(super) struct Lent {
-    block: ManuallyDrop<Block>,
+    node: ManuallyDrop<KBox<Node>>,
     arena: Arc<Arena>,
 }
 
 impl Lent {
     /// Where it begins.
     pub(super) fn base(&self) -> *mut u8 {
-        self.block.base.as_ptr()
+        self.node.block.base.as_ptr()
     }
 
     pub(super) fn bytes(&self) -> u32 {
-        self.block.bytes
+        self.node.block.bytes
     }
 
     /// Where it is mapped from.
     pub(super) fn map_offset(&self) -> u64 {
-        self.block.map_offset
+        self.node.block.map_offset
     }
 
     /// Maps it.
@@ -185,18 +192,7 @@ impl Lent {
 impl Drop for Lent {
     fn drop(&mut self) {
         // SAFETY: here alone, and it is not used after this.
-        let block = unsafe { ManuallyDrop::take(&mut self.block) };
-        self.arena.keep(block);
-    }
-}
-
-/// Waits, when it is dropped, until all rings that went in a softirq are freed. The
-/// last part of the module to go.
-pub(crate) struct Undertaker;
-
-impl Drop for Undertaker {
-    fn drop(&mut self) {
-        // SAFETY: no requirement but process context.
-        unsafe { bindings::weft_rings_flush() };
+        let node = unsafe { ManuallyDrop::take(&mut self.node) };
+        self.arena.keep(node);
     }
 }

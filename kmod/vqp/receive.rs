@@ -139,12 +139,12 @@ impl Receives for Vqp {
             self.rings.push(index, &wc);
         }
         drop(queues);
-        self.done.notify();
+        self.notify();
     }
 
     fn node_gone(&self) {
         self.failed.store(true, Ordering::Relaxed);
         self.flush_receives(&mut self.queues.lock(), WcStatus::WrFlushErr);
-        self.done.notify();
+        self.notify();
     }
 }

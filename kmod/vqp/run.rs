@@ -10,7 +10,7 @@ use weft_core::vqp::check_run;
 use super::Vqp;
 use crate::bindings;
 use crate::peer::VqpQueue;
-use crate::rc::{self, Attending, One};
+use crate::rc::{self, Attending, SingleRequest};
 
 /// How long it sleeps at most between two looks for a signal that kills.
 const NAP_NS: u64 = 19_000_000;
@@ -22,7 +22,7 @@ impl Vqp {
     ///
     /// Those of [`uapi::Run`].
     pub(crate) fn run(self: &Arc<Self>, request: &uapi::Run) -> Result<WcStatus> {
-        let one = One {
+        let request = SingleRequest {
             kind: check_run(request).ok_or(EAGAIN)?,
             local: request.local,
             rkey: request.rkey,
@@ -37,7 +37,7 @@ impl Vqp {
         }
         // Before posting: then its completion needs no event.
         let attending = queue.attend();
-        let is_posted = queue.post_one(self, self.owner.session, &one);
+        let is_posted = queue.post_single(self, self.owner.session, &request);
         submitter.queue = Some(queue.clone());
         drop(submitter);
         if !is_posted {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The table of node records and the messages that change it.
+//! The table of node records and the messages that change it. A node's record is
+//! changed by that node alone.
 
+use std::net::IpAddr;
 use std::sync::atomic::AtomicU64;
 
 use weft_core::gid::Gid;
@@ -10,6 +12,44 @@ use weft_core::meta::{Publication, Record};
 
 /// The node records. Its one writer is whoever holds it; peers READ the memory.
 pub struct Directory<'a>(Table<'a>);
+
+/// Whose records the sender of a message may change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Authority {
+    /// That of the node with this GID.
+    Own(Gid),
+    /// Everybody's: the operator has said so (`--registrar`).
+    All,
+    /// Nobody's: the sender's address is not known.
+    None,
+}
+
+impl Authority {
+    /// What a connection from `peer` may change. The address is the one that
+    /// rdma_cm has of the connection's other end.
+    pub fn of(peer: Option<IpAddr>, registrars: &[IpAddr]) -> Self {
+        match peer {
+            // A mapped IPv4 address is that address.
+            Some(peer)
+                if registrars
+                    .iter()
+                    .any(|r| r.to_canonical() == peer.to_canonical()) =>
+            {
+                Self::All
+            }
+            Some(peer) => Self::Own(peer.to_canonical().into()),
+            None => Self::None,
+        }
+    }
+
+    fn covers(self, gid: Gid) -> bool {
+        match self {
+            Self::Own(own) => own == gid,
+            Self::All => true,
+            Self::None => false,
+        }
+    }
+}
 
 /// What became of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +62,8 @@ pub enum Outcome {
     Stale(Gid),
     /// There is no room for the record; nothing was changed.
     Full(Gid),
+    /// The sender may not change this node's record; nothing was changed.
+    Foreign(Gid),
     /// The message is not a publication; nothing was changed.
     Malformed,
 }
@@ -47,9 +89,14 @@ impl<'a> Directory<'a> {
         self.0.len()
     }
 
-    /// Does what a message says, if it says something.
-    pub fn apply(&mut self, message: &[u8]) -> Outcome {
+    /// Does what a message says, if it says something and its sender may.
+    pub fn apply(&mut self, message: &[u8], authority: Authority) -> Outcome {
         match Publication::decode(message) {
+            Some(Publication::Publish(gid, _) | Publication::Withdraw(gid, _))
+                if !authority.covers(gid) =>
+            {
+                Outcome::Foreign(gid)
+            }
             Some(Publication::Publish(gid, record)) => {
                 match self.0.insert(&gid.0, &record.to_value()) {
                     Ok(()) => Outcome::Published(gid, record),
@@ -94,11 +141,13 @@ mod tests {
     }
 
     fn publish(directory: &mut Directory<'_>, n: u32, incarnation: u32) -> Outcome {
-        directory.apply(&Publication::Publish(gid(n), record(incarnation)).encode())
+        let message = Publication::Publish(gid(n), record(incarnation)).encode();
+        directory.apply(&message, Authority::Own(gid(n)))
     }
 
     fn withdraw(directory: &mut Directory<'_>, n: u32, incarnation: u32) -> Outcome {
-        directory.apply(&Publication::Withdraw(gid(n), incarnation).encode())
+        let message = Publication::Withdraw(gid(n), incarnation).encode();
+        directory.apply(&message, Authority::Own(gid(n)))
     }
 
     /// What a peer that READs `memory` finds.
@@ -178,10 +227,47 @@ mod tests {
         publish(&mut directory, 1, 1);
         let good = Publication::Publish(gid(2), record(1)).encode();
         for bad in [&good[..47], &[], &[0; 48], &[0xff; 48]] {
-            assert_eq!(directory.apply(bad), Outcome::Malformed);
+            assert_eq!(directory.apply(bad, Authority::All), Outcome::Malformed);
         }
         let nobody = Publication::Publish(Gid::default(), record(1)).encode();
-        assert_eq!(directory.apply(&nobody), Outcome::Malformed);
+        assert_eq!(directory.apply(&nobody, Authority::All), Outcome::Malformed);
         assert_eq!(directory.len(), 1);
+    }
+
+    #[test]
+    fn a_node_changes_its_own_record_alone() {
+        let geometry = Geometry::for_capacity(100).unwrap();
+        let memory = memory(geometry);
+        let mut directory = Directory::new(&memory, geometry);
+        publish(&mut directory, 1, 7);
+        let foreign = Publication::Publish(gid(1), record(8)).encode();
+        let withdrawal = Publication::Withdraw(gid(1), 7).encode();
+        for other in [Authority::Own(gid(2)), Authority::None] {
+            assert_eq!(directory.apply(&foreign, other), Outcome::Foreign(gid(1)));
+            assert_eq!(
+                directory.apply(&withdrawal, other),
+                Outcome::Foreign(gid(1))
+            );
+        }
+        assert_eq!(look_up(&memory, geometry, gid(1)), Some(record(7)));
+        assert_eq!(
+            directory.apply(&foreign, Authority::All),
+            Outcome::Published(gid(1), record(8))
+        );
+    }
+
+    #[test]
+    fn an_address_has_authority_over_its_own_gid() {
+        let registrars = ["10.0.0.9".parse().unwrap()];
+        let of = |text: &str| Authority::of(Some(text.parse().unwrap()), &registrars);
+        assert_eq!(
+            of("10.0.0.1"),
+            Authority::Own(Gid::from_ipv4([10, 0, 0, 1]))
+        );
+        assert_eq!(of("::ffff:10.0.0.1"), of("10.0.0.1"));
+        assert_eq!(of("fd00::1"), Authority::Own("fd00::1".parse().unwrap()));
+        assert_eq!(of("10.0.0.9"), Authority::All);
+        assert_eq!(of("::ffff:10.0.0.9"), Authority::All);
+        assert_eq!(Authority::of(None, &registrars), Authority::None);
     }
 }

@@ -11,7 +11,7 @@ mod directory;
 mod server;
 
 use std::io::IsTerminal;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
@@ -42,6 +42,11 @@ struct Args {
     #[arg(long, value_name = "N", default_value_t = 4096,
           value_parser = clap::value_parser!(u32).range(1..))]
     capacity: u32,
+    /// Accept records of any node from this address too, instead of its own
+    /// alone; may be repeated. Whoever has the address can then lead every node's
+    /// connections astray: it is for tools that fill the table.
+    #[arg(long, value_name = "ADDR")]
+    registrar: Vec<IpAddr>,
 }
 
 fn main() -> ExitCode {
@@ -77,7 +82,7 @@ fn run(args: &Args) -> Result<()> {
     let pages = Pages::zeroed(bytes)
         .with_context(|| format!("cannot allocate {bytes} bytes for the table"))?;
     let directory = Directory::new(pages.words(), geometry);
-    let mut server = Server::listen(args.listen, &pages, directory, signals)
+    let mut server = Server::listen(args.listen, &args.registrar, &pages, directory, signals)
         .with_context(|| format!("cannot listen on {}", args.listen))?;
     println!(
         "weft-meta ready listen={} capacity={} table_bytes={bytes} bytes_per_record={:.1}",
@@ -106,6 +111,7 @@ mod tests {
         let args = Args::parse_from(["weft-meta"]);
         assert_eq!(args.listen.to_string(), "0.0.0.0:7471");
         assert_eq!(args.capacity, 4096);
+        assert!(args.registrar.is_empty());
     }
 
     #[test]
@@ -114,6 +120,7 @@ mod tests {
             ["--capacity", "0"],
             ["--capacity", "many"],
             ["--listen", "host"],
+            ["--registrar", "host"],
         ] {
             assert!(Args::try_parse_from(["weft-meta", bad[0], bad[1]]).is_err());
         }

@@ -3,7 +3,7 @@
 //! The event loop: one thread that sleeps until a node or a signal comes.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use weft_verbs::{
 };
 
 use crate::device::Device;
-use crate::directory::{Directory, Outcome};
+use crate::directory::{Authority, Directory, Outcome};
 
 /// Nodes that may be connected at once. More are refused.
 const MAX_CONNECTIONS: usize = 16_384;
@@ -39,17 +39,21 @@ pub struct Server<'a> {
     directory: Directory<'a>,
     connections: HashMap<ConnectionId, (ServerConnection, QpKey)>,
     by_qp: HashMap<QpKey, ConnectionId>,
-    /// Who published a node's record last.
+    /// The connection that published a node's record last.
     publishers: HashMap<Gid, ConnectionId>,
+    /// Addresses that may change everybody's record.
+    registrars: Vec<IpAddr>,
     devices: Vec<Device>,
     listener: Listener,
     channel: EventChannel,
 }
 
 impl<'a> Server<'a> {
-    /// Starts to listen; `directory` lies in `table`, and `signals` are blocked.
+    /// Starts to listen; `directory` lies in `table`, and `signals` are blocked. Nodes
+    /// change their own records, `registrars` everybody's.
     pub fn listen(
         addr: SocketAddr,
+        registrars: &[IpAddr],
         table: &Arc<Pages>,
         directory: Directory<'a>,
         signals: SigSet,
@@ -63,6 +67,7 @@ impl<'a> Server<'a> {
             connections: HashMap::new(),
             by_qp: HashMap::new(),
             publishers: HashMap::new(),
+            registrars: registrars.to_vec(),
             devices: Vec::new(),
             listener: Listener::bind(&channel, addr, BACKLOG)?,
             channel,
@@ -227,7 +232,9 @@ impl<'a> Server<'a> {
     /// Applies a message. A node has one connection at a time, so whoever
     /// published the same record before is answered with: its end was not seen.
     fn apply(&mut self, sender: ConnectionId, message: &[u8]) -> Option<ConnectionId> {
-        let outcome = self.directory.apply(message);
+        let peer = self.peer_of(Some(sender));
+        let authority = Authority::of(peer, &self.registrars);
+        let outcome = self.directory.apply(message, authority);
         let records = self.directory.len();
         match outcome {
             Outcome::Published(gid, record) => {
@@ -242,15 +249,20 @@ impl<'a> Server<'a> {
                 %gid, records,
                 "THE TABLE IS FULL, record refused: restart with a larger --capacity"
             ),
+            Outcome::Foreign(gid) => warn!(
+                %gid, ?peer,
+                "a message about another node's record was ignored"
+            ),
             Outcome::Malformed => warn!(
-                peer = ?self.peer_of(Some(sender)), bytes = message.len(),
+                ?peer,
+                bytes = message.len(),
                 "a malformed message was ignored"
             ),
         }
         None
     }
 
-    fn peer_of(&self, id: Option<ConnectionId>) -> Option<std::net::IpAddr> {
+    fn peer_of(&self, id: Option<ConnectionId>) -> Option<IpAddr> {
         self.connections.get(&id?)?.0.peer()
     }
 }

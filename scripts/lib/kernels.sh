@@ -5,11 +5,16 @@
 #   checked  the same source with KASAN, lockdep, DEBUG_OBJECTS and fault injection
 #   leaks    the same kernel, told at boot to look for leaks (kmemleak) as well,
 #            which makes it twice as slow
+#   next     stock again, of Debian's next release, with that release's compilers
 
-# choose_kernel KIND: sets KIND; RELEASE; SDK, the build folder inside the tree;
-# KERNEL_CC; and KMOD_OUT, where weft.ko for it goes.
+# The tree that holds the next release's kernel and compilers. The VM's root is
+# the other one: only the kernel differs.
+NEXT_TREE=$WEFT_CACHE/tree-next
+
+# choose_kernel KIND: sets KIND; RELEASE; KERNEL_TREE; SDK, the build folder inside
+# it; KERNEL_CC; and KMOD_OUT, where weft.ko for it goes.
 choose_kernel() {
-  KIND=$1
+  KIND=$1 KERNEL_TREE=$WEFT_TREE
   case $KIND in
     stock)
       SDK=/usr/src/weft-linux KERNEL_CC=x86_64-linux-gnu-gcc-14 KMOD_OUT=$WEFT_OUT/kmod
@@ -21,14 +26,28 @@ choose_kernel() {
       SDK=/usr/src/weft-linux-checked KERNEL_CC=clang KMOD_OUT=$WEFT_OUT/kmod-checked
       RELEASE=$(cat "$WEFT_CACHE/kernel-checked.release")
       ;;
-    *) die "there is no kernel '$KIND'." "It is one of: stock, checked, leaks." ;;
+    next)
+      [ -e "$WEFT_CACHE/next.done" ] ||
+        die "the next release's kernel is not there." "Run scripts/setup --next first (a few minutes, once)."
+      KERNEL_TREE=$NEXT_TREE SDK=/usr/src/weft-linux KMOD_OUT=$WEFT_OUT/kmod-next
+      RELEASE=$(cat "$WEFT_CACHE/kernel-next.release")
+      KERNEL_CC=$(compiler_of "$NEXT_TREE$SDK/.config")
+      ;;
+    *) die "there is no kernel '$KIND'." "It is one of: stock, checked, leaks, next." ;;
   esac
 }
+
+# compiler_of CONFIG: the C compiler that built the kernel with this configuration.
+compiler_of() { sed -n 's/^CONFIG_CC_VERSION_TEXT="\([^ "]*\).*/\1/p' "$1"; }
+
+# Whether the kernel is one of our own, with KASAN and lockdep.
+has_checks() { [ "$KIND" = checked ] || [ "$KIND" = leaks ]; }
 
 # setup_for KIND: makes the machine ready for a kernel.
 setup_for() {
   case $1 in
     checked | leaks) "$WEFT_ROOT/scripts/setup" --checked ;;
+    next) "$WEFT_ROOT/scripts/setup" --next ;;
     *) "$WEFT_ROOT/scripts/setup" ;;
   esac
 }
@@ -44,5 +63,5 @@ slowness_of() {
 
 # weft_make TARGET...: the kernel's build, with this repository as the module.
 weft_make() {
-  tree_env in_tree make -C "$SDK" CC="$KERNEL_CC" M="$WEFT_ROOT" --no-print-directory "$@"
+  WEFT_TREE=$KERNEL_TREE tree_env in_tree make -C "$SDK" CC="$KERNEL_CC" M="$WEFT_ROOT" --no-print-directory "$@"
 }

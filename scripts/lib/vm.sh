@@ -82,7 +82,8 @@ write_job() {
     printf "VM_NODES=%s\nVM_MACHINES=%s\nVM_TIMEOUT=%s\n" "$OPT_NODES" "$OPT_VMS" "$([ -n "$OPT_SHELL" ] && echo 0 || echo "$OPT_TIMEOUT")"
     printf "VM_KERNEL=%s\nVM_SLOWNESS=%s\nWEFT_KO=%s\n" "$KIND" "$SLOWNESS" "$(quote "$KMOD_OUT/weft.ko")"
     printf "VM_MODULE=%s\nVM_META=%s\nVM_SHELL=%s\n" "$OPT_MODULE" "$OPT_META" "$OPT_SHELL"
-    printf "VM_MODULE_ARGS=%s\nVM_TERM=%s\n" "$(quote "${WEFT_MODULE_ARGS:-}")" "$(quote "${TERM:-dumb}")"
+    printf "VM_MODULE_ARGS=%s\nVM_META_ARGS=%s\n" "$(quote "${WEFT_MODULE_ARGS:-}")" "$(quote "${WEFT_META_ARGS:-}")"
+    printf "VM_TERM=%s\n" "$(quote "${TERM:-dumb}")"
   } >"$run/job.sh"
   {
     printf 'VM_COMMAND=('
@@ -100,7 +101,7 @@ boot() {
   local release=$1 run=$2 index=$3 seconds=$4 arguments
   shift 4
   arguments="$VM_BOOT_ARGS $(clock_arguments)"
-  if [ "$KIND" != stock ]; then
+  if has_checks; then
     arguments+=" $VM_CHECKED_ARGS kmemleak=$([ "$KIND" = leaks ] && echo on || echo off)"
   elif [ -n "$OPT_DEBUG" ]; then
     arguments+=" $VM_DEBUG_ARGS"

@@ -58,6 +58,44 @@ pub struct Node {
     pub published: bool,
     /// Inode number of its network namespace.
     pub netns: u64,
+    /// Whether it uses RC queue pairs, or why it cannot.
+    pub rc: RcUse,
+}
+
+/// Whether a node uses RC queue pairs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RcUse {
+    /// It can; none was wanted yet.
+    Unused,
+    /// It does.
+    Used,
+    /// DC alone: the RDMA device registers no memory by requests on queue pairs, or is
+    /// gone.
+    NoFastRegistration,
+    /// The module says something that this library does not know.
+    Unknown,
+}
+
+impl std::fmt::Display for RcUse {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Unused => "not yet",
+            Self::Used => "yes",
+            Self::NoFastRegistration => "no: the device has no fast registration",
+            Self::Unknown => "unknown",
+        })
+    }
+}
+
+impl RcUse {
+    fn from_raw(raw: u32) -> Self {
+        match raw {
+            uapi::RC_UNUSED => Self::Unused,
+            uapi::RC_USED => Self::Used,
+            uapi::RC_NO_FAST_REGISTRATION => Self::NoFastRegistration,
+            _ => Self::Unknown,
+        }
+    }
 }
 
 /// A configured meta server, as the session's node sees it.
@@ -303,6 +341,17 @@ impl Device {
     }
 }
 
+/// The session's descriptor, to wait for completions of all its VQPs with `poll`,
+/// epoll or an asynchronous runtime: readable while there are completions that were
+/// not taken; `POLLHUP` when the node is gone. Wait first, then take completions with
+/// a call that does not wait. Closing it or passing it other requests is not the
+/// caller's.
+impl AsFd for Device {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd()
+    }
+}
+
 impl Node {
     fn from_raw(raw: &uapi::NodeInfo) -> Self {
         let name = raw
@@ -323,6 +372,7 @@ impl Node {
             cached_peers: raw.cached_peers,
             published: raw.published != 0,
             netns: raw.netns,
+            rc: RcUse::from_raw(raw.rc),
         }
     }
 }

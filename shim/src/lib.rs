@@ -62,7 +62,7 @@ mod vqp;
 mod wc;
 mod wr;
 
-pub use device::{Device, MetaServerInfo, Node, Peer};
+pub use device::{Device, MetaServerInfo, Node, Peer, RcUse};
 pub use error::{CompletionError, Error};
 pub use held::MAX_HELD_COMPLETIONS;
 pub use listener::{Listener, Message, MAX_ACCEPTED};

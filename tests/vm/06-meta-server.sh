@@ -53,6 +53,9 @@ fails_with() {
   grep -qF -- "$text" <<<"$output" || { echo "it said: $output"; return 1; }
 }
 
+# log_has COUNT TEXT: the server's log has so many lines with TEXT.
+log_has() { [ "$(grep -c -- "$2" "$LOG")" = "$1" ]; }
+
 report() {
   kill -USR1 "$SERVER"
   sleep 0.2
@@ -71,7 +74,19 @@ check "a newer incarnation replaces it" weft-probe publish "$NODE" 8
 check "the newer one is found" lookup_is "$NODE" 8
 check "an older incarnation may withdraw" weft-probe withdraw "$NODE" 7
 check "which does nothing" lookup_is "$NODE" 8
-check "the stored incarnation withdraws" ip netns exec n1 weft-probe --server 10.77.0.1:7471 withdraw "$NODE" 8
+
+# from_n1 ARG...: what another node tries to do with this one's record.
+from_n1() { ip netns exec n1 weft-probe --server 10.77.0.1:7471 "$@"; }
+check "another node may send this one's record" from_n1 publish "$NODE" 66
+check "and its withdrawal" from_n1 withdraw "$NODE" 8
+check "the server says that it ignores them" within 5 log_has 2 "another node's record was ignored"
+check "which it does" lookup_is "$NODE" 8
+check "the other node publishes its own" from_n1 publish 10.77.0.2 3
+check "which is found" lookup_is 10.77.0.2 3
+check "and withdraws it" from_n1 withdraw 10.77.0.2 3
+check "which is gone" lookup_is 10.77.0.2 absent
+
+check "the stored incarnation withdraws" weft-probe withdraw "$NODE" 8
 check "the record is gone" lookup_is "$NODE" absent
 
 check "noise is taken" weft-probe noise 48
@@ -95,7 +110,7 @@ check "a second server on another port runs beside it" timeout -s TERM --preserv
 stop TERM
 is "SIGTERM ends it cleanly" "$STATUS" 0
 
-start --capacity 1 --listen 10.77.0.1:7471
+start --capacity 1 --listen 10.77.0.1:7471 --registrar 10.77.0.1
 check "too many records are sent" weft-probe fill 500
 check "the first is there" lookup_is fd00::1 1
 check "the last was refused" lookup_is fd00::1f4 absent
@@ -104,6 +119,7 @@ stop INT
 is "SIGINT ends it cleanly" "$STATUS" 0
 
 check "an address that is not local" fails_with "no interface here has this address" weft-meta --listen 10.99.0.1:7471
+check "a registrar that is no address" fails_with "invalid IP address" weft-meta --registrar host
 check "capacity 0" fails_with "0 is not in 1.." weft-meta --capacity 0
 check "a capacity beyond all bounds" fails_with "ask for fewer records" weft-meta --capacity 4000000000
 check "a server that is not there" fails_with "cannot connect to weft-meta" weft-probe lookup "$NODE"

@@ -16,6 +16,9 @@ const CLOSED_FLOWS: usize = 16;
 pub enum Verdict {
     /// Carry it out, then [`Context::record`] its status and answer.
     Execute,
+    /// It is malformed, or something before it in its flow has failed: do not
+    /// carry it out, answer with this status, which is recorded already.
+    Refuse(Status),
     /// It was carried out before: answer with this status. A READ that
     /// succeeded has to fetch its bytes again.
     Repeat(Status),
@@ -30,16 +33,16 @@ pub enum Verdict {
 /// # Invariants
 ///
 /// - `statuses[psn % WINDOW]` is the status of `psn` for the last [`WINDOW`] PSNs
-///   before `expected`, as far as there have been that many.
+///   before `expected`; `None` for those that were before the stream's first.
 /// - `results` has the PSNs and results of the last [`MAX_ATOMICS`] atomic
 ///   operations that succeeded. An initiator has no more in its window, so that
 ///   the result of one that it may repeat is there.
 pub struct Context {
     expected: u32,
-    statuses: [Status; WINDOW],
+    statuses: [Option<Status>; WINDOW],
     closed_flows: [u32; CLOSED_FLOWS],
     closed_next: usize,
-    results: [(u32, u64); MAX_ATOMICS],
+    results: [Option<(u32, u64)>; MAX_ATOMICS],
     results_next: usize,
     last_used_ns: u64,
 }
@@ -51,10 +54,10 @@ impl Context {
     pub fn open(request: &Request, now_ns: u64) -> Option<Self> {
         (request.psn == 0).then_some(Self {
             expected: 0,
-            statuses: [Status::Ok; WINDOW],
+            statuses: [None; WINDOW],
             closed_flows: [0; CLOSED_FLOWS],
             closed_next: 0,
-            results: [(0, 0); MAX_ATOMICS],
+            results: [None; MAX_ATOMICS],
             results_next: 0,
             last_used_ns: now_ns,
         })
@@ -66,11 +69,13 @@ impl Context {
         self.last_used_ns
     }
 
-    /// Judges a request of this stream.
+    /// Judges a request of this stream. What may be carried out or answered with
+    /// memory is well-formed, be it new or a repeat: the fields of a repeat are
+    /// whatever its sender put into them.
     pub fn admit(&mut self, request: &Request, now_ns: u64) -> Verdict {
         self.last_used_ns = now_ns;
         if request.psn == self.expected {
-            return Verdict::Execute;
+            return self.admit_next(request);
         }
         if before(self.expected, request.psn) {
             return Verdict::Premature(self.expected);
@@ -78,7 +83,24 @@ impl Context {
         if self.expected.wrapping_sub(request.psn) as usize > WINDOW {
             return Verdict::Drop;
         }
-        Verdict::Repeat(self.statuses[request.psn as usize % WINDOW])
+        match self.statuses[request.psn as usize % WINDOW] {
+            // This is not the request that succeeded.
+            Some(Status::Ok) if !request.is_well_formed() => Verdict::Drop,
+            Some(status) => Verdict::Repeat(status),
+            None => Verdict::Drop,
+        }
+    }
+
+    fn admit_next(&mut self, request: &Request) -> Verdict {
+        let status = if self.is_closed(request.flow) {
+            Status::Flushed
+        } else if !request.is_well_formed() {
+            Status::Invalid
+        } else {
+            return Verdict::Execute;
+        };
+        self.record(request, status);
+        Verdict::Refuse(status)
     }
 
     /// Whether an earlier request of this flow failed.
@@ -94,7 +116,7 @@ impl Context {
             return;
         }
         // INVARIANT: this is the PSN just before the new `expected`.
-        self.statuses[request.psn as usize % WINDOW] = status;
+        self.statuses[request.psn as usize % WINDOW] = Some(status);
         self.expected = self.expected.wrapping_add(1);
         if !matches!(status, Status::Ok | Status::Flushed) {
             self.closed_flows[self.closed_next] = request.flow;
@@ -104,7 +126,7 @@ impl Context {
 
     /// Notes the former value of the word that an atomic operation has changed.
     pub fn record_result(&mut self, psn: u32, value: u64) {
-        self.results[self.results_next] = (psn, value);
+        self.results[self.results_next] = Some((psn, value));
         self.results_next = (self.results_next + 1) % MAX_ATOMICS;
     }
 
@@ -113,7 +135,7 @@ impl Context {
     pub fn result(&self, psn: u32) -> Option<u64> {
         let older =
             (1..=MAX_ATOMICS).map(|age| (self.results_next + MAX_ATOMICS - age) % MAX_ATOMICS);
-        let mut noted = older.map(|at| self.results[at]);
+        let mut noted = older.filter_map(|at| self.results[at]);
         noted.find(|(of, _)| *of == psn).map(|(_, value)| value)
     }
 

@@ -15,6 +15,7 @@ use super::wire::{
 use super::*;
 use crate::uapi::{Sge, WcStatus, MAX_SGE};
 
+mod hostile;
 mod messages;
 
 const HERE: Destination = Destination {
@@ -255,7 +256,6 @@ impl Pair {
             },
         };
         let verdict = context.admit(request, now_ns);
-        let closed = context.is_closed(request.flow);
         let status = match verdict {
             Verdict::Drop => return,
             Verdict::Premature(psn) => {
@@ -265,13 +265,9 @@ impl Pair {
                 };
                 return self.back.send(&response.encode(), &[]);
             }
-            Verdict::Repeat(status) => status,
+            Verdict::Repeat(status) | Verdict::Refuse(status) => status,
             Verdict::Execute => {
-                let status = if closed {
-                    Status::Flushed
-                } else {
-                    self.execute(request, payload)
-                };
+                let status = self.execute(request, payload);
                 let changes = request.kind.is_atomic() && status == Status::Ok;
                 let old = changes.then(|| self.change(request, payload));
                 let context = self.contexts.get_mut(&request.token).unwrap();
@@ -738,15 +734,6 @@ proptest! {
         prop_assert_eq!(remote, sums);
         let results: Vec<_> = pair.local[MEMORY..MEMORY + 8 * adds.len()].chunks(8).map(word).collect();
         prop_assert_eq!(results, former);
-    }
-
-    /// Bytes from anywhere are read or refused, never a panic.
-    #[test]
-    fn garbage_is_refused(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
-        let _ = decode(&bytes);
-        let mut framed = vec![0x57, 0x44, 1];
-        framed.extend(bytes);
-        let _ = decode(&framed);
     }
 
     /// Any response to a stream leaves it able to end.

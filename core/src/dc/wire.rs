@@ -28,6 +28,9 @@
 //! `stream` finds the initiator's state, `token` proves that the answer comes
 //! from somebody who saw the request: it is random and new for each stream.
 
+use super::MAX_CHUNK_BYTES;
+use crate::vqp::ATOMIC_BYTES;
+
 /// Bytes of a request header.
 pub const REQUEST_BYTES: usize = 56;
 /// Bytes of a response header.
@@ -200,6 +203,15 @@ impl Request {
             remote_addr: 0,
             ..self
         }
+    }
+
+    /// Whether its fields are within the protocol's bounds, whatever memory they
+    /// name: no chunk is longer than [`MAX_CHUNK_BYTES`], and an atomic operation
+    /// has one aligned word.
+    #[must_use]
+    pub const fn is_well_formed(&self) -> bool {
+        let is_word = self.len == ATOMIC_BYTES && self.remote_addr % ATOMIC_BYTES as u64 == 0;
+        self.len <= MAX_CHUNK_BYTES && (is_word || !self.kind.is_atomic())
     }
 
     /// Bytes that follow the header.

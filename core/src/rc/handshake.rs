@@ -6,7 +6,8 @@
 //! The one that answers is ready to receive before it answers. The one that
 //! offered says so with the first message on the queue pair itself, as the
 //! "ready to use" of InfiniBand's communication manager does; until then the
-//! other does not post.
+//! other does not post. That message carries the answer's nonce, which proves that
+//! its sender has seen the answer: whoever forges the source of an offer has not.
 
 use crate::gid::Gid;
 use crate::kv::Geometry;
@@ -15,7 +16,7 @@ use crate::kv::Geometry;
 pub const HELLO_BYTES: usize = 64;
 const MAGIC: u32 = u32::from_le_bytes(*b"WFTr");
 /// Version of the record, and of the table that it names.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 /// QPNs and PSNs have 24 bits.
 const MAX_24: u32 = 0x00ff_ffff;
 /// `IB_MTU_256` to `IB_MTU_4096`.
@@ -57,6 +58,9 @@ pub struct Hello {
     pub table_rkey: u32,
     /// Shape of that table.
     pub geometry: Geometry,
+    /// An answer's: random, and repeated by the first message on the queue pair. An
+    /// offer's is 0.
+    pub nonce: u32,
 }
 
 impl Hello {
@@ -78,6 +82,7 @@ impl Hello {
         out[48..52].copy_from_slice(&self.table_rkey.to_le_bytes());
         out[52..56].copy_from_slice(&self.geometry.main_buckets().to_le_bytes());
         out[56..60].copy_from_slice(&self.geometry.total_buckets().to_le_bytes());
+        out[60..64].copy_from_slice(&self.nonce.to_le_bytes());
         out
     }
 
@@ -103,8 +108,9 @@ impl Hello {
             table_addr: u64::from_le_bytes(bytes[40..48].try_into().ok()?),
             table_rkey: word(bytes, 48),
             geometry: Geometry::new(word(bytes, 52), word(bytes, 56))?,
+            nonce: word(bytes, 60),
         };
-        let ours = word(bytes, 0) == MAGIC && version == VERSION && bytes[60..] == [0; 4];
+        let ours = word(bytes, 0) == MAGIC && version == VERSION;
         let table_fits = hello
             .table_addr
             .checked_add(hello.geometry.bytes())
@@ -114,6 +120,7 @@ impl Hello {
             && hello.psn <= MAX_24
             && MTUS.contains(&mtu)
             && read_depth != 0
+            && (role == Role::Answer || hello.nonce == 0)
             && !hello.gid.is_zero();
         (ours && sane && table_fits).then_some(hello)
     }

@@ -223,7 +223,7 @@ proptest! {
         prop_assert_eq!(Hello::decode(&bytes), None);
         let mut bytes = bytes;
         bytes.resize(HELLO_BYTES, 0);
-        bytes[..8].copy_from_slice(&[b'W', b'F', b'T', b'r', 1, role, 5, 1]);
+        bytes[..8].copy_from_slice(&[b'W', b'F', b'T', b'r', 2, role, 5, 1]);
         if let Some(hello) = Hello::decode(&bytes) {
             prop_assert!(hello.qpn < 1 << 24 && hello.psn < 1 << 24);
             prop_assert_eq!(&hello.encode()[..], &bytes[..]);
@@ -243,6 +243,7 @@ fn hello() -> Hello {
         table_addr: 0xffff_8880_0000_0000,
         table_rkey: 99,
         geometry: Geometry::for_capacity(8192).unwrap(),
+        nonce: 0,
     }
 }
 

@@ -7,7 +7,8 @@ readonly COUNTERS=/sys/kernel/debug/weft/counters
 start_meta() {
   local program=$WEFT_OUT/target/release/weft-meta tries
   [ -x "$program" ] || { say "$program is missing: run scripts/build"; return 1; }
-  "$program" --listen "$META_ADDRESS" >"$VM_RUN/weft-meta.log" 2>&1 </dev/null &
+  # shellcheck disable=SC2086
+  "$program" --listen "$META_ADDRESS" $VM_META_ARGS >"$VM_RUN/weft-meta.log" 2>&1 </dev/null &
   META_PID=$!
   export VM_META_PID=$META_PID
   for ((tries = 0; tries < 200 * VM_SLOWNESS; tries++)); do

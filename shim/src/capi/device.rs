@@ -10,7 +10,7 @@ use nix::errno::Errno;
 use nix::fcntl::{open, OFlag};
 use nix::sys::stat::Mode;
 use std::ffi::c_int;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use weft_core::uapi::{
     self, Pod, ABI_VERSION, DEVICE_PATH, MAX_INLINE, MAX_MRS_PER_SESSION, MAX_MR_BYTES,
@@ -131,6 +131,23 @@ pub unsafe extern "C" fn weft_query_device(device: *const Device, attr: *mut Dev
         // SAFETY: the caller promises it.
         unsafe { put(attr, value) }
     })
+}
+
+/// See `weft.h`.
+///
+/// # Safety
+///
+/// `device` is null or a device.
+#[no_mangle]
+pub unsafe extern "C" fn weft_device_fd(device: *const Device) -> c_int {
+    // SAFETY: the caller promises it.
+    match unsafe { deref(device) } {
+        Ok(device) => device.session.fd().as_raw_fd(),
+        Err(errno) => {
+            errno.set();
+            -1
+        }
+    }
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "small constants")]

@@ -26,7 +26,8 @@ mod vqp;
 
 pub use completion::{weft_enter, weft_poll_cq, weft_wait_cq};
 pub use device::{
-    weft_abi_version, weft_close_device, weft_open_device, weft_query_device, Device, DeviceAttr,
+    weft_abi_version, weft_close_device, weft_device_fd, weft_open_device, weft_query_device,
+    Device, DeviceAttr,
 };
 pub use error::weft_strerror;
 pub use mr::{weft_dereg_mr, weft_reg_mr, Mr};

@@ -8,6 +8,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdbool.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -131,6 +132,7 @@ static void null_pointers(struct weft_vqp *vqp)
 	is("close NULL", weft_close_device(NULL), EINVAL);
 	is("query NULL", weft_query_device(NULL, &attr), EINVAL);
 	is("query into NULL", weft_query_device(device, NULL), EINVAL);
+	is("the descriptor of NULL", weft_device_fd(NULL), -1);
 	is("query a node into NULL", weft_query_node(device, 0, NULL), EINVAL);
 	refused("register on NULL", weft_reg_mr(NULL, local, 8, 0), EINVAL);
 	refused("register NULL", weft_reg_mr(device, NULL, 8, 0), EINVAL);
@@ -473,6 +475,26 @@ static void messages(void)
 	   weft_destroy_vqp(deaf), 0);
 }
 
+static int is_readable(int timeout_ms)
+{
+	struct pollfd fd = { .fd = weft_device_fd(device), .events = POLLIN };
+
+	return poll(&fd, 1, timeout_ms);
+}
+
+static void waiting_with_poll(void)
+{
+	struct weft_vqp *vqp = connected(8, 0);
+
+	is("nothing to take yet", is_readable(0), 0);
+	chain(IBV_WR_RDMA_WRITE, 1);
+	is("a request that nobody waits for", weft_post_send(vqp, wrs, &bad), 0);
+	is("poll() tells of its end", is_readable(30000), 1);
+	is("it is there", weft_poll_cq(vqp, 1, wcs), 1);
+	is("nothing is left", is_readable(0), 0);
+	is("the VQP goes", weft_destroy_vqp(vqp), 0);
+}
+
 static void in_any_order(void)
 {
 	struct weft_vqp *vqp = connected(8, 0);
@@ -501,6 +523,7 @@ int main(void)
 	failing();
 	pieces();
 	messages();
+	waiting_with_poll();
 	in_any_order();
 	return failures != 0;
 }

@@ -6,10 +6,12 @@
 //! soft-RoCE does not let a device go that a program has open by verbs, and a
 //! meta server has all of them open. So there is none while a device goes.
 
+use std::os::fd::AsFd;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{anyhow, bail, ensure, Context, Result};
+use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sched::{sched_setaffinity, CpuSet};
 use nix::unistd::Pid;
 use weft_shim::{
@@ -128,6 +130,14 @@ fn while_it_is_gone(report: &mut Report, victim: &mut Victim) {
             vqps.try_for_each(|(cpu, vqp)| on_cpu(cpu, || fails_fatally(vqp, region, target)))
         },
     );
+    report.check("poll: POLLERR and POLLHUP", || {
+        let mut fds = [PollFd::new(device.as_fd(), PollFlags::POLLIN)];
+        poll(&mut fds, PollTimeout::from(0_u8))?;
+        let told = fds[0].revents().unwrap_or(PollFlags::empty());
+        let gone = PollFlags::POLLERR | PollFlags::POLLHUP;
+        ensure!(told.contains(gone), "{told:?}");
+        Ok(())
+    });
     report.check("connecting: ENODEV", || {
         gone(timely(BOUND, || fresh.qconnect(gid(2), 0))?)
     });

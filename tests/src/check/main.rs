@@ -15,6 +15,7 @@ mod hotplug;
 mod isolation;
 mod meta_lost;
 mod peer_down;
+mod poll;
 mod raw;
 mod rc;
 mod report;
@@ -56,6 +57,8 @@ enum What {
     BadRequests,
     /// No meta server, one that is stopped, killed, restarted.
     MetaLost,
+    /// `poll(2)` and epoll tell of completions.
+    Poll,
     /// A peer whose link is down.
     PeerDown,
     /// Processes that die between and during calls leave nothing behind.
@@ -93,6 +96,8 @@ enum Worker {
     Sender(two_sided::PartyArgs),
     /// Is bound, and waits to be killed.
     Listener(two_sided::PartyArgs),
+    /// Polls for what never comes, until it is killed.
+    Poller,
     /// Has a region and some others, says where, and waits for its standard input
     /// to end.
     Holder { others: usize },
@@ -126,6 +131,7 @@ fn main() -> ExitCode {
         What::BadInput => bad::run_input(&mut report),
         What::BadRequests => bad::run_requests(&mut report),
         What::MetaLost => meta_lost::run(&mut report),
+        What::Poll => poll::run(&mut report),
         What::PeerDown => peer_down::run(&mut report),
         What::Death => death::run(&mut report, seed, 40, world::Transport::Usual),
         What::Churn => death::run_churn(&mut report),
@@ -156,6 +162,7 @@ fn work(worker: &Worker, report: &mut Report) -> ExitCode {
         Worker::Caller(args) => two_sided::call(args),
         Worker::Sender(args) => two_sided::send_for_ever(args),
         Worker::Listener(args) => two_sided::listen_for_ever(args),
+        Worker::Poller => poll::poll_for_ever(),
         Worker::Holder { others } => world::hold(*others),
         Worker::Victim(args) => isolation::victim(args),
         Worker::Attacker(args) => isolation::attacker(args),

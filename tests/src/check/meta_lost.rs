@@ -4,7 +4,8 @@
 //! killed, and one that comes back. The module is loaded without any.
 
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure, Result};
 use nix::sys::signal::{kill, Signal};
@@ -12,12 +13,17 @@ use nix::unistd::Pid;
 use weft_shim::{Access, Device, Error, MemoryRegion, Vqp, VqpConfig};
 
 use crate::report::Report;
-use crate::world::{counter, gid, timely, wait_for, Link};
+use crate::world::{counter, gid, system, timely, wait_for, Link};
 
 /// Where it is.
 pub const SERVER: &str = "10.77.0.1:7471";
 /// Longest that a connection attempt may take.
 const BOUND: Duration = Duration::from_secs(20);
+/// Longest that a node may take to notice that its server is silent: it asks every two
+/// seconds, waits two for the answer, and tries to connect anew.
+const NOTICED: Duration = Duration::from_secs(20);
+/// How long the server is slow: several times as long as a node's patience.
+const SLOW_FOR: Duration = Duration::from_secs(12);
 /// Longest that nodes may take to find a server that is there.
 const FOUND: Duration = Duration::from_secs(60);
 
@@ -78,6 +84,34 @@ fn published(count: i64) -> Result<()> {
     })
 }
 
+/// A server that node 1 hears nothing of, or hears late, while nobody looks anybody
+/// up: the node's packets are lost or delayed, and its port stays up.
+fn silent_and_slow(report: &mut Report) -> Result<()> {
+    system("modprobe sch_netem || true")?;
+    report.check("a server that is slow keeps its node", || {
+        system("tc -n n1 qdisc add dev v1 root netem delay 1200ms")?;
+        let until = Instant::now() + SLOW_FOR;
+        while Instant::now() < until {
+            let (published, links) = (counter("nodes_published")?, counter("meta_links")?);
+            ensure!(
+                published == 2,
+                "{published} nodes are published, {links} links"
+            );
+            thread::sleep(Duration::from_millis(50));
+        }
+        system("tc -n n1 qdisc del dev v1 root")
+    });
+    report.check("a server that went silent is noticed", || {
+        system("tc -n n1 qdisc add dev v1 root netem loss 100%")?;
+        wait_for("node 1 notices", NOTICED, || {
+            Ok(counter("nodes_published")? == 1)
+        })
+    });
+    system("tc -n n1 qdisc del dev v1 root")?;
+    report.check("and is found again", || published(2));
+    Ok(())
+}
+
 /// All of it, in order.
 pub fn run(report: &mut Report) {
     let outcome = (|| -> Result<()> {
@@ -119,6 +153,7 @@ pub fn run(report: &mut Report) {
         report.check("and nodes connect again", || {
             Ok(connect(&device)?.map(drop)?)
         });
+        silent_and_slow(report)?;
         report.check("removing the server ends look-ups", || {
             device.meta_remove(SERVER.parse()?)?;
             wait_for("links go", FOUND, || Ok(counter("meta_links")? == 0))?;

@@ -5,11 +5,14 @@
 //! which 0 and 1 are connected.
 
 mod bursts;
+mod dead_peers;
 mod direct;
 mod long;
 mod loss;
+mod meta_server;
 mod pins;
 mod regions;
+mod registration;
 mod revocation;
 mod switch;
 
@@ -24,7 +27,9 @@ use crate::traffic::{Traffic, SLICE};
 use crate::world::{counter, full_access, Baseline, Transport};
 use crate::{bad, data, death, two_sided};
 
+use pins::goes_by_rc;
 pub use pins::{pin, wait_until_up};
+use registration::Early;
 
 /// What a run is told.
 #[derive(clap::Args)]
@@ -32,14 +37,26 @@ pub struct Args {
     /// The module was loaded with `pool=rc`: nobody pins.
     #[arg(long)]
     pool: bool,
+    /// Only whether peers that are down delay one that is up: twelve nodes.
+    #[arg(long)]
+    dead: bool,
 }
 
 /// All of it, or what `pool=rc` may change.
 pub fn run(report: &mut Report, args: &Args, seed: u64) {
+    if args.dead {
+        return dead_peers::run(report, args.pool);
+    }
+    let mut early = None;
     let up = if args.pool {
         report.need("a peer that is used is connected by RC", wait_until_up)
     } else {
+        report.check(
+            "until RC is used, the device is told of no memory",
+            registration::none_before,
+        );
         pins::refusals(report);
+        early = report.need("regions can be made before RC is up", Early::new);
         report.need("a pinned peer is connected by RC", pin)
     };
     if up.is_none() {
@@ -47,6 +64,15 @@ pub fn run(report: &mut Report, args: &Args, seed: u64) {
     }
     let lost = counter("rc_lost").unwrap_or(-1);
     report.check("both ends use the same queue pair", pins::both_ends);
+    if let Some(early) = early {
+        report.check("regions that were there before go by RC", || early.by_rc());
+    }
+    let name = "regions that are too large for the device go by DC";
+    Transport::Rc.check(report, name, registration::large);
+    report.check(
+        "a meta server reaches no region",
+        meta_server::reaches_no_region,
+    );
     data(report, seed, args.pool);
     if !args.pool {
         mistakes(report);
@@ -70,6 +96,7 @@ pub fn run(report: &mut Report, args: &Args, seed: u64) {
         ensure!(now == lost, "{} broke", now - lost);
         Ok(())
     });
+    report.check("the device forgets all regions", registration::none_after);
     if !args.pool {
         loss::run(report);
         revocation::silent(report);

@@ -166,6 +166,7 @@ fn gauges() -> Result<Vec<i64>> {
 
 /// A VQP from a node to a region on another one.
 pub struct Link {
+    pub device: Device,
     pub vqp: Vqp,
     pub local: MemoryRegion,
     pub remote: MemoryRegion,
@@ -185,6 +186,7 @@ impl Link {
         let remote = MemoryRegion::allocate(&far, bytes, full_access())?;
         Ok(Self {
             vqp: connect(&near, to, capacity)?,
+            device: near,
             local,
             remote,
         })

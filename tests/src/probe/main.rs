@@ -35,6 +35,12 @@ enum Action {
         #[arg(value_parser = parse_gid)]
         gid: Gid,
     },
+    /// Prints a record's DC target number, key, incarnation and UDP port: what any
+    /// member of the network can know, and needs to send requests by hand.
+    Target {
+        #[arg(value_parser = parse_gid)]
+        gid: Gid,
+    },
     /// Sends COUNT bytes that mean nothing.
     Noise { count: usize },
     /// Succeeds if the table cannot be written.
@@ -82,6 +88,16 @@ fn run(args: &Args) -> Result<()> {
                 Some(record) => println!("{}", record.incarnation),
                 None => println!("absent"),
             }
+            Ok(())
+        }
+        Action::Target { gid } => {
+            let Some(record) = client.look_up(gid)?.0 else {
+                bail!("{gid} is not in the table");
+            };
+            println!(
+                "{} {} {} {}",
+                record.dct_number, record.dct_key, record.incarnation, record.udp_port
+            );
             Ok(())
         }
         Action::Noise { count } => client.send_bytes(&vec![0xa5; count]),

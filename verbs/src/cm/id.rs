@@ -10,7 +10,7 @@ use super::event::EventChannel;
 use super::sockaddr::{ip_of, RawAddr};
 use super::CmContexts;
 use crate::error::{done, made};
-use crate::qp::{init_attr, MAX_READS_IN_FLIGHT};
+use crate::qp::{init_attr, WorkRequest, MAX_READS_IN_FLIGHT};
 use crate::{sys, Context, Cq, Error, Pd, Result, Srq};
 
 /// Names a connection or a listener in events; compares, means nothing else.
@@ -91,7 +91,7 @@ impl CmId {
         srq: &Srq,
         reply: &[u8],
     ) -> Result<ServerConnection> {
-        // Receives come from the shared queue; nothing is ever sent.
+        // Receives come from the shared queue; a server sends next to nothing.
         let mut attr = sys::ibv_qp_init_attr {
             srq: srq.raw(),
             ..init_attr(cq, 1)
@@ -191,5 +191,22 @@ impl ServerConnection {
     #[must_use]
     pub fn peer(&self) -> Option<IpAddr> {
         self.id.peer()
+    }
+
+    /// Posts a request; one may be outstanding. (`ibv_post_send`)
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` when the queue is full.
+    pub fn post(&self, request: &WorkRequest) -> Result<()> {
+        let mut element = request.element();
+        let mut wr = request.raw(&mut element, true);
+        let mut bad = ptr::null_mut();
+        // SAFETY: the id exists, and with it its queue pair, until it is dropped.
+        let qp = unsafe { self.id.raw.as_ref() }.qp;
+        // SAFETY: as above; request and element live through the call, which copies
+        // them.
+        let answer = unsafe { sys::ibv_post_send(qp, &mut wr, &mut bad) };
+        done("ibv_post_send", answer)
     }
 }

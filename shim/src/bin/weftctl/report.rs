@@ -80,6 +80,7 @@ pub(crate) fn nodes(nodes: &[Node]) -> Report {
         "mrs",
         "cached peers",
         "published",
+        "rc",
     ];
     let rows = nodes.iter().map(|node| {
         vec![
@@ -93,6 +94,7 @@ pub(crate) fn nodes(nodes: &[Node]) -> Report {
             node.mrs.to_string(),
             node.cached_peers.to_string(),
             yes_or_no(node.published),
+            node.rc.to_string(),
         ]
     });
     Report {
@@ -115,6 +117,7 @@ fn node_json(node: &Node) -> Value {
         "cached_peers": node.cached_peers,
         "published": node.published,
         "netns": node.netns,
+        "rc": node.rc.to_string(),
     })
 }
 

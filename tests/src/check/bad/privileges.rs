@@ -90,6 +90,18 @@ fn as_nobody(report: &mut Report) -> Result<()> {
         Errno::ENODEV,
         || bare.hello(1),
     );
+    refused(
+        report,
+        "nobody learns of a node of another network namespace",
+        Errno::ENODEV,
+        || {
+            let mut info = uapi::NodeInfo {
+                index: 1,
+                ..Pod::zeroed()
+            };
+            one.call(uapi::IOC_NODE, &mut info)
+        },
+    );
     let server = uapi::MetaServer {
         addr: gid(5),
         port: 7,

@@ -100,7 +100,7 @@ impl Module<'_> {
             let injection = Injection::arm(nth)?;
             let outcome = unload();
             if !injection.disarm()? {
-                return Ok(outcome.context("unloading")?);
+                return outcome.context("unloading");
             }
             *points += 1;
             if outcome.is_err() {

@@ -23,7 +23,10 @@ use crate::world::gid;
 const KEYS: usize = 200;
 const STREAMS: u32 = 64;
 const FLOWS: u32 = 200;
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long an answer may take, and how often is asked meanwhile: a target refuses at a
+/// bounded rate, and an initiator repeats its requests.
+const PATIENCE: Duration = Duration::from_millis(50);
+const TRIES: usize = 200;
 
 /// Whom the packets are for.
 struct Aim {
@@ -77,9 +80,14 @@ impl Aim {
         request.destination.dct_key = dct_key;
         let mut second = request;
         second.psn += 1;
-        self.send(&[&request.encode()[..], payload, &second.encode(), payload].concat())?;
+        let packet = [&request.encode()[..], payload, &second.encode(), payload].concat();
         let mut answer = [0; 256];
-        let len = self.socket.recv(&mut answer).context("no answer")?;
+        let mut ask = || {
+            self.send(&packet)?;
+            Ok::<_, anyhow::Error>(self.socket.recv(&mut answer)?)
+        };
+        let heard = (0..TRIES).find_map(|_| ask().ok());
+        let len = heard.context("no answer")?;
         match decode(&answer[..len]).context("an answer of something else")? {
             Packet::Response(response) if response.status == Status::Stale && response.len == 0 => {
                 Ok(Outcome::Said("Stale"))

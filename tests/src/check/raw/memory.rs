@@ -78,6 +78,22 @@ impl Memory {
         Ok(())
     }
 
+    /// Maps other memory, zeroes, to the same addresses.
+    pub fn renew(&self) -> Result<(), Errno> {
+        let prot = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_FIXED;
+        // SAFETY: in place of our own mapping, which only atomics touch.
+        unsafe {
+            mmap_anonymous(
+                NonZeroUsize::new(self.addr() as usize),
+                self.len,
+                prot,
+                flags,
+            )
+        }
+        .map(drop)
+    }
+
     /// Asks for more at its end.
     pub fn grow(&mut self, len: usize) -> Result<(), Errno> {
         let more = NonZeroUsize::new(len).ok_or(Errno::EINVAL)?;

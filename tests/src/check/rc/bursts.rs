@@ -39,7 +39,9 @@ pub fn end() -> Result<()> {
 fn one_after_another() -> Result<()> {
     let mut link = Link::new(1, 4096, LONGEST as u32)?;
     link.works(1)?;
-    let Link { vqp, local, remote } = &mut link;
+    let Link {
+        vqp, local, remote, ..
+    } = &mut link;
     let chains = counter("rc_chains")?;
     for round in 0..ROUNDS {
         let count = 1 + round % LONGEST;

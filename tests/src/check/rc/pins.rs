@@ -61,7 +61,7 @@ pub fn wait_until_up() -> Result<()> {
 }
 
 /// Whether a new VQP's request goes by RC; it has to work anyway.
-fn goes_by_rc(from: u8, to: u8) -> Result<bool> {
+pub fn goes_by_rc(from: u8, to: u8) -> Result<bool> {
     let mut link = Link::between(from, to, 4096, 4)?;
     let before = counter("rc_chains")?;
     link.works(3)?;

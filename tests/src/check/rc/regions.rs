@@ -24,6 +24,7 @@ pub fn forgotten() -> Result<()> {
             vqp,
             local,
             remote: region,
+            ..
         } = &mut link;
         let other = MemoryRegion::allocate(&Device::open_on(1)?, 4096, full_access())?;
         let remote = std::mem::replace(region, other);

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The short way for one request of one piece whose process waits for it. What is
-//! in its way takes the long one ([`RcQueue::post`]), which also says what is wrong.
+//! The short way for one request of one piece whose process waits for it. A request
+//! that cannot go this way takes [`RcQueue::post`], which also reports what is wrong.
 
 use kernel::sync::Arc;
 use weft_core::dc::OpKind;
+use weft_core::mr::DC_ONLY;
 use weft_core::rc::{Cut, WrId};
 use weft_core::uapi::{Sge, WcStatus};
 
@@ -14,10 +15,10 @@ use crate::dc::Requester;
 use crate::mem::RegionUse;
 use crate::rc::chain::{access, opcode, rdma_wr};
 use crate::rc::queue::RcQueue;
-use crate::rc::slots::{Slot, Who};
+use crate::rc::slots::{CompletionTarget, Slot};
 
 /// A READ or WRITE whose form was checked.
-pub(crate) struct One {
+pub(crate) struct SingleRequest {
     pub(crate) kind: OpKind,
     pub(crate) local: Sge,
     pub(crate) rkey: u32,
@@ -38,21 +39,28 @@ impl<R: Requester> RcQueue<R> {
     /// memory it may use; the caller attends. Process context; may sleep for a READ
     /// of the peer's table.
     #[inline]
-    pub(crate) fn post_one(&self, requester: &Arc<R>, owner: u32, one: &One) -> bool {
+    pub(crate) fn post_single(
+        &self,
+        requester: &Arc<R>,
+        owner: u32,
+        request: &SingleRequest,
+    ) -> bool {
         let seen = self.revocations.seen();
-        match self.hold(owner, one) {
-            Some(held) => self.post_held(requester, one, held, seen).is_some(),
+        match self.hold(owner, request) {
+            Some(held) => self.post_held(requester, request, held, seen).is_some(),
             None => false,
         }
     }
 
     #[inline]
-    fn hold(&self, owner: u32, one: &One) -> Option<Held> {
-        let (local, remote) = access(one.kind);
-        let Sge { addr, len, lkey } = one.local;
-        let (region, lkey) = self.mrs.hold(lkey, owner, addr, len, local)?;
-        let record = self.remote_region(one.rkey).ok()??;
-        let is_allowed = record.allows(one.remote_addr, len, remote.flag());
+    fn hold(&self, owner: u32, request: &SingleRequest) -> Option<Held> {
+        let (local, remote) = access(request.kind);
+        let Sge { addr, len, lkey } = request.local;
+        let (region, lkey) = self.mrs.hold(lkey, owner, addr, len, local).ok()?;
+        let record = self.remote_region(request.rkey).ok()??;
+        let is_allowed = record.rkey != DC_ONLY
+            && self.limits.allow(request.kind, 1, len)
+            && record.allows(request.remote_addr, len, remote.flag());
         is_allowed.then_some(Held {
             region,
             lkey,
@@ -62,8 +70,14 @@ impl<R: Requester> RcQueue<R> {
 
     /// Posts it, unless the peer has revoked a key since `seen` was.
     #[inline]
-    fn post_held(&self, requester: &Arc<R>, one: &One, held: Held, seen: u32) -> Option<()> {
-        let len = one.local.len;
+    fn post_held(
+        &self,
+        requester: &Arc<R>,
+        request: &SingleRequest,
+        held: Held,
+        seen: u32,
+    ) -> Option<()> {
+        let len = request.local.len;
         let mut posting = self.posting.lock();
         let posting = &mut *posting;
         // With the lock: what is posted from here on, a revocation waits for.
@@ -72,13 +86,13 @@ impl<R: Requester> RcQueue<R> {
             || requester.is_being_cut()
             || Cut::new(len).is_some();
         let qp = posting.qp.as_ref().filter(|_| !is_barred)?;
-        if self.fate().is_some() {
+        if self.failure().is_some() {
             return None;
         }
         let claim = self.window.claim(&mut posting.poster, len)?;
         let mut slot = Slot {
-            who: Who::Direct(requester.clone()),
-            kind: one.kind,
+            target: CompletionTarget::Direct(requester.clone()),
+            kind: request.kind,
             len,
             ..Slot::EMPTY
         };
@@ -89,12 +103,12 @@ impl<R: Requester> RcQueue<R> {
         self.window.publish(&posting.poster);
         COUNTERS.rc_chains.bump();
         let mut sge = ib_sge {
-            addr: one.local.addr,
+            addr: request.local.addr,
             length: len,
             lkey: held.lkey,
         };
-        let mut wr = rdma_wr(opcode(one.kind), WrId::Request(claim.seq).encode());
-        wr.remote_addr = one.remote_addr;
+        let mut wr = rdma_wr(opcode(request.kind), WrId::Request(claim.seq).encode());
+        wr.remote_addr = request.remote_addr;
         wr.rkey = held.rkey;
         wr.wr.sg_list = &mut sge;
         wr.wr.num_sge = 1;

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! A peer that is to get an RC queue pair: when to offer one, how long to wait for the
+//! answer, when to try again, and when to stop.
+//!
+//! Each wanted peer is a state machine of its own, without clock or I/O, so that one
+//! that does not answer delays no other.
+
+use super::handshake::{Hello, Role};
+use crate::gid::Gid;
+
+/// How long a peer may take to answer an offer: a message each way, and the making of
+/// a queue pair in between.
+const ANSWER_NS: u64 = 2_000_000_000;
+/// The pause after the first failure. It doubles with each further one, and up to a
+/// quarter of it is taken off at random, so that peers that fail together do not try
+/// again together.
+const FIRST_RETRY_NS: u64 = 500_000_000;
+/// The longest pause between two offers: how late a peer that comes back is found.
+const MAX_RETRY_NS: u64 = 8_000_000_000;
+/// A peer that nobody pinned is no longer wanted if it was not used for so long.
+const IDLE_NS: u64 = 30_000_000_000;
+/// A peer that nobody pinned is no longer wanted if no queue pair came up for so long.
+/// Its next use wants it anew.
+const UNREACHABLE_NS: u64 = 60_000_000_000;
+
+/// What is to be done for a wanted peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Nothing until then, or until something happens if there is no time.
+    Wait(Option<u64>),
+    /// Make an offer, and report it with [`Want::offered`] or [`Want::failed`].
+    Offer,
+    /// Connect with this answer, and report with [`Want::connected`] or
+    /// [`Want::failed`].
+    Finish(Hello),
+    /// The peer is no longer wanted.
+    Forget,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// No offer is out; the next one may go from then on.
+    Resting { until_ns: u64 },
+    /// An offer is being made.
+    Offering,
+    /// An offer is out.
+    Offered { token: u64, until_ns: u64 },
+    /// It was answered.
+    Answered(Hello),
+    /// The answer is being taken.
+    Finishing,
+}
+
+/// A wanted peer.
+pub struct Want {
+    gid: Gid,
+    pinned: bool,
+    used_ns: u64,
+    state: State,
+    /// Offers since the last queue pair was up that came to nothing.
+    failures: u32,
+    /// Since when there has been no queue pair.
+    missing_since_ns: u64,
+}
+
+impl Want {
+    /// A peer that is wanted from now on.
+    #[must_use]
+    pub fn new(gid: Gid, pinned: bool, now_ns: u64) -> Self {
+        Self {
+            gid,
+            pinned,
+            used_ns: now_ns,
+            state: State::Resting { until_ns: now_ns },
+            failures: 0,
+            missing_since_ns: now_ns,
+        }
+    }
+
+    /// The peer.
+    #[must_use]
+    pub fn gid(&self) -> &Gid {
+        &self.gid
+    }
+
+    /// Whether it stays wanted however little it is used.
+    #[must_use]
+    pub fn is_pinned(&self) -> bool {
+        self.pinned
+    }
+
+    /// Keeps it wanted until it is taken out.
+    pub fn pin(&mut self) {
+        self.pinned = true;
+    }
+
+    /// The peer is in use.
+    pub fn used(&mut self, now_ns: u64) {
+        self.used_ns = self.used_ns.max(now_ns);
+    }
+
+    /// Whether an offer is out or under way: then that of the lower GID counts.
+    #[must_use]
+    pub fn has_offer(&self) -> bool {
+        !matches!(self.state, State::Resting { .. })
+    }
+
+    /// What is to be done now. `is_connected`: there is a queue pair that works.
+    pub fn step(&mut self, is_connected: bool, now_ns: u64, random: u32) -> Step {
+        if is_connected {
+            self.failures = 0;
+            self.missing_since_ns = now_ns;
+            if self.has_offer() {
+                self.connected(now_ns);
+            }
+        }
+        let leaves_ns = self.leaves_ns();
+        if leaves_ns.is_some_and(|leaves_ns| leaves_ns <= now_ns) {
+            return Step::Forget;
+        }
+        if is_connected {
+            return Step::Wait(leaves_ns);
+        }
+        match self.state {
+            State::Resting { until_ns } if until_ns <= now_ns => {
+                self.state = State::Offering;
+                return Step::Offer;
+            }
+            State::Answered(answer) => {
+                self.state = State::Finishing;
+                return Step::Finish(answer);
+            }
+            State::Offered { until_ns, .. } if until_ns <= now_ns => self.failed(now_ns, random),
+            _ => {}
+        }
+        match self.state {
+            State::Resting { until_ns } | State::Offered { until_ns, .. } => {
+                Step::Wait(Some(until_ns))
+            }
+            _ => Step::Wait(None),
+        }
+    }
+
+    /// When it stops being wanted, if nothing happens.
+    fn leaves_ns(&self) -> Option<u64> {
+        let idle_ns = self.used_ns.saturating_add(IDLE_NS);
+        let unreachable_ns = self.missing_since_ns.saturating_add(UNREACHABLE_NS);
+        (!self.pinned).then_some(idle_ns.min(unreachable_ns))
+    }
+
+    /// An offer with this token has gone out.
+    pub fn offered(&mut self, token: u64, now_ns: u64) {
+        let until_ns = now_ns.saturating_add(ANSWER_NS);
+        self.state = State::Offered { token, until_ns };
+    }
+
+    /// Takes an answer that came from the address of `from`. `false`: it answers no
+    /// offer to that peer.
+    pub fn answered(&mut self, from: &Gid, answer: &Hello) -> bool {
+        let State::Offered { token, .. } = self.state else {
+            return false;
+        };
+        let is_ours = answer.role == Role::Answer && answer.token == token;
+        if !is_ours || answer.gid != self.gid || *from != self.gid {
+            return false;
+        }
+        self.state = State::Answered(*answer);
+        true
+    }
+
+    /// The queue pair is up. If it breaks at once, the next offer still takes a pause.
+    pub fn connected(&mut self, now_ns: u64) {
+        self.failures = 0;
+        self.missing_since_ns = now_ns;
+        self.state = State::Resting {
+            until_ns: now_ns.saturating_add(FIRST_RETRY_NS),
+        };
+    }
+
+    /// An offer came to nothing: the next one takes a pause.
+    pub fn failed(&mut self, now_ns: u64, random: u32) {
+        let longer = FIRST_RETRY_NS << self.failures.min(MAX_RETRY_NS.ilog2());
+        let pause_ns = longer.min(MAX_RETRY_NS);
+        let taken_off_ns = u64::from(random) % (pause_ns / 4);
+        self.failures = self.failures.saturating_add(1);
+        self.state = State::Resting {
+            until_ns: now_ns.saturating_add(pause_ns - taken_off_ns),
+        };
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Arming an RC queue pair's completion queue while nobody polls, and the work item
+//! that its event starts.
+
+use core::sync::atomic::Ordering;
+
+use crate::dc::Requester;
+use crate::rc::queue::RcQueue;
+use crate::rdma::Notified;
+use crate::sync::{Routine, Woken};
+
+/// Times that the queue is armed and found not to be empty before it is left to
+/// the work item.
+const ARM_TRIES: u32 = 4;
+
+impl<R: Requester> RcQueue<R> {
+    /// Sleeps until room was made after `seen`, also while the caller attends.
+    pub(crate) fn wait_for_room(&self, seen: u32, timeout_ns: u64, interruptible: bool) -> Woken {
+        self.poll();
+        self.arm();
+        self.room.wait(seen, timeout_ns, interruptible)
+    }
+
+    /// Nobody polls, and the device will not call.
+    pub(super) fn needs_event(&self) -> bool {
+        self.attendance.is_empty() && !self.armed.load(Ordering::Acquire)
+    }
+
+    /// Nothing will complete.
+    fn is_quiet(&self) -> bool {
+        self.window.outstanding() == 0 && self.up.load(Ordering::Acquire)
+    }
+
+    /// Makes sure that completions are noticed though nobody polls.
+    #[inline]
+    pub(super) fn arm(&self) {
+        if !self.is_quiet() {
+            self.arm_or_poll();
+        }
+    }
+
+    #[inline(never)]
+    fn arm_or_poll(&self) {
+        for _ in 0..ARM_TRIES {
+            {
+                let reaping = self.reaping.lock();
+                let Some(cq) = &reaping.cq else { return };
+                // One that was armed before, and has not called, will call.
+                if self.armed.swap(true, Ordering::AcqRel) || cq.arm() {
+                    return;
+                }
+                self.armed.store(false, Ordering::Release);
+            }
+            self.poll();
+            if self.is_quiet() {
+                return;
+            }
+        }
+        self.work.schedule(0);
+    }
+}
+
+impl<R: Requester> Notified for RcQueue<R> {
+    fn on_completion(&self) {
+        self.armed.store(false, Ordering::Release);
+        self.events.notify();
+        self.work.schedule(0);
+    }
+}
+
+// SAFETY: the offset is the field's own; `Link`s, which own the queues, stop the
+// work before they let go of them.
+unsafe impl<R: Requester> Routine for RcQueue<R> {
+    const OFFSET: usize = core::mem::offset_of!(Self, work);
+
+    fn run(&self) {
+        self.poll();
+        if let Some(status) = self.failure() {
+            self.shut_down(status);
+        } else if self.attendance.is_empty() {
+            self.arm();
+        }
+    }
+}

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Offers of RC queue pairs, and their answers.
+//!
+//! ```text
+//! begin() ── offer ──> peer's on_offer(), accept() ── answer ──> on_answer(), finish()
+//!                                       peer is up <── first message ──┘
+//! ```
+//!
+//! An offer is taken only from the address of its GID, from the port and the identity
+//! that the peer's record holds. Records that are not cached are looked up by a work of
+//! its own, at a bounded rate (`weft_core::rc::Admission`); known senders come first.
+//!
+//! Lock order: `offers` and `admission` are held alone.
+
+use kernel::prelude::*;
+use weft_core::gid::Gid;
+use weft_core::rc::{Hello, Role};
+
+use crate::clock::now_ns;
+use crate::counters::COUNTERS;
+use crate::dc::Requester;
+use crate::rc::link::Opening;
+use crate::rc::{Claim, HelloBytes, Rc};
+use crate::sync::Routine;
+use crate::text::Shown;
+
+/// Offers that wait to be answered.
+pub(super) const MAX_PENDING: usize = 32;
+/// Those of them whose senders have to be looked up.
+const MAX_PENDING_LOOKUPS: usize = 8;
+
+/// An offer to be answered.
+#[derive(Clone, Copy)]
+pub(super) struct Pending {
+    claim: Claim,
+    offer: Hello,
+    /// The sender's record was cached.
+    is_known: bool,
+}
+
+impl<R: Requester> Rc<R> {
+    /// Makes a queue pair to a peer, and the offer to send. The device has to be
+    /// there until the result is finished or dropped.
+    pub(super) fn begin(&self, to: &Gid) -> Result<(Opening<R>, HelloBytes)> {
+        let opening = self.open(to, Role::Offer, None)?;
+        let offer = opening.hello().encode();
+        Ok((opening, offer))
+    }
+
+    /// Takes a peer's answer: the queue is up, and the peer knows.
+    pub(super) fn finish(&self, opening: Opening<R>, theirs: &Hello) -> Result {
+        let ours = *opening.hello();
+        let to = opening.peer();
+        if theirs.role != Role::Answer || theirs.token != ours.token || theirs.gid != to {
+            return Err(crate::errno::proto());
+        }
+        let queue = opening.connect(theirs)?;
+        self.insert(&queue, Role::Offer)?;
+        queue
+            .complete_offer(theirs.nonce)
+            .inspect_err(|_| self.discard(&queue))?;
+        pr_info!("RC to {} is up\n", Shown(to));
+        Ok(())
+    }
+
+    /// Takes an offer whose sender `claim` tells of. It is answered in the background.
+    pub(crate) fn on_offer(&self, claim: &Claim, offer: &Hello) {
+        if let Err(error) = self.queue_offer(claim, offer) {
+            COUNTERS.rc_offers_refused.bump();
+            pr_debug!("{}: its offer is refused: {error:?}\n", Shown(claim.gid()));
+        }
+    }
+
+    fn queue_offer(&self, claim: &Claim, offer: &Hello) -> Result {
+        let gid = claim.gid();
+        if offer.gid != gid || gid == self.gid {
+            return Err(crate::errno::proto());
+        }
+        let is_known = self.exchange()?.knows(claim);
+        let is_admitted = {
+            let mut admission = self.admission.lock();
+            match is_known {
+                true => admission.takes_offer(&gid, now_ns()),
+                false => admission.takes_lookup(now_ns()),
+            }
+        };
+        if !is_admitted {
+            return Err(EBUSY);
+        }
+        {
+            let mut pending = self.offers.lock();
+            // A sender gives up an offer before it makes the next.
+            pending.retain(|other| other.claim.gid() != gid || other.is_known != is_known);
+            let lookups = pending.iter().filter(|other| !other.is_known).count();
+            if !is_known && lookups >= MAX_PENDING_LOOKUPS {
+                return Err(EBUSY);
+            }
+            let next = Pending {
+                claim: *claim,
+                offer: *offer,
+                is_known,
+            };
+            pending.push_within_capacity(next).map_err(|_| EBUSY)?;
+        }
+        self.acceptor.schedule(0);
+        Ok(())
+    }
+
+    /// The next offer to answer, those of known senders first.
+    fn next_offer(&self) -> Option<Pending> {
+        let mut offers = self.offers.lock();
+        let known = offers.iter().position(|offer| offer.is_known);
+        offers.remove(known.unwrap_or(0)).ok()
+    }
+
+    /// Answers an offer, once its sender is known.
+    fn answer(&self, pending: &Pending) -> Result {
+        let (gid, exchange) = (pending.claim.gid(), self.exchange()?);
+        if !pending.is_known {
+            exchange.verify(&pending.claim)?;
+            if !self.admission.lock().takes_offer(&gid, now_ns()) {
+                return Err(EBUSY);
+            }
+        }
+        let answer = self.accept(&pending.offer)?;
+        exchange.send(&gid, &answer)
+    }
+
+    /// Makes the queue pair that answers a peer's offer. The peer's first message makes
+    /// it usable; until then, one that there was stays in use.
+    ///
+    /// # Errors
+    ///
+    /// `EPROTO` (malformed), `EBUSY` (this node has offered too, and its offer
+    /// counts), `EOPNOTSUPP`, `ENOSPC`, and those of ib_core.
+    fn accept(&self, theirs: &Hello) -> Result<HelloBytes> {
+        if theirs.role != Role::Offer {
+            return Err(crate::errno::proto());
+        }
+        // Of two that offer at once, the offer of the lower GID counts.
+        if self.gid.0 < theirs.gid.0 && self.has_offer(&theirs.gid) {
+            return Err(EBUSY);
+        }
+        let opening = self.open(&theirs.gid, Role::Answer, Some(theirs.token))?;
+        let answer = opening.hello().encode();
+        let queue = opening.connect(theirs)?;
+        self.insert(&queue, Role::Answer)?;
+        queue
+            .complete_answer()
+            .inspect_err(|_| self.discard(&queue))?;
+        Ok(answer)
+    }
+
+    fn open(&self, to: &Gid, role: Role, token: Option<u64>) -> Result<Opening<R>> {
+        let hardware = self
+            .hardware
+            .lock()
+            .clone()
+            .ok_or_else(crate::errno::not_supported)?;
+        Opening::new(hardware, &self.mrs, self.gid, *to, role, token)
+    }
+}
+
+// SAFETY: the offset is the field's own; `stop` stops the work, and the node calls
+// it before it lets go.
+unsafe impl<R: Requester> Routine<2> for Rc<R> {
+    const OFFSET: usize = core::mem::offset_of!(Self, acceptor);
+
+    fn run(&self) {
+        // More come at a bounded rate.
+        while let Some(pending) = self.next_offer() {
+            if let Err(error) = self.answer(&pending) {
+                COUNTERS.rc_offers_refused.bump();
+                pr_debug!("{}: no RC: {error:?}\n", Shown(pending.claim.gid()));
+            }
+        }
+    }
+}

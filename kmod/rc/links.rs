@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The RC queue pairs of a node, and their upkeep. `weft_core::rc` says which of them a
+//! newer one replaces, and when.
+
+use core::sync::atomic::Ordering;
+
+use kernel::prelude::*;
+use kernel::sync::Arc;
+use weft_core::gid::Gid;
+use weft_core::rc::{displaced, is_superseded, usable, LinkView, Role, Stage};
+use weft_core::uapi::WcStatus;
+
+use crate::clock::now_ns;
+use crate::dc::Requester;
+use crate::rc::queue::RcQueue;
+use crate::rc::{Rc, TICK_MS};
+use crate::sync::Routine;
+use crate::text::Shown;
+
+/// Checks of a queue pair that its peer does not complete before it is given up.
+const MAX_CHECKS: u32 = 5;
+
+/// A queue pair to a peer.
+pub(super) struct Link<R: Requester> {
+    pub(super) queue: Arc<RcQueue<R>>,
+    /// What this node sent: the offer, or the answer to the peer's.
+    role: Role,
+    /// Checks of it while it was not up.
+    checks: u32,
+}
+
+impl<R: Requester> Link<R> {
+    fn view(&self) -> LinkView {
+        let stage = if self.queue.failure().is_some() {
+            Stage::Broken
+        } else if self.queue.is_usable() {
+            Stage::Up
+        } else if self.role == Role::Answer {
+            Stage::HalfOpen
+        } else {
+            Stage::Finishing
+        };
+        LinkView {
+            gid: self.queue.gid,
+            stage,
+        }
+    }
+}
+
+fn views<R: Requester>(links: &[Link<R>]) -> impl Iterator<Item = LinkView> + '_ {
+    links.iter().map(Link::view)
+}
+
+/// What upkeep does with a queue pair.
+enum Verdict {
+    /// It is checked again.
+    Keep,
+    /// It broke, or was never completed.
+    Lost,
+    /// The peer has spoken on a newer one.
+    Superseded,
+}
+
+impl<R: Requester> Rc<R> {
+    /// The queue to a peer, if there is one that can be used.
+    pub(super) fn queue(&self, gid: &Gid) -> Option<Arc<RcQueue<R>>> {
+        let links = self.links.lock();
+        let index = usable(views(&links), gid)?;
+        Some(links.get(index)?.queue.clone())
+    }
+
+    /// Takes a connected queue in. An older one to that peer stays until this one is
+    /// up; one that answered an older offer goes.
+    pub(super) fn insert(&self, queue: &Arc<RcQueue<R>>, role: Role) -> Result {
+        let (old, pushed) = {
+            let mut links = self.links.lock();
+            let place = match role {
+                Role::Answer => displaced(views(&links), &queue.gid),
+                Role::Offer => None,
+            };
+            let old = place.and_then(|place| links.remove(place).ok());
+            let link = Link {
+                queue: queue.clone(),
+                role,
+                checks: 0,
+            };
+            (old, links.push_within_capacity(link).is_ok())
+        };
+        if let Some(old) = old {
+            end(&old.queue, WcStatus::RetryExcErr);
+        }
+        if !pushed {
+            end(queue, WcStatus::FatalErr);
+            return Err(ENOSPC);
+        }
+        self.work.schedule(TICK_MS);
+        Ok(())
+    }
+
+    /// Takes a queue out and ends it.
+    pub(super) fn discard(&self, queue: &Arc<RcQueue<R>>) {
+        self.links
+            .lock()
+            .retain(|link| !Arc::ptr_eq(&link.queue, queue));
+        end(queue, WcStatus::FatalErr);
+    }
+
+    /// The `index`th link's queue, and what is to become of it.
+    fn inspect(&self, index: usize) -> Option<(Arc<RcQueue<R>>, Verdict)> {
+        let mut links = self.links.lock();
+        let link = links.get_mut(index)?;
+        link.checks += u32::from(!link.queue.is_usable());
+        let queue = link.queue.clone();
+        let verdict = if queue.failure().is_some() || link.checks > MAX_CHECKS {
+            Verdict::Lost
+        } else if is_superseded(views(&links), index, &queue.gid) {
+            Verdict::Superseded
+        } else {
+            Verdict::Keep
+        };
+        Some((queue, verdict))
+    }
+
+    /// Takes broken and superseded links out, and asks idle peers for a sign of life.
+    fn maintain_links(&self) {
+        let mut index = 0;
+        while let Some((queue, verdict)) = self.inspect(index) {
+            match verdict {
+                Verdict::Keep => {
+                    if queue.maintain() {
+                        self.note_use(&queue.gid);
+                    }
+                    index += 1;
+                    continue;
+                }
+                Verdict::Lost => {
+                    pr_info!(
+                        "RC to {} is lost: {:?}\n",
+                        Shown(queue.gid),
+                        queue.failure()
+                    );
+                }
+                Verdict::Superseded => pr_info!("RC to {} is renewed\n", Shown(queue.gid)),
+            }
+            self.discard(&queue);
+            self.reconnect(&queue.gid);
+        }
+    }
+}
+
+/// Ends a queue that is in no list any more.
+pub(super) fn end<R: Requester>(queue: &RcQueue<R>, status: WcStatus) {
+    queue.work.stop();
+    queue.shut_down(status);
+}
+
+impl<R: Requester> RcQueue<R> {
+    /// Checks the queue's progress, and probes the peer if it is idle. Answers whether
+    /// users have posted since the last call.
+    fn maintain(&self) -> bool {
+        self.poll();
+        if self.stall.lock().look(&self.window, now_ns()) {
+            pr_warn!("RC to {} makes no progress\n", Shown(self.gid));
+            self.fail(WcStatus::RetryExcErr);
+            return false;
+        }
+        let tail = self.window.published();
+        let users = tail.wrapping_sub(self.own_requests.load(Ordering::Relaxed));
+        if self.seen_tail.swap(tail, Ordering::Relaxed) == tail && self.is_usable() {
+            self.probe();
+        }
+        self.arm();
+        self.seen_users.swap(users, Ordering::Relaxed) != users
+    }
+}
+
+// SAFETY: the offset is the field's own; `stop` stops the work, and the node calls
+// it before it lets go.
+unsafe impl<R: Requester> Routine for Rc<R> {
+    const OFFSET: usize = core::mem::offset_of!(Self, work);
+
+    fn run(&self) {
+        self.maintain_links();
+        self.register_leftovers();
+        let is_idle = self.links.lock().is_empty();
+        if !is_idle {
+            self.work.schedule(TICK_MS);
+        }
+    }
+}

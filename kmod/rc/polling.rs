@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Polling an RC queue pair: completions are taken from the device and handed to
+//! the requesters they belong to, whichever thread polls (krcore §4.4, alg. 2).
+
+use core::sync::atomic::Ordering;
+
+use kernel::sync::Arc;
+use weft_core::dc::Completion;
+use weft_core::rc::WrId;
+use weft_core::uapi::WcStatus;
+
+use crate::clock::now_ns;
+use crate::dc::Requester;
+use crate::few::{room, Few};
+use crate::rc::queue::RcQueue;
+use crate::rc::slots::{CompletionTarget, Ended};
+use crate::rdma::{Cq, WorkCompletion};
+use crate::sync::{FastGuard, Spinner};
+
+/// Completions taken from the device at a time.
+const POLL_BATCH: usize = 8;
+/// Requests ended per hold of the reaper's lock.
+const DRAIN_BATCH: usize = 16;
+/// Looks of a waiter between two at the clock.
+const LOOKS_PER_CLOCK: u32 = 64;
+/// How long a waiter polls without seeing an end before it sleeps: longer than a
+/// chain of small requests takes, on soft-RoCE and a busy host too.
+pub(crate) const SPIN_NS: u64 = 2_000_000;
+/// How long it polls at most, whatever it sees: it hears no signals meanwhile.
+pub(crate) const LONGEST_SPIN_NS: u64 = 20_000_000;
+
+/// The state of a queue's reaper.
+pub(super) struct Reaping {
+    pub(super) cq: Option<Arc<Cq>>,
+    /// Completions that were taken from the device: those from `at` to `count`
+    /// were not looked at.
+    wcs: [WorkCompletion; POLL_BATCH],
+    at: usize,
+    count: usize,
+    /// All requests up to this one have ended, this one so.
+    news: Option<(u32, WcStatus)>,
+    /// The queue pair is gone: requests that are left end with this.
+    pub(super) rest: Option<WcStatus>,
+}
+
+impl Reaping {
+    /// Not connected.
+    pub(super) const NEW: Self = Self {
+        cq: None,
+        wcs: [WorkCompletion::NONE; POLL_BATCH],
+        at: 0,
+        count: 0,
+        news: None,
+        rest: None,
+    };
+
+    /// Takes completions from the device if all were looked at. Answers whether
+    /// there is one to look at.
+    #[inline]
+    fn fetch(&mut self) -> bool {
+        if self.at < self.count {
+            return true;
+        }
+        let Some(cq) = self.cq.as_ref().filter(|cq| cq.has_some()) else {
+            return false;
+        };
+        self.count = cq.poll(&mut self.wcs);
+        self.at = 0;
+        self.count != 0
+    }
+}
+
+/// Polls the queue, as long as it lives: completions need no event.
+pub(crate) struct Attending<'a, R: Requester>(&'a RcQueue<R>);
+
+impl<R: Requester> Attending<'_, R> {
+    /// Polls until `is_done`, for at most `time_ns`. Answers whether it is.
+    #[inline]
+    pub(crate) fn spin(&self, is_done: impl Fn() -> bool, time_ns: u64) -> bool {
+        let spinner = Spinner::new();
+        // A request that was just posted takes a while: let other threads run first.
+        spinner.turn(true);
+        let start_ns = now_ns();
+        loop {
+            // Read the clock and poll in full now and then: another thread may have
+            // reaped our completion, which the device's queue no longer shows.
+            self.0.poll();
+            for _ in 0..LOOKS_PER_CLOCK {
+                self.0.poll_if_any();
+                if is_done() {
+                    return true;
+                }
+                spinner.turn(self.0.window.outstanding() > 1);
+            }
+            if now_ns().saturating_sub(start_ns) >= time_ns {
+                return false;
+            }
+        }
+    }
+}
+
+impl<R: Requester> Drop for Attending<'_, R> {
+    fn drop(&mut self) {
+        if self.0.attendance.leave() {
+            self.0.arm();
+        }
+    }
+}
+
+impl<R: Requester> RcQueue<R> {
+    /// Polls until the result is dropped: the caller calls [`RcQueue::poll`] again
+    /// and again. To be taken before posting.
+    pub(crate) fn attend(&self) -> Attending<'_, R> {
+        self.attendance.enter();
+        Attending(self)
+    }
+
+    /// Hands out what has ended; answers how many requests that were.
+    pub(crate) fn poll(&self) -> usize {
+        let mut total = 0;
+        loop {
+            let count = self.poll_some();
+            total += count;
+            if count < DRAIN_BATCH && !self.advance() {
+                return total;
+            }
+        }
+    }
+
+    /// Hands out what has ended, if the device may have completions.
+    #[inline]
+    fn poll_if_any(&self) {
+        let mut reaping = self.reaping.lock();
+        if !reaping.fetch() {
+            return;
+        }
+        if self.take_only_completion(&mut reaping) {
+            let ended = self.complete_oldest(WcStatus::Success);
+            drop(reaping);
+            self.room.notify();
+            drop(ended);
+            if self.advance() {
+                self.poll();
+            }
+        } else if let Some(status) = self.next_status(&mut reaping) {
+            if self.drain(reaping, status) == DRAIN_BATCH || self.advance() {
+                self.poll();
+            }
+        }
+    }
+
+    /// Whether one request alone is outstanding, and the next completion says that
+    /// it has ended well: the short way for those who wait for each.
+    #[inline]
+    fn take_only_completion(&self, reaping: &mut Reaping) -> bool {
+        let Some(wc) = reaping.wcs.get(reaping.at) else {
+            return false;
+        };
+        let is_so = wc.status == WcStatus::Success as u32
+            && self.window.only().map(|seq| WrId::Request(seq).encode()) == Some(wc.wr_id);
+        if is_so {
+            reaping.at += 1;
+        }
+        is_so
+    }
+
+    fn poll_some(&self) -> usize {
+        let mut reaping = self.reaping.lock();
+        // Most polls find nothing, so the room for a batch is made only after this.
+        match self.next_status(&mut reaping) {
+            Some(status) => self.drain(reaping, status),
+            None => 0,
+        }
+    }
+
+    /// Completes requests: the oldest with `first`, and those after it that have ended.
+    #[inline(never)]
+    fn drain(&self, mut reaping: FastGuard<'_, Reaping>, first: WcStatus) -> usize {
+        let mut room = room::<_, DRAIN_BATCH>();
+        let mut drained = Few::new(&mut room);
+        let (mut count, mut next) = (0, Some(first));
+        while let Some(status) = next {
+            if let Some(requester) = self.complete_oldest(status) {
+                drained.push(requester);
+            }
+            count += 1;
+            // Each completion is reported once, so finish it before asking for the
+            // next. Without outstanding requests there is none.
+            next = match count < DRAIN_BATCH && self.window.oldest().is_some() {
+                true => self.next_status(&mut reaping),
+                false => None,
+            };
+        }
+        drop(reaping);
+        self.room.notify();
+        count
+    }
+
+    /// How the oldest request has ended, if it has.
+    fn next_status(&self, reaping: &mut Reaping) -> Option<WcStatus> {
+        loop {
+            if let Some(oldest) = self.window.oldest() {
+                // SAFETY: outstanding, and we hold the reaper's lock.
+                let refused = unsafe { self.slots.refused(&self.window, oldest) };
+                match (reaping.news, refused) {
+                    (_, Some(status)) => return Some(status),
+                    (Some((seq, status)), None) if seq == oldest => {
+                        reaping.news = None;
+                        return Some(status);
+                    }
+                    // Requests end in order: it was not signalled.
+                    (Some(_), None) => return Some(WcStatus::Success),
+                    (None, None) => {}
+                }
+            }
+            if !self.next_completion(reaping) {
+                return self.window.oldest().and(reaping.rest);
+            }
+        }
+    }
+
+    /// Looks at the next completion; `false` if there is none.
+    fn next_completion(&self, reaping: &mut Reaping) -> bool {
+        if !reaping.fetch() {
+            return false;
+        }
+        let Some(wc) = reaping.wcs.get(reaping.at) else {
+            return false;
+        };
+        reaping.at += 1;
+        let status = WcStatus::from_number(wc.status).unwrap_or(WcStatus::RemOpErr);
+        match WrId::decode(wc.wr_id) {
+            Some(WrId::Request(seq)) if self.window.covers(seq) => {
+                reaping.news = Some((seq, status));
+                if status != WcStatus::Success {
+                    self.fail(status);
+                }
+            }
+            // The peer's first message: it has seen our answer, or is somebody else.
+            Some(WrId::Receive) if status == WcStatus::Success => match wc.imm {
+                Some(nonce) if nonce == self.nonce => self.up.store(true, Ordering::Release),
+                _ => self.fail(WcStatus::RemOpErr),
+            },
+            _ => {}
+        }
+        true
+    }
+
+    /// Ends the oldest request. The caller holds the reaper's lock, and drops what
+    /// this answers without it.
+    #[inline]
+    fn complete_oldest(&self, status: WcStatus) -> Option<Arc<R>> {
+        let oldest = self.window.oldest()?;
+        // SAFETY: outstanding, and the caller holds the reaper's lock.
+        let ended = unsafe { self.slots.take(&self.window, oldest) }?;
+        let Ended {
+            target,
+            cookie,
+            kind,
+            len,
+        } = ended;
+        match &target {
+            CompletionTarget::Piece { .. } => self.window.retire_piece(len),
+            _ => self.window.retire(len),
+        }
+        match target {
+            CompletionTarget::Piece { whole, is_last } => Some(whole.piece_ended(is_last, status)),
+            CompletionTarget::Requester {
+                requester,
+                signaled,
+            } => {
+                let completion = Completion {
+                    slot: 0,
+                    cookie,
+                    status,
+                    kind,
+                    with_imm: false,
+                    len,
+                };
+                requester.completed(&completion, signaled);
+                Some(requester)
+            }
+            CompletionTarget::Direct(requester) => {
+                requester.answered(status);
+                Some(requester)
+            }
+            CompletionTarget::Control => {
+                self.control_status.store(status as u32, Ordering::Release);
+                self.events.notify();
+                None
+            }
+            CompletionTarget::None => None,
+        }
+    }
+}

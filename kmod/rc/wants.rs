@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The peers that are to get an RC queue pair, and the work that connects to them.
+//!
+//! Each wanted peer has a work item of its own ([`Connector`]), so that one that does
+//! not answer delays no other. No work waits for an answer: it sends its offer and is
+//! started again by the answer, or by the time. `weft_core::rc::Want` says what is next.
+//!
+//! Lock order: `wants`, then `Rc::links`. A connector's `opening` is outside of both;
+//! its `rc` is held alone.
+
+use kernel::prelude::*;
+use kernel::sync::{Arc, Mutex};
+use weft_core::gid::Gid;
+use weft_core::rc::{Hello, Step, Want};
+
+use crate::clock::now_ns;
+use crate::counters::{Counted, COUNTERS};
+use crate::dc::Requester;
+use crate::random::random_u32;
+use crate::rc::link::Opening;
+use crate::rc::queue::RcQueue;
+use crate::rc::{is_default, Claim, Rc, MAX_WANTS};
+use crate::sync::{new_lock, new_periodic, FastLock, Periodic, Routine};
+use crate::text::Shown;
+
+/// Steps of a connector before it lets other work go first: an answer, what follows
+/// if it is none, and the next offer.
+const MAX_STEPS: usize = 4;
+
+/// A wanted peer.
+struct Entry {
+    /// Tells it from those that had the slot before.
+    id: u64,
+    want: Want,
+    /// The sender of the answer to its offer.
+    answered_by: Option<Claim>,
+    _count: Counted,
+}
+
+/// The wanted peers of a node, in as many slots as it has connectors.
+pub(super) struct WantTable {
+    slots: KVec<Option<Entry>>,
+    last_id: u64,
+}
+
+impl WantTable {
+    pub(super) fn new() -> Result<Self> {
+        let mut slots = KVec::with_capacity(MAX_WANTS, GFP_KERNEL)?;
+        for _ in 0..MAX_WANTS {
+            slots.push(None, GFP_KERNEL)?;
+        }
+        Ok(Self { slots, last_id: 0 })
+    }
+
+    fn find(&mut self, gid: &Gid) -> Option<(usize, &mut Entry)> {
+        let slots = self.slots.iter_mut().enumerate();
+        let mut taken = slots.filter_map(|(slot, entry)| Some((slot, entry.as_mut()?)));
+        taken.find(|(_, entry)| entry.want.gid() == gid)
+    }
+
+    /// Wants a peer; answers its slot if that is new. `Err`: all slots are taken.
+    fn add(&mut self, gid: &Gid, pinned: bool, now_ns: u64) -> Result<Option<usize>, ()> {
+        if let Some((_, entry)) = self.find(gid) {
+            entry.want.used(now_ns);
+            if pinned {
+                entry.want.pin();
+            }
+            return Ok(None);
+        }
+        let slot = self.slots.iter().position(Option::is_none).ok_or(())?;
+        self.last_id += 1;
+        if let Some(free) = self.slots.get_mut(slot) {
+            *free = Some(Entry {
+                id: self.last_id,
+                want: Want::new(*gid, pinned, now_ns),
+                answered_by: None,
+                _count: Counted::one(&COUNTERS.rc_wants),
+            });
+        }
+        Ok(Some(slot))
+    }
+
+    fn remove(&mut self, slot: usize) {
+        if let Some(slot) = self.slots.get_mut(slot) {
+            *slot = None;
+        }
+    }
+}
+
+/// Connects to the wanted peer of one slot.
+#[pin_data]
+pub(super) struct Connector<R: Requester> {
+    index: usize,
+    /// Set while the node runs: `Rc::stop` breaks the cycle.
+    #[pin]
+    rc: FastLock<Option<Arc<Rc<R>>>>,
+    /// The queue pair of the offer that is out. Only the work takes it, and `stop`
+    /// after the work has ended.
+    #[pin]
+    opening: Mutex<Option<Opening<R>>>,
+    #[pin]
+    work: Periodic<Self>,
+}
+
+impl<R: Requester> Connector<R> {
+    fn new(index: usize) -> Result<Pin<KBox<Self>>> {
+        KBox::pin_init(
+            pin_init!(Self {
+                index,
+                rc <- new_lock!(None, "weft_rc_connector"),
+                opening <- kernel::new_mutex!(None, "weft_rc_opening"),
+                work <- new_periodic!("weft_rc_connect_work"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// As many as there may be wanted peers.
+    pub(super) fn all() -> Result<KVec<Pin<KBox<Self>>>> {
+        let mut all = KVec::with_capacity(MAX_WANTS, GFP_KERNEL)?;
+        for slot in 0..MAX_WANTS {
+            all.push(Self::new(slot)?, GFP_KERNEL)?;
+        }
+        Ok(all)
+    }
+
+    pub(super) fn start(&self, rc: &Arc<Rc<R>>) {
+        *self.rc.lock() = Some(rc.clone());
+    }
+
+    /// Waits for a running step, and lets go of the queue pair that it was to make.
+    pub(super) fn stop(&self) {
+        self.work.stop();
+        let opening = self.opening.lock().take();
+        drop(opening);
+        let rc = self.rc.lock().take();
+        drop(rc);
+    }
+
+    /// Makes an offer to a peer and sends it.
+    fn offer(&self, rc: &Rc<R>, next: &Next) -> Result {
+        let (opening, offer) = rc.begin(&next.gid)?;
+        let token = opening.hello().token;
+        // Before it is sent, so that its answer finds both.
+        *self.opening.lock() = Some(opening);
+        rc.with_want(self.index, next.id, |want, now_ns| {
+            want.offered(token, now_ns);
+        });
+        rc.exchange()?.send(&next.gid, &offer)
+    }
+
+    /// Connects with a peer's answer, if its sender is the peer.
+    fn finish(&self, rc: &Rc<R>, claim: Option<Claim>, answer: &Hello) -> Result {
+        let opening = self.opening.lock().take().ok_or(EINVAL)?;
+        let claim = claim.ok_or(EINVAL)?;
+        let exchange = rc.exchange()?;
+        if !exchange.knows(&claim) {
+            exchange.verify(&claim)?;
+        }
+        rc.finish(opening, answer)
+    }
+
+    /// Takes one step; answers whether there may be another one now.
+    fn step(&self, rc: &Rc<R>) -> bool {
+        let now_ns = now_ns();
+        let Some(next) = rc.next_step(self.index, now_ns) else {
+            let unused = self.opening.lock().take();
+            drop(unused);
+            return false;
+        };
+        let failed = |error: Error| {
+            pr_debug!("no RC to {}: {error:?}\n", Shown(next.gid));
+        };
+        match next.step {
+            Step::Offer => {
+                if let Err(error) = self.offer(rc, &next) {
+                    failed(error);
+                    rc.with_want(self.index, next.id, |want, now_ns| {
+                        want.failed(now_ns, random_u32());
+                    });
+                }
+            }
+            Step::Finish(answer) => {
+                let finished = self.finish(rc, next.answered_by, &answer);
+                let finished = finished.inspect_err(|error| failed(*error));
+                rc.with_want(self.index, next.id, |want, now_ns| match finished {
+                    Ok(()) => want.connected(now_ns),
+                    Err(_) => want.failed(now_ns, random_u32()),
+                });
+            }
+            Step::Wait(until_ns) => {
+                if !next.has_offer {
+                    let unused = self.opening.lock().take();
+                    drop(unused);
+                }
+                if let Some(until_ns) = until_ns {
+                    let wait_ms = until_ns.saturating_sub(now_ns).div_ceil(1_000_000);
+                    self.work
+                        .schedule(u32::try_from(wait_ms).unwrap_or(u32::MAX));
+                }
+                return false;
+            }
+            Step::Forget => return false,
+        }
+        true
+    }
+}
+
+// SAFETY: the offset is the field's own; `Rc::stop` stops the work before the node
+// lets go of the connectors, and before `start` it is never scheduled.
+unsafe impl<R: Requester> Routine for Connector<R> {
+    const OFFSET: usize = core::mem::offset_of!(Self, work);
+
+    fn run(&self) {
+        let Some(rc) = self.rc.lock().clone() else {
+            return;
+        };
+        if (0..MAX_STEPS).all(|_| self.step(&rc)) {
+            self.work.schedule(0);
+        }
+    }
+}
+
+/// What a connector is to do.
+struct Next {
+    id: u64,
+    gid: Gid,
+    step: Step,
+    has_offer: bool,
+    answered_by: Option<Claim>,
+}
+
+impl<R: Requester> Rc<R> {
+    /// The queue that a VQP to this peer is to use; `None`: DC. If RC is what peers
+    /// get, one is made in the background.
+    pub(crate) fn choose(&self, gid: &Gid) -> Option<Arc<RcQueue<R>>> {
+        let queue = self.queue(gid);
+        if queue.is_none() && is_default() && *gid != self.gid {
+            // One too many is served by DC.
+            let _ = self.add_want(gid, false);
+        }
+        queue
+    }
+
+    /// Keeps a queue to a peer, whether or not it is used.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` (its own GID, or no IPv4 address), `EOPNOTSUPP` (the device cannot
+    /// do it), `ENOSPC` (too many).
+    pub(crate) fn pin(&self, gid: &Gid) -> Result {
+        if *gid == self.gid || gid.to_ipv4().is_none() {
+            return Err(EINVAL);
+        }
+        if self.hardware.lock().is_none() {
+            return Err(crate::errno::not_supported());
+        }
+        self.add_want(gid, true).then_some(()).ok_or(ENOSPC)
+    }
+
+    /// No longer keeps a queue to a peer; one that is there stays until it breaks.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT`: none was pinned.
+    pub(crate) fn unpin(&self, gid: &Gid) -> Result {
+        let slot = {
+            let mut wants = self.wants.lock();
+            let (slot, entry) = wants.find(gid).ok_or(ENOENT)?;
+            if !entry.want.is_pinned() {
+                return Err(ENOENT);
+            }
+            wants.remove(slot);
+            slot
+        };
+        // The work lets go of an offer that is out.
+        self.hurry(slot);
+        Ok(())
+    }
+
+    fn add_want(&self, gid: &Gid, pinned: bool) -> bool {
+        let added = self.wants.lock().add(gid, pinned, now_ns());
+        if let Ok(Some(slot)) = added {
+            self.hurry(slot);
+        }
+        added.is_ok()
+    }
+
+    fn hurry(&self, slot: usize) {
+        if let Some(connector) = self.connectors.get(slot) {
+            connector.work.hurry();
+        }
+    }
+
+    /// A peer is in use.
+    pub(super) fn note_use(&self, gid: &Gid) {
+        if let Some((_, entry)) = self.wants.lock().find(gid) {
+            entry.want.used(now_ns());
+        }
+    }
+
+    /// The queue to a peer is gone: if it is wanted, another one is made.
+    pub(super) fn reconnect(&self, gid: &Gid) {
+        let slot = self.wants.lock().find(gid).map(|(slot, _)| slot);
+        if let Some(slot) = slot {
+            self.hurry(slot);
+        }
+    }
+
+    /// Whether this node's offer to a peer is out.
+    pub(super) fn has_offer(&self, gid: &Gid) -> bool {
+        let mut wants = self.wants.lock();
+        wants
+            .find(gid)
+            .is_some_and(|(_, entry)| entry.want.has_offer())
+    }
+
+    /// Takes an answer to an offer. Its sender is looked at by the work.
+    pub(crate) fn on_answer(&self, claim: &Claim, answer: &Hello) {
+        let slot = {
+            let mut wants = self.wants.lock();
+            let Some((slot, entry)) = wants.find(&answer.gid) else {
+                return;
+            };
+            if !entry.want.answered(&claim.gid(), answer) {
+                return;
+            }
+            entry.answered_by = Some(*claim);
+            slot
+        };
+        self.hurry(slot);
+    }
+
+    /// What the connector of a slot is to do; `None`: nothing, the slot is free.
+    fn next_step(&self, slot: usize, now_ns: u64) -> Option<Next> {
+        let mut wants = self.wants.lock();
+        let entry = wants.slots.get_mut(slot)?.as_mut()?;
+        let is_connected = self.queue(entry.want.gid()).is_some();
+        let step = entry.want.step(is_connected, now_ns, random_u32());
+        let next = Next {
+            id: entry.id,
+            gid: *entry.want.gid(),
+            step,
+            has_offer: entry.want.has_offer(),
+            answered_by: entry.answered_by,
+        };
+        if step == Step::Forget {
+            wants.remove(slot);
+            return None;
+        }
+        Some(next)
+    }
+
+    /// Reports to a wanted peer, unless another has its slot now.
+    fn with_want(&self, slot: usize, id: u64, report: impl FnOnce(&mut Want, u64)) {
+        let mut wants = self.wants.lock();
+        if let Some(Some(entry)) = wants.slots.get_mut(slot) {
+            if entry.id == id {
+                report(&mut entry.want, now_ns());
+            }
+        }
+    }
+
+    /// Forgets all: the node stops.
+    pub(super) fn clear_wants(&self) {
+        let mut wants = self.wants.lock();
+        wants.slots.iter_mut().for_each(|slot| *slot = None);
+    }
+}

@@ -1,0 +1,56 @@
+#!/bin/bash
+# What a stranger and a member of the network can do with packets made by hand:
+# answers come at a bounded rate, contexts have a limit per address, what a header
+# claims stays out of the DCCache, and the others work meanwhile.
+# vm: --meta --nodes 3 --timeout 600
+. "$(dirname "$0")/lib.sh"
+
+readonly HERE=$(dirname "$0")
+read -r PORT < <(weft-probe target 10.77.0.1 | cut -d' ' -f4)
+# Of each node, what a member knows: DC target number, key, incarnation.
+read -r -a NODE0 < <(weft-probe target 10.77.0.1 | cut -d' ' -f1-3)
+read -r -a NODE1 < <(weft-probe target 10.77.0.2 | cut -d' ' -f1-3)
+
+# hostile ADDR ACTION ARG...: from node 2's namespace.
+hostile() {
+  local addr=$1
+  shift
+  in_node 2 python3 "$HERE/hostile-packets.py" "$addr" "$PORT" "$@"
+}
+cached_peers() { weftctl nodes --json | tr ',{}' '\n' | sed -n 's/.*"cached_peers": *\([0-9]*\).*/\1/p' | head -n 1; }
+few_contexts() { [ "$(counter contexts)" -lt 500 ]; }
+
+before=$(counter contexts)
+read -r answers allowed < <(hostile 10.77.0.2 strangers 5000)
+at_most "a stranger's 5,000 requests are answered at a bounded rate" "$answers" "$allowed"
+check "some are: a peer learns that its record is outdated" test "$answers" -gt 0
+check "the others are counted" test "$(counter refusals_suppressed)" -gt 0
+at_most "none of them has a context" "$(counter contexts)" "$((before + 8))"
+
+before=$(counter packets_dropped)
+is "bogus responses are not answered" "$(hostile 10.77.0.1 responses 5000)" 0
+check "they are dropped" test "$(($(counter packets_dropped) - before))" -ge 4500
+
+is "a repeated READ is answered as the first was, or not at all" "$(hostile 10.77.0.1 repeat "${NODE0[@]}")" 1
+
+before=$(cached_peers)
+is "a notice with an unknown token is taken" "$(hostile 10.77.0.1 notice "${NODE0[@]}")" 0
+sleep 1
+is "what it claims of its sender is not in the DCCache" "$(cached_peers)" "$before"
+
+opened=$(hostile 10.77.0.2 contexts "${NODE1[@]}" 30000)
+check "a member opens contexts" test "$opened" -gt 0
+at_most "but not as many as it likes" "$opened" 12000
+check "the others work as before" weft-check data
+
+while [ ! -e /tmp/enough ]; do
+  hostile 10.77.0.2 strangers 20000
+  hostile 10.77.0.2 responses 20000
+  hostile 10.77.0.2 contexts "${NODE1[@]}" 5000
+done >/dev/null 2>&1 &
+flood=$!
+check "they work while packets pour in" weft-check two-sided
+touch /tmp/enough
+wait "$flood"
+check "contexts that nobody uses go" within 60 few_contexts
+done_testing

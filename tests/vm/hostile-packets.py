@@ -1,0 +1,92 @@
+"""Packets that no initiator or target would send, for 33-hostile-packets.sh.
+
+hostile-packets.py ADDR PORT ACTION ARG... sends them by an ordinary UDP socket and
+prints what came back. The layouts are those of core/src/dc/wire.rs and core/src/mr.
+"""
+import os
+import random
+import socket
+import struct
+import sys
+import time
+
+READ, SEND, RESPONSE = 1, 6, 16
+OK = 0
+
+
+def request(kind, stream, token, psn, target, remote_addr=0, length=0):
+    number, key, incarnation = target
+    start = struct.pack("!HBBIQI", 0x5744, 2, kind, stream, token, psn)
+    return start + struct.pack("!IQIIQII", number, key, incarnation, 1, remote_addr, 0, length)
+
+
+def response(stream):
+    start = struct.pack("!HBBIQI", 0x5744, 2, RESPONSE, stream, random.getrandbits(64), 0)
+    return start + bytes(12)
+
+
+def letter(target, text):
+    """A SEND to the node itself, from a sender that it says is another."""
+    message = struct.pack("!IIIIIQI", len(text), 0, 4, 0, 1, 2, 3)
+    head = request(SEND, 1, random.getrandbits(64), 0, target, 0, len(text))
+    return head + message + text
+
+
+def gone_notice():
+    head = b"WFTk" + bytes([1, 1, 0, 0]) + os.urandom(8) + struct.pack("<Q", 1)
+    return head.ljust(80, b"\0")
+
+
+def answers(sock, patience=0.0):
+    """Status and length of each response that has come back."""
+    statuses = []
+    sock.settimeout(patience) if patience else sock.setblocking(False)
+    try:
+        while True:
+            packet = sock.recv(65536)
+            if packet[3] == RESPONSE:
+                statuses.append((packet[20], len(packet)))
+    except (BlockingIOError, TimeoutError):
+        return statuses
+
+
+def main():
+    to = (sys.argv[1], int(sys.argv[2]))
+    action, arguments = sys.argv[3], [int(word) for word in sys.argv[4:]]
+    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sock.connect(to)
+    begin, heard = time.monotonic(), []
+    if action == "strangers":
+        for stream in range(arguments[0]):
+            nobody = (1, random.getrandbits(64), 1)
+            sock.send(request(READ, stream, random.getrandbits(64), 0, nobody))
+            heard += answers(sock)
+        heard += answers(sock, 0.5)
+        # The answers that come, and the answers that may: a burst, and 100 a second.
+        allowed = 64 + 100 * (time.monotonic() - begin + 1)
+        print(len(heard), int(allowed))
+    elif action == "responses":
+        for stream in range(arguments[0]):
+            sock.send(response(stream % 64))
+        print(len(answers(sock, 0.5)))
+    elif action == "contexts":
+        target, count = arguments[:3], arguments[3]
+        for stream in range(count):
+            sock.send(request(READ, stream, random.getrandbits(64), 0, target))
+            heard += answers(sock)
+        heard += answers(sock, 0.5)
+        print(sum(1 for status, _ in heard if status == OK))
+    elif action == "notice":
+        sock.send(letter(arguments[:3], gone_notice()))
+        print(*(status for status, _ in answers(sock, 1.0)))
+    elif action == "repeat":
+        # A READ of no bytes; then the same PSN with other lengths.
+        target, token = arguments[:3], random.getrandbits(64)
+        for length in (0, 4097, 1 << 20, (1 << 32) - 1):
+            sock.send(request(READ, 1, token, 0, target, 0, length))
+        print(len(answers(sock, 1.0)))
+    else:
+        sys.exit(f"unknown action {action}")
+
+
+main()
