@@ -109,11 +109,11 @@ fn map(to: &mut UnixStream, child: Pid) -> Result<()> {
     Ok(to.write_all(&[0])?)
 }
 
-fn as_subordinates(to: &UnixStream) -> Result<()> {
+fn as_subordinates(mut to: &UnixStream) -> Result<()> {
     become_user(SOMEBODY)?;
     unshare(CloneFlags::CLONE_NEWUSER).context("unshare")?;
-    (&*to).write_all(&[0])?;
-    (&*to).read_exact(&mut [0])?;
+    to.write_all(&[0])?;
+    to.read_exact(&mut [0])?;
     let mut held = Vec::new();
     let mut made = 0;
     for uid in 0..TRIED {
