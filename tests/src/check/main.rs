@@ -101,6 +101,8 @@ enum Worker {
     Listener(two_sided::PartyArgs),
     /// Polls for what never comes, until it is killed.
     Poller,
+    /// Sends packets of every kind to all nodes, until it is killed.
+    Flood,
     /// Has a region and some others, says where, and waits for its standard input
     /// to end.
     Holder { others: usize },
@@ -167,6 +169,7 @@ fn work(worker: &Worker, report: &mut Report) -> ExitCode {
         Worker::Sender(args) => two_sided::send_for_ever(args),
         Worker::Listener(args) => two_sided::listen_for_ever(args),
         Worker::Poller => poll::poll_for_ever(),
+        Worker::Flood => packets::flood_for_ever(default_seed()),
         Worker::Holder { others } => world::hold(*others),
         Worker::Victim(args) => isolation::victim(args),
         Worker::Attacker(args) => isolation::attacker(args),

@@ -16,12 +16,13 @@ mod network;
 use std::collections::BTreeMap;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, ensure, Context, Result};
 use weft_core::dc::wire::Destination;
-use weft_shim::{Device, MemoryRegion};
+use weft_shim::{Device, MemoryRegion, Remote};
 
 use crate::report::Report;
 use crate::rng::Rng;
@@ -125,6 +126,10 @@ fn target(node: u8) -> Result<Target> {
     })
 }
 
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn available_kib() -> Result<u64> {
     let text = std::fs::read_to_string("/proc/meminfo")?;
     let line = text.lines().find(|line| line.starts_with("MemAvailable:"));
@@ -201,6 +206,34 @@ fn attack(args: &Args, targets: &[Target], seed: u64) -> Result<()> {
         "most packets could not be sent"
     );
     Ok(())
+}
+
+/// Sends packets to all nodes while they come and go, until it is killed. Whenever a
+/// meta server answers, it learns their targets anew.
+pub fn flood_for_ever(seed: u64) -> Result<()> {
+    let known = Mutex::new((0..3).map(target).collect::<Result<Vec<_>>>()?);
+    let capture = Capture::start()?;
+    let mut sender = Sender::new()?;
+    // What it may not use: a region would be lent to it by the module that is unloaded.
+    let nobodys = Remote { addr: 0, rkey: 1 };
+    thread::scope(|scope| {
+        scope.spawn(|| loop {
+            for node in 0..3 {
+                if let Ok(target) = target(node) {
+                    lock(&known)[usize::from(node)] = target;
+                }
+            }
+            thread::sleep(Duration::from_millis(200));
+        });
+        for round in 0.. {
+            let targets = lock(&known).clone();
+            let mut grammar = Grammar::new(Rng::new(seed.wrapping_add(round)), &targets, nobodys);
+            for _ in 0..500 {
+                sender.send(&grammar.next(&capture));
+            }
+        }
+        Ok(())
+    })
 }
 
 /// Waits until the next packet is due.
