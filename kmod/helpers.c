@@ -331,6 +331,11 @@ u32 weft_netdev_mtu(const struct net_device *dev)
 	return READ_ONCE(dev->mtu);
 }
 
+u32 weft_netdev_link_changes(const struct net_device *dev)
+{
+	return atomic_read(&dev->carrier_up_count) + atomic_read(&dev->carrier_down_count);
+}
+
 void weft_netdev_put(struct net_device *dev)
 {
 	dev_put(dev);

@@ -62,6 +62,7 @@ int weft_page_write_skb(struct page *page, size_t offset, const struct sk_buff *
 struct net *weft_netdev_net(const struct net_device *dev);
 bool weft_netdev_netns_is_live(const struct net_device *dev);
 u32 weft_netdev_mtu(const struct net_device *dev);
+u32 weft_netdev_link_changes(const struct net_device *dev);
 void weft_netdev_put(struct net_device *dev);
 u64 weft_net_inum(const struct net *net);
 u64 weft_current_net_inum(void);

@@ -4,6 +4,7 @@
 //! device, the table of those that a node's requests may touch, and the table of
 //! those that peers may.
 
+mod blocks;
 mod deferred;
 mod device;
 mod pages;

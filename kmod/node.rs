@@ -140,7 +140,8 @@ impl Node {
         let pd = Arc::new(Pd::new(port.device)?, GFP_KERNEL)?;
         let mrs = MrTable::new()?;
         if port.device.has_fast_registration() {
-            mrs.allow_rc(port.device, pd.clone());
+            // Without it there is DC; `RcUse` says so.
+            let _ = mrs.allow_rc(port.device, pd.clone());
         }
         let rc = Rc::new(gid, port, pd, mrs.clone())?;
         let quota = Quota::new()?;
@@ -154,7 +155,7 @@ impl Node {
         // SAFETY: `net` is valid as above.
         let netns = unsafe { bindings::weft_net_inum(net.as_ptr()) };
         let dccache = DcCache::new()?;
-        let directory = Directory::new(gid, record, Uplink { connector, netdev });
+        let directory = Directory::new(gid, record, Uplink::new(connector, netdev));
         let node = Arc::pin_init(
             try_pin_init!(Self {
                 name: port.device.name(),

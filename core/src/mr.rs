@@ -6,7 +6,7 @@
 //!
 //! A request with a bad remote key would break the queue pair that many virtual
 //! ones share. So it is checked before it is posted: against the owner's table,
-//! a [`crate::kv`] table under the region's key that peers READ, or against the
+//! a [`crate::kv`] table of the regions' blocks ([`BlockName`]) that peers READ, or against the
 //! cache.
 //!
 //! A region that goes is taken out of the table first. Then its owner tells the
@@ -26,9 +26,11 @@
 //! [`LEASE_NS`], and only then lets go of the memory. KRCore's period is "e.g., 1
 //! second".
 
+mod block;
 mod ledger;
 mod notice;
 
+pub use block::BlockSize;
 pub use ledger::{Ledger, LEDGER_LINES, REPEAT_NS};
 pub use notice::{Keys, Notice, Says, NOTICE_BYTES, NOTICE_KEYS};
 
@@ -45,16 +47,13 @@ pub const LEASE_NS: u64 = TRUST_NS + PATIENCE_NS;
 /// Any of the flags that let peers touch a region.
 pub const ACCESS_REMOTE: u32 = ACCESS_REMOTE_READ | ACCESS_REMOTE_WRITE | ACCESS_REMOTE_ATOMIC;
 
-/// [`Record::rkey`] of a region that the device does not know: requests on it go by
-/// DC. No device gives it.
-pub const DC_ONLY: u32 = 0;
-
 /// Bits of a length in a record: 16 TiB.
 const LEN_BITS: u32 = 44;
 const _: () = assert!(ACCESS_ALL < 1 << (48 - LEN_BITS));
 const _: () = assert!(crate::uapi::MAX_MR_BYTES < 1 << LEN_BITS);
 
-/// What a node says of a region to its peers.
+/// What a node says to its peers of a block of a region. A region that its table lacks
+/// is used by DC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
     /// First byte.
@@ -63,8 +62,7 @@ pub struct Record {
     pub len: u64,
     /// `ACCESS_*`.
     pub access: u32,
-    /// The key that the RDMA device knows the region by, or [`DC_ONLY`]. Users never
-    /// see it.
+    /// The key that the RDMA device knows the block by. Users never see it.
     pub rkey: u32,
 }
 
@@ -104,12 +102,24 @@ impl Record {
     }
 }
 
-/// The table key of a region's key.
-#[must_use]
-pub fn table_key(key: u32) -> kv::Key {
-    let mut bytes = [0; kv::KEY_BYTES];
-    bytes[..4].copy_from_slice(&key.to_le_bytes());
-    bytes
+/// A block of a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct BlockName {
+    /// The region's key.
+    pub key: u32,
+    /// The block's number ([`BlockSize::block_of`], by the owner's size).
+    pub block: u64,
+}
+
+impl BlockName {
+    /// Its key in the table.
+    #[must_use]
+    pub fn table_key(self) -> kv::Key {
+        let mut bytes = [0; kv::KEY_BYTES];
+        bytes[..4].copy_from_slice(&self.key.to_le_bytes());
+        bytes[4..12].copy_from_slice(&self.block.to_le_bytes());
+        bytes
+    }
 }
 
 const SETS: usize = 64;
@@ -117,7 +127,7 @@ const WAYS: usize = 4;
 
 #[derive(Clone, Copy)]
 struct Line {
-    key: u32,
+    name: BlockName,
     record: Record,
     /// Just before the READ that fetched it.
     asked_ns: u64,
@@ -129,12 +139,12 @@ struct Set {
     victim: u8,
 }
 
-/// MRStore: a peer's regions as they were read from its table, for as long as
+/// MRStore: blocks of a peer's regions as they were read from its table, for as long as
 /// they may be trusted. Of fixed size; the oldest of a set makes room.
 pub struct Store {
     sets: [Set; SETS],
-    /// The key that is being looked up; one at a time is.
-    asked: Option<u32>,
+    /// What is being looked up; one at a time is.
+    asked: Option<BlockName>,
 }
 
 impl Store {
@@ -148,56 +158,53 @@ impl Store {
     };
 
     #[inline]
-    fn set(&mut self, key: u32) -> &mut Set {
-        // Keys are random: any of their bits will do.
-        &mut self.sets[key as usize % SETS]
+    fn set(&mut self, name: BlockName) -> &mut Set {
+        // Keys are random: any of their bits will do, and blocks of one are neighbours.
+        &mut self.sets[name.key.wrapping_add(name.block as u32) as usize % SETS]
     }
 
-    /// What is known of a region, and may still be trusted.
+    /// What is known of a block, and may still be trusted.
     #[inline]
     #[must_use]
-    pub fn find(&mut self, key: u32, now_ns: u64) -> Option<Record> {
-        let mut lines = self.set(key).lines.iter().flatten();
-        let line = lines.find(|line| line.key == key)?;
+    pub fn find(&mut self, name: BlockName, now_ns: u64) -> Option<Record> {
+        let mut lines = self.set(name).lines.iter().flatten();
+        let line = lines.find(|line| line.name == name)?;
         (now_ns.saturating_sub(line.asked_ns) < TRUST_NS).then_some(line.record)
     }
 
-    /// The peer's table is about to be READ for this key.
-    pub fn ask(&mut self, key: u32) {
-        self.asked = Some(key);
+    /// The peer's table is about to be READ for this block.
+    pub fn ask(&mut self, name: BlockName) {
+        self.asked = Some(name);
     }
 
     /// Takes in what a READ, posted after `asked_ns` and after [`Store::ask`], has
     /// found. `false`: the region went meanwhile, so that it may not be used.
     #[must_use]
-    pub fn learn(&mut self, key: u32, record: Record, asked_ns: u64) -> bool {
-        let counts = self.asked.take() == Some(key);
+    pub fn learn(&mut self, name: BlockName, record: Record, asked_ns: u64) -> bool {
+        let counts = self.asked.take() == Some(name);
         if counts {
-            self.insert(key, record, asked_ns);
+            self.insert(name, record, asked_ns);
         }
         counts
     }
 
-    /// These regions go: nothing that was read of them counts.
+    /// The regions of these keys go: nothing that was read of them counts.
     pub fn forget(&mut self, keys: &[u32]) {
-        for &key in keys {
-            for place in &mut self.set(key).lines {
-                if place.is_some_and(|line| line.key == key) {
-                    *place = None;
-                }
-            }
-            self.asked.take_if(|asked| *asked == key);
+        let is_gone = |name: BlockName| keys.contains(&name.key);
+        for place in self.sets.iter_mut().flat_map(|set| &mut set.lines) {
+            place.take_if(|line| is_gone(line.name));
         }
+        self.asked.take_if(|asked| is_gone(*asked));
     }
 
-    fn insert(&mut self, key: u32, record: Record, asked_ns: u64) {
+    fn insert(&mut self, name: BlockName, record: Record, asked_ns: u64) {
         let line = Line {
-            key,
+            name,
             record,
             asked_ns,
         };
-        let set = self.set(key);
-        let same = |known: &Option<Line>| known.is_some_and(|known| known.key == key);
+        let set = self.set(name);
+        let same = |known: &Option<Line>| known.is_some_and(|known| known.name == name);
         let way = set.lines.iter().position(same);
         let way = way.or_else(|| set.lines.iter().position(Option::is_none));
         let way = way.unwrap_or_else(|| {

@@ -14,17 +14,20 @@ use core::sync::atomic::Ordering;
 
 use kernel::prelude::*;
 use kernel::sync::Arc;
+use weft_core::mr::BlockSize;
 use weft_core::uapi;
 
+use crate::mem::blocks::{RegisteredBlocks, MOST_BLOCKS, PAGE_LOG2};
 use crate::mem::region::{Mr, RegionUse};
 use crate::mem::table::{MrTable, VALID};
 use crate::mem::valid::ValidMr;
-use crate::rdma::{Device, FastMr, Pd};
+use crate::rdma::{Device, Pd};
 
 /// The device of a node that can have RC queue pairs.
 pub(super) struct Hardware {
     device: Device,
     pd: Arc<Pd>,
+    blocks: BlockSize,
 }
 
 /// Whether a node uses RC, or why it cannot; for [`uapi::NodeInfo::rc`].
@@ -49,9 +52,8 @@ pub(crate) struct Unregistered(RegionUse);
 
 impl Unregistered {
     /// Claims a region whose set is locked.
-    fn claim(mr: &Mr, most_pages: u32) -> Option<Self> {
-        let is_candidate =
-            mr.ib.get().is_none() && mr.pages.span().pages.len() <= most_pages as usize;
+    fn claim(mr: &Mr, blocks: BlockSize) -> Option<Self> {
+        let is_candidate = mr.ib.get().is_none() && blocks.count(mr.addr, mr.len) <= MOST_BLOCKS;
         if !is_candidate || mr.is_registering.swap(true, Ordering::Acquire) {
             return None;
         }
@@ -86,8 +88,20 @@ impl Place {
 
 impl MrTable {
     /// RC is possible on this device; nothing is registered with it yet.
-    pub(crate) fn allow_rc(&self, device: Device, pd: Arc<Pd>) {
-        *self.hardware.lock() = Some(Hardware { device, pd });
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP`: it is not, the device lists too few pages in a registration.
+    pub(crate) fn allow_rc(&self, device: Device, pd: Arc<Pd>) -> Result {
+        let blocks = BlockSize::of_device(device.most_pages(), PAGE_LOG2);
+        let blocks = blocks.ok_or_else(crate::errno::not_supported)?;
+        *self.hardware.lock() = Some(Hardware { device, pd, blocks });
+        Ok(())
+    }
+
+    /// The size of the blocks in which regions are registered, where RC is possible.
+    pub(crate) fn block_size(&self) -> Option<BlockSize> {
+        Some(self.hardware.lock().as_ref()?.blocks)
     }
 
     /// Whether RC is used or could be.
@@ -109,33 +123,25 @@ impl MrTable {
     /// driver.
     pub(crate) fn use_rc(&self) -> Result {
         let hardware = self.hardware.lock();
-        let Hardware { device, pd } = hardware.as_ref().ok_or_else(crate::errno::not_supported)?;
+        let Hardware { device, pd, .. } =
+            hardware.as_ref().ok_or_else(crate::errno::not_supported)?;
         if self.state.lock().valid.is_some() {
             return Ok(());
         }
-        let mut valid = ValidMr::new(*device, pd.clone(), VALID)?;
-        // Regions come and go with it locked, so the table misses none. Those for which
-        // there is no room are used by DC.
-        let mut state = self.state.lock();
-        for set in self.sets.iter() {
-            for mr in set.lock().values_mut() {
-                let record = mr.record();
-                mr.is_shown = record.is_some_and(|record| valid.insert(mr.key, &record).is_ok());
-            }
-        }
-        state.valid = Some(valid);
+        let valid = ValidMr::new(*device, pd.clone(), VALID)?;
+        self.state.lock().valid = Some(valid);
         Ok(())
     }
 
     /// The next region that the device does not know, from `place` on, which moves
-    /// behind it. Those of more pages than the device takes are left out.
+    /// behind it. Those of too many blocks are left out.
     pub(crate) fn unregistered(&self, place: &mut Place) -> Option<Unregistered> {
-        let most_pages = self.most_pages()?;
+        let blocks = self.block_size()?;
         while let Some(set) = self.sets.get(place.set) {
             let set = set.lock();
             let rest = set.iter().filter(|(key, _)| **key >= place.key);
             for (key, mr) in rest {
-                if let Some(found) = Unregistered::claim(mr, most_pages) {
+                if let Some(found) = Unregistered::claim(mr, blocks) {
                     // The last key of all leads on to the next set.
                     match key.checked_add(1) {
                         Some(next) => place.key = next,
@@ -151,14 +157,9 @@ impl MrTable {
 
     /// The region of a key, if the device does not know it.
     pub(crate) fn unregistered_region(&self, key: u32) -> Option<Unregistered> {
-        let most_pages = self.most_pages()?;
+        let blocks = self.block_size()?;
         let set = self.set(key).lock();
-        Unregistered::claim(set.get(&key)?, most_pages)
-    }
-
-    fn most_pages(&self) -> Option<u32> {
-        let hardware = self.hardware.lock();
-        Some(hardware.as_ref()?.device.most_pages())
+        Unregistered::claim(set.get(&key)?, blocks)
     }
 
     /// Prepares the registration of a region. The device has to be there until the
@@ -166,36 +167,36 @@ impl MrTable {
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP`, and those of [`FastMr::new`].
-    pub(crate) fn prepare(&self, region: &Unregistered) -> Result<FastMr> {
-        let (device, pd) = {
+    /// `EOPNOTSUPP`, and those of [`RegisteredBlocks::new`].
+    pub(crate) fn prepare(&self, region: &Unregistered) -> Result<RegisteredBlocks> {
+        let (device, pd, size) = {
             let hardware = self.hardware.lock();
             let hardware = hardware.as_ref().ok_or_else(crate::errno::not_supported)?;
-            (hardware.device, hardware.pd.clone())
+            (hardware.device, hardware.pd.clone(), hardware.blocks)
         };
         let mr = region.0.mr();
-        // SAFETY: the region owns the pages, and drops what it is given before them; a
-        // `FastMr` that it is not given goes before the use of the region does.
-        unsafe { FastMr::new(device, &pd, mr.pages.span(), mr.addr, mr.access) }
+        // SAFETY: the region owns the pages, and drops what it is given before them;
+        // what it is not given goes before the use of the region does.
+        unsafe { RegisteredBlocks::new(device, &pd, size, mr.pages.span(), mr.addr, mr.access) }
     }
 
-    /// A queue pair has made the key of a region valid: requests go by RC from now on.
-    pub(crate) fn registered(&self, region: Unregistered, ib: FastMr) {
+    /// A queue pair has made the keys of a region valid: requests go by RC from now on,
+    /// and peers' too if the table has room for it.
+    pub(crate) fn registered(&self, region: Unregistered, ib: RegisteredBlocks) {
         let mr = region.0.mr();
         if !mr.ib.set(ib) {
             return;
         }
-        let Some(record) = mr.record() else { return };
         let mut state = self.state.lock();
         // With `state` locked no region goes; this one may have gone before.
-        let is_shown = self
-            .set(mr.key)
-            .lock()
+        let set = self.set(mr.key).lock();
+        let is_there = set
             .get(&mr.key)
-            .is_some_and(|other| core::ptr::eq(&**other, mr) && other.is_shown);
-        if let Some(valid) = state.valid.as_mut().filter(|_| is_shown) {
-            // In place of the record that it has: there is room.
-            let _ = valid.insert(mr.key, &record);
+            .is_some_and(|there| core::ptr::eq(&**there, mr));
+        drop(set);
+        if let Some(valid) = state.valid.as_mut().filter(|_| is_there) {
+            let is_shown = valid.insert(mr);
+            mr.is_shown.store(is_shown, Ordering::Relaxed);
         }
     }
 }

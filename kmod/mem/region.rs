@@ -5,14 +5,14 @@
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use weft_core::mr::{Record, ACCESS_REMOTE, DC_ONLY};
+use weft_core::mr::{BlockName, Record, ACCESS_REMOTE};
 use weft_core::uapi;
 
 use crate::counters::Counted;
+use crate::mem::blocks::RegisteredBlocks;
 use crate::mem::UserPages;
 use crate::net::Skb;
 use crate::quota::Held;
-use crate::rdma::FastMr;
 use crate::sync::{BhDisabled, Once};
 
 /// What a key may be used for.
@@ -56,12 +56,13 @@ pub(super) struct Mr {
     pub(super) len: u64,
     /// The device's registration of the same pages, once there is one. Dropped
     /// before them.
-    pub(super) ib: Once<FastMr>,
+    pub(super) ib: Once<RegisteredBlocks>,
     /// Somebody is registering it with the device.
     pub(super) is_registering: AtomicBool,
     pub(super) pages: UserPages,
-    /// Peers may have read of it in the table of valid regions.
-    pub(super) is_shown: bool,
+    /// Peers may have read of it in the table of valid regions. Changes with the table's
+    /// `state` locked.
+    pub(super) is_shown: AtomicBool,
     /// [`Piece`]s and [`RegionUse`]s.
     pub(super) users: AtomicU32,
     pub(super) _held: Held,
@@ -75,14 +76,26 @@ impl Mr {
         self.users.load(Ordering::Acquire) != 0
     }
 
-    /// What peers learn of it, if they may use it: by DC alone, until the device
-    /// knows it.
-    pub(super) fn record(&self) -> Option<Record> {
-        (self.access & ACCESS_REMOTE != 0).then(|| Record {
-            addr: self.addr,
-            len: self.len,
-            access: self.access & ACCESS_REMOTE,
-            rkey: self.ib.get().map_or(DC_ONLY, FastMr::rkey),
+    /// What peers may learn of it: nothing, until the device knows it.
+    pub(super) fn records(&self) -> impl Iterator<Item = (BlockName, Record)> + '_ {
+        let access = self.access & ACCESS_REMOTE;
+        let blocks = self.ib.get().filter(|_| access != 0);
+        blocks.into_iter().flat_map(move |blocks| {
+            let size = blocks.size();
+            let parts = size.parts(self.addr, self.len).zip(blocks.rkeys());
+            parts.map(move |((addr, len), rkey)| {
+                let name = BlockName {
+                    key: self.key,
+                    block: size.block_of(addr),
+                };
+                let record = Record {
+                    addr,
+                    len,
+                    access,
+                    rkey,
+                };
+                (name, record)
+            })
         })
     }
 

@@ -33,15 +33,14 @@ use crate::mem::valid::{TableInfo, ValidMr};
 use crate::mem::UserPages;
 use crate::quota::Held;
 use crate::random::random_u32;
-use crate::rdma::{FastMr, TableMr};
+use crate::rdma::TableMr;
 use crate::sync::{
     new_event_count, new_lock, new_periodic, BhDisabled, BhLock, EventCount, Once, Periodic,
     Routine,
 };
 
 const SETS: usize = 1024;
-/// Regions that peers find for RC. Others may register as many on top: requests
-/// for those go by DC.
+/// Blocks of regions that peers find for RC. Requests for others go by DC.
 pub(super) const VALID: u32 = 8192;
 /// Keys tried: each is free, but for one in thousands.
 const KEY_TRIES: usize = 64;
@@ -180,7 +179,7 @@ impl MrTable {
             is_registering: AtomicBool::new(false),
             pages: UserPages::pin(addr as usize, len as usize, writable)?,
             users: AtomicU32::new(0),
-            is_shown: false,
+            is_shown: AtomicBool::new(false),
             _held: held,
             _count: Counted::one(&COUNTERS.mrs),
         };
@@ -191,7 +190,6 @@ impl MrTable {
         let node = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
         let mut state = self.state.lock();
         state.frees.reserve()?;
-        let record = mr.record();
         for _ in 0..KEY_TRIES {
             let key = random_u32();
             let mut set = self.set(key).lock();
@@ -199,11 +197,6 @@ impl MrTable {
                 continue;
             }
             mr.key = key;
-            // Peers see it once it is there, and before anybody knows the key. Those
-            // that do not see it, because there is no room, use it by DC.
-            if let (Some(valid), Some(record)) = (&mut state.valid, &record) {
-                mr.is_shown = valid.insert(key, record).is_ok();
-            }
             set.insert(node.into_node(key, mr));
             return Ok(key);
         }
@@ -224,11 +217,12 @@ impl MrTable {
             set.get(&key).filter(|mr| mr.owner == owner).ok_or(ENOENT)?;
             set.remove(&key).ok_or(ENOENT)?
         };
-        if let Some(valid) = state.valid.as_mut().filter(|_| mr.is_shown) {
-            valid.remove(key);
+        let is_shown = mr.is_shown.load(Ordering::Relaxed);
+        if let Some(valid) = state.valid.as_mut().filter(|_| is_shown) {
+            valid.remove(&mr);
         }
         // A peer that connects later reads a table without it.
-        let known = mr.is_shown && state.ledger.has_peers();
+        let known = is_shown && state.ledger.has_peers();
         let seq = known.then(|| state.ledger.remove());
         let ticket = state.frees.defer(mr, seq);
         self.free_due(&mut state);
@@ -351,7 +345,7 @@ impl MrTable {
     }
 
     /// As [`MrTable::find`], for a request on an RC queue pair: a use of the
-    /// region, and its key for the device.
+    /// region, and the device's key for its block at `addr`.
     ///
     /// # Errors
     ///
@@ -368,7 +362,7 @@ impl MrTable {
         let mr = set.get(&key).ok_or(NotHeld::Denied)?;
         mr.start_of(owner, addr, len, access)
             .ok_or(NotHeld::Denied)?;
-        let lkey = mr.ib.get().and_then(FastMr::lkey);
+        let lkey = mr.ib.get().and_then(|blocks| blocks.lkey(addr));
         Ok((RegionUse::new(mr), lkey.ok_or(NotHeld::DcOnly)?))
     }
 }

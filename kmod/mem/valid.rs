@@ -8,8 +8,9 @@ use core::sync::atomic::AtomicU64;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 use weft_core::kv::{Geometry, Table};
-use weft_core::mr::{table_key, Record};
+use weft_core::mr::{BlockName, Record};
 
+use crate::mem::region::Mr;
 use crate::rdma::{Device, DmaWords, Pd, TableMr};
 
 /// Where a peer finds the table.
@@ -54,16 +55,29 @@ impl ValidMr {
         })
     }
 
-    /// Shows a region to peers.
-    pub(super) fn insert(&mut self, key: u32, record: &Record) -> Result {
-        let inserted = self.table.insert(&table_key(key), &record.to_value());
-        self.words.flush();
-        inserted.map_err(|_| ENOSPC)
+    /// Shows a region to peers, all of it or, if there is not room for all, nothing.
+    /// Answers whether it does.
+    pub(super) fn insert(&mut self, region: &Mr) -> bool {
+        let insert = |(name, record): (BlockName, Record)| {
+            self.table.insert(&name.table_key(), &record.to_value())
+        };
+        let is_shown = region
+            .records()
+            .map(insert)
+            .all(|inserted| inserted.is_ok());
+        if is_shown {
+            self.words.flush();
+        } else {
+            self.remove(region);
+        }
+        is_shown
     }
 
     /// Hides a region. Those who have seen it have to be told.
-    pub(super) fn remove(&mut self, key: u32) {
-        self.table.remove(&table_key(key));
+    pub(super) fn remove(&mut self, region: &Mr) {
+        for (name, _) in region.records() {
+            self.table.remove(&name.table_key());
+        }
         self.words.flush();
     }
 

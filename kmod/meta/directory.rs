@@ -34,10 +34,55 @@ const MAX_LANES: usize = 4;
 /// refused.
 const VERIFY_TRIES: usize = 50;
 
+/// How long a link has to be up before connections are made over it again.
+const STEADY_NS: u64 = 2_000_000_000;
+
 /// What connecting takes, as long as the device is there.
 pub(crate) struct Uplink {
-    pub(crate) connector: Connector,
-    pub(crate) netdev: Netdev,
+    connector: Connector,
+    netdev: Netdev,
+    link: LinkState,
+}
+
+/// Whether the network link can be relied upon. Connecting and disconnecting send
+/// datagrams of the connection manager. If soft-RoCE cannot send one, its queue pair for
+/// them (GSI) fails for good, and nobody connects over the device any more until it is
+/// made anew. So a link that comes and goes is left alone until it stays.
+struct LinkState {
+    changes: u32,
+    changed_ns: Option<u64>,
+}
+
+impl Uplink {
+    pub(crate) fn new(connector: Connector, netdev: Netdev) -> Self {
+        let link = LinkState {
+            changes: netdev.link_changes(),
+            changed_ns: None,
+        };
+        Self {
+            connector,
+            netdev,
+            link,
+        }
+    }
+
+    /// Looks at the link.
+    fn look(&mut self) {
+        let changes = self.netdev.link_changes();
+        if changes != self.link.changes {
+            self.link = LinkState {
+                changes,
+                changed_ns: Some(now_ns()),
+            };
+        }
+    }
+
+    /// Whether the connection manager may be used.
+    fn is_steady(&self) -> bool {
+        let changed_ns = self.link.changed_ns;
+        self.connector.port.is_active()
+            && changed_ns.is_none_or(|changed_ns| now_ns().saturating_sub(changed_ns) >= STEADY_NS)
+    }
 }
 
 /// How often a server is asked whether it is still there.
@@ -119,8 +164,11 @@ impl Directory {
     /// Whether every configured server is connected and has our record; connects
     /// to those that are not, once the port is active. May sleep for seconds.
     pub(crate) fn maintain(&self) -> bool {
-        let uplink = self.uplink.lock();
-        let Some(uplink) = &*uplink else { return true };
+        let mut uplink = self.uplink.lock();
+        let Some(uplink) = &mut *uplink else {
+            return true;
+        };
+        uplink.look();
         let wanted = config::servers();
         let mut complete = true;
         for (index, wanted) in wanted.iter().enumerate() {
@@ -141,9 +189,7 @@ impl Directory {
         if fits || (wanted.is_none() && slot.lock().is_none()) {
             return true;
         }
-        // Both connecting and disconnecting send datagrams of the connection manager.
-        // If soft-RoCE cannot send one, its queue pair for them (GSI) fails for good.
-        if !uplink.connector.port.is_active() {
+        if !uplink.is_steady() {
             return false;
         }
         // The new connection stands before the old one goes.

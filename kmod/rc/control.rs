@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering;
 
 use kernel::prelude::*;
 use weft_core::kv::{Lookup, Step};
-use weft_core::mr::{table_key, Record};
+use weft_core::mr::{BlockName, Record};
 use weft_core::rc::WrId;
 use weft_core::uapi::WcStatus;
 
@@ -30,32 +30,37 @@ const NAP_NS: u64 = 50_000_000;
 const PATIENCE_NS: u64 = 20_000_000_000;
 
 impl<R: Requester> RcQueue<R> {
-    /// What is known of the peer's region of a key; `None`: the peer has no such
-    /// region that peers may use.
+    /// What is known of a block of the peer's region of a key; `None`: peers have to use
+    /// it by DC, if there is such a region.
     #[inline]
-    pub(super) fn remote_region(&self, key: u32) -> Result<Option<Record>, WcStatus> {
+    pub(super) fn remote_block(&self, key: u32, addr: u64) -> Result<Option<Record>, WcStatus> {
+        let Some(blocks) = self.blocks() else {
+            return Ok(None);
+        };
+        let block = blocks.remote.block_of(addr);
+        let name = BlockName { key, block };
         // How long a record is trusted is no matter of ticks.
-        if let Some(record) = self.store.lock().find(key, coarse_ns()) {
+        if let Some(record) = self.store.lock().find(name, coarse_ns()) {
             return Ok(Some(record));
         }
         let broken = |_| self.failure().unwrap_or(WcStatus::FatalErr);
-        self.look_up(key).map_err(broken)
+        self.look_up(name).map_err(broken)
     }
 
     /// READs the peer's table (krcore §4.2, ValidMR).
     #[inline(never)]
-    fn look_up(&self, key: u32) -> Result<Option<Record>> {
+    fn look_up(&self, name: BlockName) -> Result<Option<Record>> {
         let table = *self.remote.get().ok_or_else(crate::errno::not_conn)?;
         let mut control = self.control.lock();
         let buffer = (*control).as_mut().ok_or(EIO)?;
         let asked_ns = coarse_ns();
         // Somebody may have asked for it while we waited for the lock.
-        if let Some(record) = self.store.lock().find(key, asked_ns) {
+        if let Some(record) = self.store.lock().find(name, asked_ns) {
             return Ok(Some(record));
         }
-        self.store.lock().ask(key);
+        self.store.lock().ask(name);
         let lkey = self.posting.lock().qp.as_ref().map(Qp::lkey).ok_or(EIO)?;
-        let mut lookup = Lookup::new(table.geometry, table_key(key));
+        let mut lookup = Lookup::new(table.geometry, name.table_key());
         let mut at = lookup.next_read();
         loop {
             COUNTERS.rc_mr_reads.bump();
@@ -78,7 +83,7 @@ impl<R: Requester> RcQueue<R> {
                 Step::Read(next) => at = next,
                 Step::Found(value) => {
                     let record = Record::from_value(&value);
-                    let there = self.store.lock().learn(key, record, asked_ns);
+                    let there = self.store.lock().learn(name, record, asked_ns);
                     return Ok(there.then_some(record));
                 }
                 Step::Absent | Step::GaveUp => return Ok(None),

@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 use weft_core::gid::Gid;
-use weft_core::rc::{Hello, Role, WrId, CQ_ENTRIES, DEPTH, READ_DEPTH};
+use weft_core::rc::{Blocks, Hello, Role, WrId, CQ_ENTRIES, DEPTH, READ_DEPTH};
 use weft_core::uapi::WcStatus;
 
 use crate::dc::Requester;
@@ -56,6 +56,7 @@ impl<R: Requester> Opening<R> {
             rkey,
             geometry,
         } = mrs.table_info().ok_or_else(crate::errno::not_supported)?;
+        let blocks = mrs.block_size().ok_or_else(crate::errno::not_supported)?;
         let token = token.unwrap_or_else(random_u64);
         let nonce = match role {
             Role::Offer => 0,
@@ -83,6 +84,7 @@ impl<R: Requester> Opening<R> {
             table_addr: addr,
             table_rkey: rkey,
             geometry,
+            blocks,
             nonce,
         };
         Ok(Self {
@@ -113,6 +115,10 @@ impl<R: Requester> Opening<R> {
             addr: theirs.table_addr,
             rkey: theirs.table_rkey,
             geometry: theirs.geometry,
+            blocks: Blocks {
+                local: self.hello.blocks,
+                remote: theirs.blocks,
+            },
         });
         if self.hello.role == Role::Answer {
             qp.post_receive(WrId::Receive.encode())?;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Long READs and WRITEs, posted piece by piece in turns (`weft_core::rc::Cut`).
+//! Long READs and WRITEs, and those that go across the end of a block of memory, posted
+//! piece by piece in turns (`weft_core::rc::Cut`).
 //!
 //! A virtual queue pair has one such request at most; what it posts after that
 //! waits until the last piece is posted, so that its requests stay in order. Whoever
@@ -15,12 +16,14 @@ use kernel::alloc::KVVec;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 use weft_core::dc::{Completion, OpKind};
+use weft_core::mr::BlockSize;
 use weft_core::rc::{cut_sges, Claim, Cut, CutPiece, PIECES_BYTES};
 use weft_core::uapi::{Sge, WcStatus};
 
 use crate::dc::{Entry, Requester};
 use crate::mem::RegionUse;
 use crate::rc::chain::{access, Keys, CHAIN, SGES};
+use crate::rc::post::Refusal;
 use crate::rc::queue::{Posting, RcQueue};
 use crate::rc::slots::{CompletionTarget, Slot};
 
@@ -34,18 +37,21 @@ pub(super) struct Whole<R> {
     kind: OpKind,
     len: u32,
     signaled: bool,
+    /// The device's keys for the peer's memory, block by block.
+    rkeys: KVVec<u32>,
     /// Its requester has heard of its end.
     ended: AtomicBool,
 }
 
 impl<R: Requester> Whole<R> {
-    pub(super) fn new(requester: &Arc<R>, entry: &Entry) -> Result<Arc<Self>> {
+    fn new(requester: &Arc<R>, entry: &Entry, rkeys: KVVec<u32>) -> Result<Arc<Self>> {
         let whole = Self {
             requester: requester.clone(),
             cookie: entry.cookie(),
             kind: entry.kind(),
             len: entry.len(),
             signaled: entry.is_signaled(),
+            rkeys,
             ended: AtomicBool::new(false),
         };
         Ok(Arc::new(whole, GFP_KERNEL_ACCOUNT)?)
@@ -77,9 +83,8 @@ struct Long<R> {
     owner: u32,
     cut: Cut,
     sges: [Sge; SGES],
-    /// The peer's key as the user named it, and as the device does.
+    /// The peer's key as the user named it.
     key: u32,
-    rkey: u32,
     remote_addr: u64,
     /// Its key was revoked.
     is_revoked: bool,
@@ -89,6 +94,15 @@ struct Long<R> {
 pub(super) struct Longs<R> {
     list: KVVec<Long<R>>,
     turn: usize,
+}
+
+impl<R> Long<R> {
+    /// The device's key for the peer's memory from byte `offset` on.
+    fn rkey(&self, size: BlockSize, offset: u32) -> Option<u32> {
+        let block = size.block_of(self.remote_addr.wrapping_add(u64::from(offset)));
+        let index = block.wrapping_sub(size.block_of(self.remote_addr));
+        self.whole.rkeys.get(usize::try_from(index).ok()?).copied()
+    }
 }
 
 impl<R> Longs<R> {
@@ -136,8 +150,39 @@ impl<R> Longs<R> {
 }
 
 impl<R: Requester> RcQueue<R> {
+    /// What cutting a request takes: room in the list, and the device's keys for all
+    /// that it names of the peer's memory. May sleep.
+    ///
+    /// # Errors
+    ///
+    /// Why it is not posted; or, inside, `ENOMEM`.
+    #[inline(never)]
+    pub(super) fn prepare_long(
+        &self,
+        requester: &Arc<R>,
+        entry: &Entry,
+    ) -> Result<Result<Arc<Whole<R>>>, Refusal> {
+        let (key, addr) = entry.remote();
+        let size = self.blocks().ok_or(WcStatus::FatalErr)?.remote;
+        let (_, remote) = access(entry.kind());
+        let len = u64::from(entry.len());
+        let mut rkeys = KVVec::new();
+        if let Err(error) = rkeys.reserve(size.count(addr, len) as usize, GFP_KERNEL_ACCOUNT) {
+            return Ok(Err(error.into()));
+        }
+        for (part, bytes) in size.parts(addr, len) {
+            let rkey = self.remote_key(key, part, bytes as u32, remote.flag())?;
+            // There is room for all.
+            let _ = rkeys.push_within_capacity(rkey);
+        }
+        if let Err(error) = self.make_long_room() {
+            return Ok(Err(error));
+        }
+        Ok(Whole::new(requester, entry, rkeys))
+    }
+
     /// Makes room for one more request that is cut. May sleep.
-    pub(super) fn make_long_room(&self) -> Result {
+    fn make_long_room(&self) -> Result {
         let len = {
             let longs = &self.posting.lock().longs.list;
             if longs.len() < longs.capacity() {
@@ -158,7 +203,6 @@ impl<R: Requester> RcQueue<R> {
         whole: Arc<Whole<R>>,
         owner: u32,
         entry: &Entry,
-        rkey: u32,
     ) -> bool {
         let Some(cut) = Cut::new(entry.len()) else {
             return false;
@@ -175,7 +219,6 @@ impl<R: Requester> RcQueue<R> {
             cut,
             sges,
             key,
-            rkey,
             remote_addr,
             is_revoked: false,
         });
@@ -229,12 +272,13 @@ impl<R: Requester> RcQueue<R> {
             longs,
             ..
         } = posting;
+        let blocks = self.blocks()?;
         let long = longs.current()?;
-        let piece = long.cut.next();
+        let piece = long.cut.next(blocks, &long.sges, long.remote_addr);
         let (mut uses, mut list) = ([const { None }; SGES], [NO_SGE; SGES]);
         let mut keys = Keys {
             lkeys: [0; SGES],
-            rkey: long.rkey,
+            rkey: long.rkey(blocks.remote, piece.offset)?,
         };
         let count = cut_sges(&long.sges, piece.offset, piece.len, &mut list);
         let refused = self.end_of(long, is_gone).or_else(|| {
@@ -301,7 +345,7 @@ impl<R: Requester> RcQueue<R> {
             longs.take_current().map(|long| long.whole)
         } else {
             let whole = longs.current().map(|long| {
-                long.cut.advance();
+                long.cut.advance(piece);
                 long.whole.clone()
             });
             longs.turn += 1;

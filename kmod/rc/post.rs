@@ -6,8 +6,7 @@
 use kernel::prelude::*;
 use kernel::sync::Arc;
 use weft_core::dc::OpKind;
-use weft_core::mr::DC_ONLY;
-use weft_core::rc::{Claim, Cut};
+use weft_core::rc::Claim;
 use weft_core::uapi::{Sge, WcStatus};
 
 use crate::counters::COUNTERS;
@@ -32,8 +31,16 @@ pub(crate) enum Posted {
     NeedsDc,
 }
 
+/// How a request is posted.
+enum Form {
+    /// As it is.
+    Whole,
+    /// In pieces.
+    Cut,
+}
+
 /// Why a request is not posted.
-enum Refusal {
+pub(super) enum Refusal {
     /// It ends with this status in its turn.
     Ends(WcStatus),
     /// It has to go by DC: the device does not take so much at once, or does not know
@@ -55,6 +62,13 @@ impl From<NotHeld> for Refusal {
             NotHeld::DcOnly => Self::NeedsDc,
         }
     }
+}
+
+/// Those of a batch's requests, from the first on, that may go by RC.
+struct Batch<'a, R> {
+    entries: &'a [Entry],
+    /// What the last of them needs, if it has to be cut.
+    whole: Option<Arc<Whole<R>>>,
 }
 
 /// A request whose keys were looked at.
@@ -128,18 +142,15 @@ impl<R: Requester> RcQueue<R> {
         let seen = self.revocations.seen();
         let mut room = room::<_, N>();
         let mut prepared = Few::new(&mut room);
-        let batch = self.prepare_batch(&mut prepared, owner, batch);
-        if batch.is_empty() {
-            return Some(Posted::NeedsDc);
-        }
-        let mut whole = match batch.iter().find(|entry| Cut::new(entry.len()).is_some()) {
-            None => None,
-            Some(long) => match self.whole_of(requester, long) {
-                Ok(whole) => Some(whole),
+        let Batch { entries, mut whole } =
+            match self.prepare_batch(&mut prepared, requester, owner, batch) {
+                Ok(prepared) => prepared,
                 // As if there were no room: there may be memory later.
                 Err(_) => return Some(Posted::Taken(0)),
-            },
-        };
+            };
+        if entries.is_empty() {
+            return Some(Posted::NeedsDc);
+        }
         let (mut taken, mut refused) = (0, false);
         {
             let mut posting = self.posting.lock();
@@ -148,18 +159,20 @@ impl<R: Requester> RcQueue<R> {
                 return None;
             }
             posting.chain.clear();
-            for (entry, prepared) in batch.iter().zip(prepared.as_mut_slice()) {
+            for (index, entry) in entries.iter().enumerate() {
+                let Some(prepared) = prepared.as_mut_slice().get_mut(index) else {
+                    break;
+                };
                 if requester.is_being_cut() {
                     break;
                 }
                 let refusal = self.refusal(&posting, requester, prepared);
-                if refusal.is_none() && Cut::new(entry.len()).is_some() {
-                    let rkey = prepared.keys.rkey;
-                    let Some(whole) = whole.take() else { break };
-                    if self.begin_long(&mut posting, whole, owner, entry, rkey) {
-                        taken += 1;
+                if refusal.is_none() && index + 1 == entries.len() {
+                    if let Some(whole) = whole.take() {
+                        let began = self.begin_long(&mut posting, whole, owner, entry);
+                        taken += usize::from(began);
+                        break;
                     }
-                    break;
                 }
                 let len = if refusal.is_some() { 0 } else { entry.len() };
                 let Some(claim) = self.window.claim(&mut posting.poster, len) else {
@@ -186,14 +199,18 @@ impl<R: Requester> RcQueue<R> {
         Some(Posted::Taken(taken))
     }
 
-    /// Looks at the keys of a batch. Answers those of its requests, from the first
-    /// on, that may go by RC.
+    /// Looks at the keys of a batch.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
     fn prepare_batch<'a>(
         &self,
         prepared: &mut Few<'_, Prepared>,
+        requester: &Arc<R>,
         owner: u32,
         batch: &'a [Entry],
-    ) -> &'a [Entry] {
+    ) -> Result<Batch<'a, R>> {
         let mut is_refused = false;
         for (index, entry) in batch.iter().enumerate() {
             prepared.push(Prepared::EMPTY);
@@ -204,23 +221,34 @@ impl<R: Requester> RcQueue<R> {
             if is_refused {
                 continue;
             }
-            match self.prepare(next, owner, entry) {
-                Ok(()) => {}
+            let prepared = match self.prepare(next, owner, entry) {
+                Ok(Form::Whole) => continue,
+                Ok(Form::Cut) => self.prepare_long(requester, entry),
+                Err(refusal) => Err(refusal),
+            };
+            match prepared {
+                Ok(whole) => {
+                    return Ok(Batch {
+                        entries: batch.get(..=index).unwrap_or_default(),
+                        whole: Some(whole?),
+                    });
+                }
                 Err(Refusal::Ends(status)) => {
                     next.refused = Some(status);
                     is_refused = true;
                 }
-                Err(Refusal::NeedsDc) => return batch.get(..index).unwrap_or_default(),
+                Err(Refusal::NeedsDc) => {
+                    return Ok(Batch {
+                        entries: batch.get(..index).unwrap_or_default(),
+                        whole: None,
+                    });
+                }
             }
         }
-        batch
-    }
-
-    /// What cutting a request takes. May sleep.
-    #[inline(never)]
-    fn whole_of(&self, requester: &Arc<R>, long: &Entry) -> Result<Arc<Whole<R>>> {
-        self.make_long_room()?;
-        Whole::new(requester, long)
+        Ok(Batch {
+            entries: batch,
+            whole: None,
+        })
     }
 
     /// How a request ends without being posted, if it does.
@@ -298,18 +326,18 @@ impl<R: Requester> RcQueue<R> {
         }
     }
 
-    /// Looks at a request's keys.
+    /// Looks at a request's keys; of one that has to be cut, not at those of the peer.
     ///
     /// # Errors
     ///
     /// Why it is not posted.
-    fn prepare(&self, prepared: &mut Prepared, owner: u32, entry: &Entry) -> Result<(), Refusal> {
+    fn prepare(&self, prepared: &mut Prepared, owner: u32, entry: &Entry) -> Result<Form, Refusal> {
         if let Some(status) = entry.failed() {
             return Err(status.into());
         }
         if self.failure().is_some() {
             // What it is told is for `fill` to say.
-            return Ok(());
+            return Ok(Form::Whole);
         }
         let (local, remote) = access(entry.kind());
         let hold = |sge: Sge, place: &mut Option<RegionUse>, lkey: &mut u32| {
@@ -332,26 +360,42 @@ impl<R: Requester> RcQueue<R> {
                 hold(sge, place, lkey)?;
             }
         }
-        prepared.keys.rkey = self.remote_key(entry, remote.flag())?;
-        Ok(())
-    }
-
-    /// The device's key for the peer's memory that a request names.
-    fn remote_key(&self, entry: &Entry, access: u32) -> Result<u32, Refusal> {
         // A READ or WRITE of no bytes touches nothing, and its key is not looked
         // at.
         if entry.len() == 0 && matches!(entry.kind(), OpKind::Read | OpKind::Write) {
-            return Ok(0);
+            return Ok(Form::Whole);
         }
         let (key, addr) = entry.remote();
-        let record = self.remote_region(key)?.ok_or(Refusal::NeedsDc)?;
-        if !record.allows(addr, entry.len(), access) {
+        let blocks = self.blocks().ok_or(WcStatus::FatalErr)?;
+        let is_whole = match only {
+            Some(sge) => blocks.hold(core::iter::once(sge), addr, entry.len()),
+            None => blocks.hold(entry.pieces(), addr, entry.len()),
+        };
+        if is_whole {
+            prepared.keys.rkey = self.remote_key(key, addr, entry.len(), remote.flag())?;
+            Ok(Form::Whole)
+        } else if entry.inline().is_none() && !entry.kind().is_atomic() {
+            Ok(Form::Cut)
+        } else {
+            // Of the few bytes in a request of this kind no piece is posted.
+            Err(Refusal::NeedsDc)
+        }
+    }
+
+    /// The device's key for the peer's memory that a request, or a part of it in one
+    /// block, names.
+    pub(super) fn remote_key(
+        &self,
+        key: u32,
+        addr: u64,
+        len: u32,
+        access: u32,
+    ) -> Result<u32, Refusal> {
+        let record = self.remote_block(key, addr)?.ok_or(Refusal::NeedsDc)?;
+        if !record.allows(addr, len, access) {
             COUNTERS.access_errors.bump();
             return Err(WcStatus::RemAccessErr.into());
         }
-        match record.rkey {
-            DC_ONLY => Err(Refusal::NeedsDc),
-            rkey => Ok(rkey),
-        }
+        Ok(record.rkey)
     }
 }

@@ -19,7 +19,7 @@ use weft_core::gid::Gid;
 use weft_core::kv::Geometry;
 use weft_core::mr::Store;
 use weft_core::rc::{
-    Attendance, Limits, Poster, Stall, Window, BUDGET_BYTES, DEPTH, SIGNAL_INTERVAL,
+    Attendance, Blocks, Limits, Poster, Stall, Window, BUDGET_BYTES, DEPTH, SIGNAL_INTERVAL,
 };
 use weft_core::uapi::WcStatus;
 
@@ -54,6 +54,8 @@ pub(super) struct RemoteTable {
     pub(super) addr: u64,
     pub(super) rkey: u32,
     pub(super) geometry: Geometry,
+    /// How both nodes' regions are registered.
+    pub(super) blocks: Blocks,
 }
 
 /// An RC queue pair to a peer.
@@ -180,6 +182,12 @@ impl<R: Requester> RcQueue<R> {
             }),
             GFP_KERNEL,
         )
+    }
+
+    /// How both nodes' regions are registered; `None`: it was never connected.
+    #[inline]
+    pub(super) fn blocks(&self) -> Option<Blocks> {
+        Some(self.remote.get()?.blocks)
     }
 
     /// Whether operations of this kind may go by it: atomic ones have to be atomic

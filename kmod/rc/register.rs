@@ -23,19 +23,19 @@ impl<R: Requester> RcQueue<R> {
     ///
     /// The queue broke.
     fn register_region(&self, region: Unregistered) -> Result {
-        let mr = match self.mrs.prepare(&region) {
-            Ok(mr) => mr,
+        let blocks = match self.mrs.prepare(&region) {
+            Ok(blocks) => blocks,
             Err(error) => {
                 // The device has no room, or the host no memory: DC needs neither.
                 pr_debug!("a region stays unknown to the device: {error:?}\n");
                 return Ok(());
             }
         };
-        {
+        for mr in blocks.iter() {
             let _control = self.control.lock();
-            self.request(|qp, wr_id| qp.register(&mr, wr_id))?;
+            self.request(|qp, wr_id| qp.register(mr, wr_id))?;
         }
-        self.mrs.registered(region, mr);
+        self.mrs.registered(region, blocks);
         Ok(())
     }
 

@@ -5,8 +5,7 @@
 
 use kernel::sync::Arc;
 use weft_core::dc::OpKind;
-use weft_core::mr::DC_ONLY;
-use weft_core::rc::{Cut, WrId};
+use weft_core::rc::WrId;
 use weft_core::uapi::{Sge, WcStatus};
 
 use crate::bindings::ib_sge;
@@ -57,8 +56,11 @@ impl<R: Requester> RcQueue<R> {
         let (local, remote) = access(request.kind);
         let Sge { addr, len, lkey } = request.local;
         let (region, lkey) = self.mrs.hold(lkey, owner, addr, len, local).ok()?;
-        let record = self.remote_region(request.rkey).ok()??;
-        let is_allowed = record.rkey != DC_ONLY
+        let record = self
+            .remote_block(request.rkey, request.remote_addr)
+            .ok()??;
+        let local = core::iter::once(request.local);
+        let is_allowed = self.blocks()?.hold(local, request.remote_addr, len)
             && self.limits.allow(request.kind, 1, len)
             && record.allows(request.remote_addr, len, remote.flag());
         is_allowed.then_some(Held {
@@ -81,10 +83,8 @@ impl<R: Requester> RcQueue<R> {
         let mut posting = self.posting.lock();
         let posting = &mut *posting;
         // With the lock: what is posted from here on, a revocation waits for.
-        let is_barred = self.revocations.seen() != seen
-            || requester.has_failed()
-            || requester.is_being_cut()
-            || Cut::new(len).is_some();
+        let is_barred =
+            self.revocations.seen() != seen || requester.has_failed() || requester.is_being_cut();
         let qp = posting.qp.as_ref().filter(|_| !is_barred)?;
         if self.failure().is_some() {
             return None;

@@ -79,7 +79,7 @@ impl Device {
     /// (`IB_WR_REG_MR`), the way for consumers in the kernel.
     pub(crate) fn has_fast_registration(self) -> bool {
         let extensions = bindings::ib_device_cap_flags_IB_DEVICE_MEM_MGT_EXTENSIONS;
-        self.attrs().device_cap_flags & (extensions as u64) != 0 && self.most_pages() != 0
+        self.attrs().device_cap_flags & (extensions as u64) != 0
     }
 
     /// Pages that a region may have, of the size of ours.
@@ -146,6 +146,12 @@ impl Netdev {
     pub(crate) fn mtu(&self) -> u32 {
         // SAFETY: the reference keeps the device valid.
         unsafe { bindings::weft_netdev_mtu(self.0.as_ptr()) }
+    }
+
+    /// How often its link has gone or come.
+    pub(crate) fn link_changes(&self) -> u32 {
+        // SAFETY: the reference keeps the device valid.
+        unsafe { bindings::weft_netdev_link_changes(self.0.as_ptr()) }
     }
 }
 

@@ -147,6 +147,25 @@ pub(crate) struct Span<'a> {
     pub(crate) writable: bool,
 }
 
+impl<'a> Span<'a> {
+    /// `len` of its bytes, from byte `start` on, in the pages that they are in.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: it has fewer.
+    pub(crate) fn part(&self, start: usize, len: usize) -> Result<Span<'a>> {
+        let end = start.checked_add(len).filter(|end| *end <= self.len);
+        let (from, to) = (self.offset + start, self.offset + end.ok_or(EINVAL)?);
+        let pages = self.pages.get(from / PAGE_SIZE..to.div_ceil(PAGE_SIZE));
+        Ok(Span {
+            pages: pages.ok_or(EINVAL)?,
+            offset: from % PAGE_SIZE,
+            len,
+            writable: self.writable,
+        })
+    }
+}
+
 /// Memory that is registered with a device the way the kernel's own consumers do it
 /// (fast registration): the pages are pinned by us, mapped for the device, and listed
 /// in a region whose key a request on a queue pair of the domain makes valid. The

@@ -15,3 +15,12 @@ pub fn patient(bound: Duration) -> Duration {
     });
     bound * *slowness
 }
+
+/// Whether the kernel keeps memory for a while that was freed (KASAN's quarantine), so that
+/// the amount of it says little. `scripts/vm` tells.
+pub fn keeps_freed_memory() -> bool {
+    matches!(
+        std::env::var("VM_KERNEL").as_deref(),
+        Ok("checked" | "leaks")
+    )
+}

@@ -26,16 +26,21 @@ fn a_region_allows_its_range_and_its_access() {
 
 /// A look-up with nothing in between.
 fn learn(store: &mut Store, key: u32, record: Record, asked_ns: u64) {
-    store.ask(key);
-    assert!(store.learn(key, record, asked_ns));
+    store.ask(name(key));
+    assert!(store.learn(name(key), record, asked_ns));
+}
+
+/// The first block of a region.
+fn name(key: u32) -> BlockName {
+    BlockName { key, block: 0 }
 }
 
 #[test]
 fn trust_ends() {
     let mut store = Store::EMPTY;
     learn(&mut store, 5, REGION, 1_000);
-    assert_eq!(store.find(5, 1_000 + TRUST_NS - 1), Some(REGION));
-    assert_eq!(store.find(5, 1_000 + TRUST_NS), None);
+    assert_eq!(store.find(name(5), 1_000 + TRUST_NS - 1), Some(REGION));
+    assert_eq!(store.find(name(5), 1_000 + TRUST_NS), None);
     const { assert!(TRUST_NS < LEASE_NS) };
 }
 
@@ -45,7 +50,7 @@ fn an_image_that_is_read_again_is_trusted_anew() {
     learn(&mut store, 5, REGION, 0);
     learn(&mut store, 5, Record { rkey: 8, ..REGION }, TRUST_NS);
     assert_eq!(
-        store.find(5, TRUST_NS + 1),
+        store.find(name(5), TRUST_NS + 1),
         Some(Record { rkey: 8, ..REGION })
     );
 }
@@ -56,16 +61,43 @@ fn what_goes_is_forgotten_also_while_it_is_looked_up() {
     learn(&mut store, 5, REGION, 0);
     learn(&mut store, 6, REGION, 0);
     store.forget(&[4, 5]);
-    assert_eq!(store.find(5, 0), None);
-    assert_eq!(store.find(6, 0), Some(REGION), "another key stays");
+    assert_eq!(store.find(name(5), 0), None);
+    assert_eq!(store.find(name(6), 0), Some(REGION), "another key stays");
 
-    store.ask(7);
+    store.ask(name(7));
     store.forget(&[7]);
-    assert!(!store.learn(7, REGION, 0));
-    assert_eq!(store.find(7, 0), None);
-    store.ask(7);
+    assert!(!store.learn(name(7), REGION, 0));
+    assert_eq!(store.find(name(7), 0), None);
+    store.ask(name(7));
     store.forget(&[8]);
-    assert!(store.learn(7, REGION, 0), "another key does not spoil it");
+    assert!(
+        store.learn(name(7), REGION, 0),
+        "another key does not spoil it"
+    );
+}
+
+#[test]
+fn all_blocks_of_a_region_go_with_it() {
+    let mut store = Store::EMPTY;
+    for block in [0, 1, 77, u64::MAX >> 16] {
+        let name = BlockName { key: 5, block };
+        store.ask(name);
+        assert!(store.learn(name, REGION, 0));
+        assert_eq!(store.find(name, 0), Some(REGION));
+        let other = BlockName {
+            key: 5,
+            block: block ^ 2,
+        };
+        assert_eq!(
+            store.find(other, 0),
+            None,
+            "a block says nothing of another"
+        );
+    }
+    store.forget(&[5]);
+    for block in [0, 1, 77, u64::MAX >> 16] {
+        assert_eq!(store.find(BlockName { key: 5, block }, 0), None);
+    }
 }
 
 #[test]
@@ -75,9 +107,14 @@ fn a_full_set_forgets_one_and_keeps_the_others() {
     for &key in &keys {
         learn(&mut store, key, REGION, 0);
     }
-    let known = keys.iter().filter(|&&key| store.find(key, 0).is_some());
+    let known = keys
+        .iter()
+        .filter(|&&key| store.find(name(key), 0).is_some());
     assert_eq!(known.count(), WAYS);
-    assert!(store.find(keys[WAYS], 0).is_some(), "the newest is there");
+    assert!(
+        store.find(name(keys[WAYS]), 0).is_some(),
+        "the newest is there"
+    );
 }
 
 fn records() -> impl Strategy<Value = Record> {
@@ -125,9 +162,9 @@ proptest! {
             if inserts {
                 learn(&mut store, key, record, now_ns);
                 model.insert(key, (record, now_ns));
-                prop_assert_eq!(store.find(key, now_ns), Some(record));
+                prop_assert_eq!(store.find(name(key), now_ns), Some(record));
             }
-            if let Some(found) = store.find(key, now_ns) {
+            if let Some(found) = store.find(name(key), now_ns) {
                 let (record, asked_ns) = model[&key];
                 prop_assert_eq!(found, record);
                 prop_assert!(now_ns - asked_ns < TRUST_NS);

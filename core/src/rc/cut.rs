@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! Long READs and WRITEs, cut into pieces.
+//! READs and WRITEs that are cut into pieces: long ones, and those that go across a
+//! block's end.
 //!
 //! A queue pair carries its requests out in their order. One of a gigabyte would
 //! hold up those of all other virtual queue pairs until it is done. So it is posted
@@ -8,7 +9,51 @@
 //! with the first that fails.
 
 use super::PIECE_BYTES;
+use crate::mr::BlockSize;
 use crate::uapi::Sge;
+
+/// The size of the blocks in which both sides' memory is registered. One of the
+/// device's requests stays within one of each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Blocks {
+    /// This node's.
+    pub local: BlockSize,
+    /// The peer's.
+    pub remote: BlockSize,
+}
+
+impl Blocks {
+    /// Whether a request is posted as it is: it is short, and in one block of the peer's
+    /// and for each piece of local memory in one of this node's.
+    #[inline]
+    pub fn hold(self, mut sges: impl Iterator<Item = Sge>, remote_addr: u64, len: u32) -> bool {
+        len <= PIECE_BYTES
+            && self.remote.holds(remote_addr, len)
+            && sges.all(|sge| self.local.holds(sge.addr, sge.len))
+    }
+
+    /// Bytes of a request, from `offset` on, that may be posted together.
+    fn piece(self, sges: &[Sge], remote_addr: u64, offset: u32) -> u32 {
+        let remote = self
+            .remote
+            .left(remote_addr.wrapping_add(u64::from(offset)));
+        let mut piece = u64::from(PIECE_BYTES).min(remote);
+        // Where each element begins, counted from `offset`.
+        let mut start = -i64::from(offset);
+        for sge in sges {
+            let skip = (-start).clamp(0, i64::from(sge.len)) as u64;
+            let first = (start + skip as i64).max(0) as u64;
+            if skip < u64::from(sge.len) && first < piece {
+                let left = self.local.left(sge.addr.wrapping_add(skip));
+                if left < u64::from(sge.len) - skip {
+                    piece = piece.min(first + left);
+                }
+            }
+            start += i64::from(sge.len);
+        }
+        piece as u32
+    }
+}
 
 /// How far a request is cut.
 ///
@@ -33,12 +78,12 @@ pub struct CutPiece {
 }
 
 impl Cut {
-    /// A request of `len` bytes. `None`: it is posted as it is.
+    /// A request of `len` bytes, of which there are some.
     #[inline]
     #[must_use]
     pub const fn new(len: u32) -> Option<Self> {
         // INVARIANT: `len` is not zero.
-        if len > PIECE_BYTES {
+        if len != 0 {
             Some(Self { len, at: 0 })
         } else {
             None
@@ -47,9 +92,9 @@ impl Cut {
 
     /// The next piece, which [`Cut::advance`] takes.
     #[must_use]
-    pub fn next(&self) -> CutPiece {
+    pub fn next(&self, blocks: Blocks, sges: &[Sge], remote_addr: u64) -> CutPiece {
         let left = self.len - self.at;
-        let len = left.min(PIECE_BYTES);
+        let len = left.min(blocks.piece(sges, remote_addr, self.at));
         CutPiece {
             offset: self.at,
             len,
@@ -57,10 +102,10 @@ impl Cut {
         }
     }
 
-    /// The next piece was posted.
-    pub fn advance(&mut self) {
+    /// This piece, the next one, was posted.
+    pub fn advance(&mut self, piece: CutPiece) {
         // INVARIANT: of the last piece `at` becomes `len`, and all were taken.
-        self.at += self.next().len;
+        self.at += piece.len.min(self.len - self.at);
     }
 }
 
@@ -96,6 +141,17 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::VecDeque;
 
+    /// So large that requests are cut for their length alone.
+    const LARGE_BLOCKS: Blocks = {
+        let Some(size) = BlockSize::new(BlockSize::MOST) else {
+            panic!()
+        };
+        Blocks {
+            local: size,
+            remote: size,
+        }
+    };
+
     fn bytes_of(sges: &[Sge]) -> Vec<(u32, u64)> {
         let bytes = |sge: Sge| (0..u64::from(sge.len)).map(move |at| (sge.lkey, sge.addr + at));
         sges.iter().copied().flat_map(bytes).collect()
@@ -108,25 +164,49 @@ mod tests {
     }
 
     proptest! {
+        /// Each piece is in one block of either side's, and as long as it may be.
         #[test]
-        fn the_pieces_are_the_request(len in prop_oneof![0..=2 * PIECE_BYTES, any::<u32>()]) {
+        fn the_pieces_are_the_request(
+            sges in prop::collection::vec((0u64..1 << 24, 0u32..1 << 21), 0..5),
+            remote_addr in 0u64..1 << 24,
+            shifts in (16u8..=22, 16u8..=22),
+        ) {
+            let blocks = Blocks {
+                local: BlockSize::new(shifts.0).unwrap(),
+                remote: BlockSize::new(shifts.1).unwrap(),
+            };
+            let sge = |(addr, len)| Sge { addr, len, lkey: 0 };
+            let sges: Vec<_> = sges.into_iter().map(sge).collect();
+            let len = sges.iter().map(|sge| sge.len).sum();
             let Some(mut cut) = Cut::new(len) else {
-                prop_assert!(len <= PIECE_BYTES);
+                prop_assert_eq!(len, 0);
                 return Ok(());
             };
             let mut at = 0;
             loop {
-                let piece = cut.next();
+                let piece = cut.next(blocks, &sges, remote_addr);
                 prop_assert_eq!(piece.offset, at);
                 prop_assert!((1..=PIECE_BYTES).contains(&piece.len));
+                let memory = |len| {
+                    let mut list = [Sge { addr: 0, len: 0, lkey: 0 }; 5];
+                    let count = cut_sges(&sges, at, len, &mut list);
+                    list.into_iter().take(count)
+                };
+                let there = remote_addr + u64::from(at);
+                prop_assert!(blocks.hold(memory(piece.len), there, piece.len));
+                prop_assert_eq!(piece.is_last, at + piece.len == len);
+                if !piece.is_last {
+                    let more = piece.len + 1;
+                    prop_assert!(!blocks.hold(memory(more), there, more));
+                }
                 at += piece.len;
                 if piece.is_last {
                     break;
                 }
-                prop_assert_eq!(piece.len, PIECE_BYTES);
-                cut.advance();
+                cut.advance(piece);
             }
-            prop_assert_eq!(at, len);
+            let is_one = blocks.hold(sges.iter().copied(), remote_addr, len);
+            prop_assert_eq!(is_one, Cut::new(len).unwrap().next(blocks, &sges, remote_addr).is_last);
         }
 
         /// Cut anywhere, the memory of the parts is that of the whole, byte by byte.
@@ -181,7 +261,8 @@ mod tests {
             if self.longs.iter().any(|(other, _)| *other == who) {
                 return false;
             }
-            if let Some(cut) = Cut::new(len) {
+            if len > PIECE_BYTES {
+                let cut = Cut::new(len).unwrap();
                 self.longs.push_back((who, cut));
                 self.advance();
                 return true;
@@ -196,7 +277,7 @@ mod tests {
 
         fn advance(&mut self) {
             while let Some((who, mut cut)) = self.longs.pop_front() {
-                let piece = cut.next();
+                let piece = cut.next(LARGE_BLOCKS, &[], 0);
                 let claim = self
                     .window
                     .claim_piece(&mut self.poster, piece.len, PIECES_BYTES);
@@ -206,7 +287,7 @@ mod tests {
                 self.window.publish(&self.poster);
                 self.queue.push_back((who, piece.len, true, piece.is_last));
                 if !piece.is_last {
-                    cut.advance();
+                    cut.advance(piece);
                     self.longs.push_back((who, cut));
                 }
             }

@@ -11,12 +11,13 @@
 
 use crate::gid::Gid;
 use crate::kv::Geometry;
+use crate::mr::BlockSize;
 
 /// Bytes of an encoded [`Hello`].
 pub const HELLO_BYTES: usize = 64;
 const MAGIC: u32 = u32::from_le_bytes(*b"WFTr");
 /// Version of the record, and of the table that it names.
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 /// QPNs and PSNs have 24 bits.
 const MAX_24: u32 = 0x00ff_ffff;
 /// `IB_MTU_256` to `IB_MTU_4096`.
@@ -58,6 +59,8 @@ pub struct Hello {
     pub table_rkey: u32,
     /// Shape of that table.
     pub geometry: Geometry,
+    /// Of how many bytes the blocks are that it names.
+    pub blocks: BlockSize,
     /// An answer's: random, and repeated by the first message on the queue pair. An
     /// offer's is 0.
     pub nonce: u32,
@@ -76,7 +79,9 @@ impl Hello {
         out[4..8].copy_from_slice(&[VERSION, role, self.mtu, self.read_depth]);
         out[8..24].copy_from_slice(&self.gid.0);
         out[24..32].copy_from_slice(&self.token.to_le_bytes());
+        // The number has 24 bits.
         out[32..36].copy_from_slice(&self.qpn.to_le_bytes());
+        out[35] = self.blocks.shift();
         out[36..40].copy_from_slice(&self.psn.to_le_bytes());
         out[40..48].copy_from_slice(&self.table_addr.to_le_bytes());
         out[48..52].copy_from_slice(&self.table_rkey.to_le_bytes());
@@ -101,13 +106,14 @@ impl Hello {
             role,
             gid: Gid(bytes[8..24].try_into().ok()?),
             token: u64::from_le_bytes(bytes[24..32].try_into().ok()?),
-            qpn: word(bytes, 32),
+            qpn: word(bytes, 32) & MAX_24,
             psn: word(bytes, 36),
             mtu,
             read_depth,
             table_addr: u64::from_le_bytes(bytes[40..48].try_into().ok()?),
             table_rkey: word(bytes, 48),
             geometry: Geometry::new(word(bytes, 52), word(bytes, 56))?,
+            blocks: BlockSize::new(bytes[35])?,
             nonce: word(bytes, 60),
         };
         let ours = word(bytes, 0) == MAGIC && version == VERSION;
@@ -116,8 +122,7 @@ impl Hello {
             .checked_add(hello.geometry.bytes())
             .is_some();
         // INVARIANT: just checked.
-        let sane = hello.qpn <= MAX_24
-            && hello.psn <= MAX_24
+        let sane = hello.psn <= MAX_24
             && MTUS.contains(&mtu)
             && read_depth != 0
             && (role == Role::Answer || hello.nonce == 0)

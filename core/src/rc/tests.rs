@@ -3,6 +3,7 @@
 use super::*;
 use crate::gid::Gid;
 use crate::kv::Geometry;
+use crate::mr::BlockSize;
 use proptest::prelude::*;
 use std::collections::VecDeque;
 
@@ -223,7 +224,8 @@ proptest! {
         prop_assert_eq!(Hello::decode(&bytes), None);
         let mut bytes = bytes;
         bytes.resize(HELLO_BYTES, 0);
-        bytes[..8].copy_from_slice(&[b'W', b'F', b'T', b'r', 2, role, 5, 1]);
+        bytes[..8].copy_from_slice(&[b'W', b'F', b'T', b'r', 3, role, 5, 1]);
+        bytes[35] = bytes[35] % 20 + 14;
         if let Some(hello) = Hello::decode(&bytes) {
             prop_assert!(hello.qpn < 1 << 24 && hello.psn < 1 << 24);
             prop_assert_eq!(&hello.encode()[..], &bytes[..]);
@@ -243,6 +245,7 @@ fn hello() -> Hello {
         table_addr: 0xffff_8880_0000_0000,
         table_rkey: 99,
         geometry: Geometry::for_capacity(8192).unwrap(),
+        blocks: BlockSize::new(21).unwrap(),
         nonce: 0,
     }
 }
@@ -259,10 +262,6 @@ fn a_hello_survives_its_bytes() {
 #[test]
 fn a_hello_with_impossible_numbers_is_none() {
     for bad in [
-        Hello {
-            qpn: 1 << 24,
-            ..hello()
-        },
         Hello {
             psn: 1 << 24,
             ..hello()
@@ -283,6 +282,11 @@ fn a_hello_with_impossible_numbers_is_none() {
         },
     ] {
         assert_eq!(Hello::decode(&bad.encode()), None, "{bad:?}");
+    }
+    for shift in [0, BlockSize::LEAST - 1, BlockSize::MOST + 1, 255] {
+        let mut other_blocks = hello().encode();
+        other_blocks[35] = shift;
+        assert_eq!(Hello::decode(&other_blocks), None, "{shift}");
     }
     let mut other_version = hello().encode();
     other_version[4] += 1;

@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 use anyhow::{anyhow, ensure, Context, Result};
 use weft_core::dc::wire::Destination;
 use weft_shim::{Device, MemoryRegion, Remote};
+use weft_tests::pace::keeps_freed_memory;
 
 use crate::report::Report;
 use crate::rng::Rng;
@@ -93,9 +94,9 @@ pub fn run(report: &mut Report, args: &Args, seed: u64) {
     report.check("memory has not grown beyond its limit", || {
         let grown = before_kib.saturating_sub(available_kib()?);
         println!("# {grown} KiB less are available");
-        let limit = match std::env::var("VM_KERNEL").as_deref() {
-            Ok("checked" | "leaks") => GROWTH_CHECKED_KIB,
-            _ => GROWTH_KIB,
+        let limit = match keeps_freed_memory() {
+            true => GROWTH_CHECKED_KIB,
+            false => GROWTH_KIB,
         };
         ensure!(grown <= limit, "{grown} KiB, at most {limit} are allowed");
         Ok(())

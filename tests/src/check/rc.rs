@@ -4,6 +4,7 @@
 //! makes mistakes or dies, and whatever becomes of the queue pair. Three nodes, of
 //! which 0 and 1 are connected.
 
+mod blocks;
 mod bursts;
 mod dead_peers;
 mod direct;
@@ -67,8 +68,14 @@ pub fn run(report: &mut Report, args: &Args, seed: u64) {
     if let Some(early) = early {
         report.check("regions that were there before go by RC", || early.by_rc());
     }
-    let name = "regions that are too large for the device go by DC";
-    Transport::Rc.check(report, name, registration::large);
+    let name = "requests go across the ends of blocks";
+    Transport::Rc.check(report, name, || blocks::requests_across(seed));
+    let name = "in batches too";
+    Transport::Rc.check(report, name, blocks::batches_across);
+    let name = "inline bytes arrive across them";
+    Transport::Rc.check(report, name, blocks::inline_across);
+    let name = "what goes past a region's last block is refused";
+    Transport::Rc.check(report, name, blocks::past_the_end);
     report.check(
         "a meta server reaches no region",
         meta_server::reaches_no_region,

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use proptest::prelude::*;
 
-use super::REGION;
+use super::{name, REGION};
 use crate::gid::Gid;
 use crate::mr::*;
 use crate::rc::{Poster, Window};
@@ -291,10 +291,10 @@ impl Sim {
         if !matches!(self.posting, Posting::Idle) {
             return;
         }
-        if self.store.find(key, self.now_ns).is_some() {
+        if self.store.find(name(key), self.now_ns).is_some() {
             self.posting = Posting::Prepared(key, before);
         } else if self.claim(Request::LookUp(key)) {
-            self.store.ask(key);
+            self.store.ask(name(key));
             self.posting = Posting::Asking(key, self.now_ns, None);
         }
     }
@@ -303,7 +303,7 @@ impl Sim {
         match self.posting {
             Posting::Asking(key, asked_ns, Some(there)) => {
                 let before = self.forgotten;
-                let usable = there && self.store.learn(key, REGION, asked_ns);
+                let usable = there && self.store.learn(name(key), REGION, asked_ns);
                 self.posting = match usable {
                     true => Posting::Prepared(key, before),
                     false => Posting::Idle,

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::kv::Geometry;
+use crate::mr::BlockSize;
 use proptest::prelude::*;
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -20,6 +21,7 @@ fn answer(gid: Gid, token: u64) -> Hello {
         table_addr: 0,
         table_rkey: 1,
         geometry: Geometry::new(64, 80).unwrap(),
+        blocks: BlockSize::new(21).unwrap(),
         nonce: 1,
     }
 }

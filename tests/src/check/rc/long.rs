@@ -59,7 +59,9 @@ pub fn short_ones_pass() -> Result<()> {
             },
         ) = ([Wc::default(); 4], &mut long);
         let wr = SendWr::write(local.slice(0..LONG)?, remote.remote()).signaled();
+        let before = counter("rc_chains")?;
         let posted = vqp.enter(&[wr], &mut wcs, 0, Duration::ZERO)?;
+        ensure!(counter("rc_chains")? > before, "it goes by DC");
         ensure!(posted.submitted == 1, "it was not taken");
         loop {
             let before = arrived(&long, value)?;

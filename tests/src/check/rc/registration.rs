@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! When the RDMA device learns of memory: not before RC is used, and then of what
-//! there is already. What it has no room for goes by DC.
+//! there already.
 
 use std::process::Command;
 use std::sync::atomic::Ordering;
@@ -11,11 +11,9 @@ use anyhow::{ensure, Context, Result};
 use weft_shim::{Device, MemoryRegion};
 
 use crate::raw::{Memory, Session};
-use crate::world::{connect, counter, full_access, wait_for, Link};
+use crate::world::{counter, full_access, wait_for, Link};
 
 const BOUND: Duration = Duration::from_secs(30);
-/// More than soft-RoCE takes in one region (`RXE_MAX_FMR_PAGE_LIST_LEN`).
-const LARGE: usize = 4 << 20;
 const PAGE: usize = 4096;
 
 /// Memory regions that soft-RoCE's devices have, of all users.
@@ -90,37 +88,6 @@ impl Early {
         );
         Ok(self.near.deregister(self.remapped.lkey)?)
     }
-}
-
-/// Regions of more pages than the device takes work all the same, at both ends, in
-/// turn with small ones on one VQP.
-pub fn large() -> Result<()> {
-    let lost = counter("rc_lost")?;
-    let (near, far) = (Device::open_on(0)?, Device::open_on(1)?);
-    let pair = |bytes| -> Result<_> {
-        Ok((
-            MemoryRegion::allocate(&near, bytes, full_access())?,
-            MemoryRegion::allocate(&far, bytes, full_access())?,
-        ))
-    };
-    let (small, large) = (pair(PAGE)?, pair(LARGE)?);
-    let mut vqp = connect(&near, 1, 16)?;
-    let at = LARGE - 8;
-    for round in 1..=20 {
-        small.0.store_u64(0, round)?;
-        vqp.write(small.0.slice(0..8)?, small.1.remote())?;
-        large.0.store_u64(at, round)?;
-        vqp.write(large.0.slice(at..at + 8)?, large.1.remote())?;
-        ensure!(small.1.load_u64(0)? == round, "the small one");
-        ensure!(large.1.load_u64(0)? == round, "the large one");
-        // From either to the other.
-        vqp.read(large.0.slice(0..8)?, small.1.remote())?;
-        ensure!(large.0.load_u64(0)? == round, "small to large");
-        vqp.write(small.0.slice(0..8)?, large.1.remote().offset(8))?;
-        ensure!(large.1.load_u64(8)? == round, "into the large one");
-    }
-    ensure!(counter("rc_lost")? == lost, "the queue pair broke");
-    Ok(())
 }
 
 /// When all regions have gone, the device knows none.
