@@ -454,8 +454,9 @@ pod! {
     /// with. It takes its turn among the VQP's requests like any other; if it fails,
     /// the VQP is in error.
     ///
-    /// Only a request that is well-formed, allowed by its keys and goes by RC can be
-    /// run, and one at a time on a VQP. Errors: `EAGAIN` (it cannot, and nothing was
+    /// Only a request that is well-formed, allowed by its keys and goes by RC as it is can
+    /// be run, and one at a time on a VQP; one that is long, or goes across the end of a
+    /// block of registered memory, cannot. Errors: `EAGAIN` (it cannot, and nothing was
     /// done: the request has to go through the ring, where it gets its completion),
     /// `EBADF` (no such VQP), `EINVAL` (a reserved field), `EINTR` (the process is being
     /// killed).

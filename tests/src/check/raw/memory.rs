@@ -36,6 +36,21 @@ impl Memory {
         Ok(Self { base, len })
     }
 
+    /// Maps `len` bytes that no multiple of `block` is in the middle of: one key of the
+    /// RDMA device covers them.
+    pub fn map_in_block(len: usize, block: u64) -> Result<Self, Errno> {
+        let mut others = Vec::new();
+        loop {
+            let memory = Self::map(len)?;
+            let (first, last) = (memory.addr(), memory.addr() + (len as u64 - 1));
+            if first / block == last / block {
+                return Ok(memory);
+            }
+            // Held meanwhile, so that the next one is elsewhere.
+            others.push(memory);
+        }
+    }
+
     /// Maps `len` bytes of the device.
     pub fn of_device(
         fd: BorrowedFd<'_>,

@@ -14,7 +14,7 @@ use crate::world::{counter, Link};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Bytes of a block of soft-RoCE's (512 pages, `RXE_MAX_FMR_PAGE_LIST_LEN`).
-const BLOCK: usize = 2 << 20;
+pub const BLOCK: usize = 2 << 20;
 /// Four ends of blocks, wherever the region begins.
 const BYTES: usize = 9 << 20;
 /// Bytes of requests: within pages, within pieces, of several pieces, of several blocks.

@@ -12,12 +12,17 @@ use weft_core::uapi::{
     Pod, Run, SendWr, Sge, Wc, WcStatus, MAX_MSG_BYTES, OP_CAS, OP_READ, OP_SEND, OP_WRITE,
 };
 
+use super::blocks::BLOCK;
 use crate::raw::{request, Memory, Queue, Session};
 use crate::report::Report;
 use crate::rng::Rng;
 use crate::world::{counter, gid};
 
 const LEN: usize = 64 << 10;
+
+fn map() -> Result<Memory, Errno> {
+    Memory::map_in_block(LEN, BLOCK as u64)
+}
 const GUARD: u8 = 0xee;
 const WAIT_NS: u64 = 30_000_000_000;
 
@@ -35,7 +40,7 @@ struct Fixture {
 impl Fixture {
     fn new() -> Result<Self> {
         let (near, far) = (Session::open(0)?, Session::open(1)?);
-        let (here, there) = (Memory::map(LEN)?, Memory::map(LEN)?);
+        let (here, there) = (map()?, map()?);
         let queue = near.queue(16, 0)?;
         near.qconnect(queue.vqp, gid(1))?;
         Ok(Self {
