@@ -20,6 +20,7 @@ use weft_core::mr::BlockSize;
 use weft_core::rc::{cut_sges, Claim, Cut, CutPiece, PIECES_BYTES};
 use weft_core::uapi::{Sge, WcStatus};
 
+use crate::bindings;
 use crate::dc::{Entry, Requester};
 use crate::mem::RegionUse;
 use crate::rc::chain::{access, Keys, CHAIN, SGES};
@@ -155,7 +156,7 @@ impl<R: Requester> RcQueue<R> {
     ///
     /// # Errors
     ///
-    /// Why it is not posted; or, inside, `ENOMEM`.
+    /// Why it is not posted; or, inside, `ENOMEM`, or `EINTR` if the process is killed.
     #[inline(never)]
     pub(super) fn prepare_long(
         &self,
@@ -171,6 +172,11 @@ impl<R: Requester> RcQueue<R> {
             return Ok(Err(error.into()));
         }
         for (part, bytes) in size.parts(addr, len) {
+            // Each of them may take as long as what was posted before.
+            // SAFETY: no requirement.
+            if unsafe { bindings::weft_fatal_signal_pending() } {
+                return Ok(Err(EINTR));
+            }
             let rkey = self.remote_key(key, part, bytes as u32, remote.flag())?;
             // There is room for all.
             let _ = rkeys.push_within_capacity(rkey);

@@ -139,13 +139,18 @@ impl<R: Requester> RcQueue<R> {
         batch: &[Entry],
     ) -> Option<Posted> {
         const { assert!(N <= CHAIN) };
+        // Its turn is not yet: its keys are looked at then.
+        if requester.is_being_cut() {
+            return Some(Posted::Taken(0));
+        }
         let seen = self.revocations.seen();
         let mut room = room::<_, N>();
         let mut prepared = Few::new(&mut room);
         let Batch { entries, mut whole } =
             match self.prepare_batch(&mut prepared, requester, owner, batch) {
                 Ok(prepared) => prepared,
-                // As if there were no room: there may be memory later.
+                // As if there were no room: there may be memory later. Who waits for it hears
+                // of signals.
                 Err(_) => return Some(Posted::Taken(0)),
             };
         if entries.is_empty() {
@@ -203,7 +208,7 @@ impl<R: Requester> RcQueue<R> {
     ///
     /// # Errors
     ///
-    /// `ENOMEM`.
+    /// `ENOMEM`, `EINTR` (the process is killed).
     fn prepare_batch<'a>(
         &self,
         prepared: &mut Few<'_, Prepared>,

@@ -24,3 +24,8 @@ pub fn keeps_freed_memory() -> bool {
         Ok("checked" | "leaks")
     )
 }
+
+/// Says that something cannot be checked on this kernel, and why.
+pub fn skip(name: &str, why: &str) {
+    println!("ok {name} # SKIP {why}");
+}

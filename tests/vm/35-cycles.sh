@@ -49,6 +49,7 @@ check "the module loads" insmod "$WEFT_KO" "meta=$META"
 check "all nodes are published" within 20 all_published
 weft-check worker flood >/tmp/flood.log 2>&1 &
 flood=$!
+check "packets pour in" flooded
 
 cycles reload >/tmp/cycles 2>&1
 is "unloaded and loaded under the flood" "$? $(cat /tmp/cycles)" "0 "

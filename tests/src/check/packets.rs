@@ -29,7 +29,9 @@ use crate::report::Report;
 use crate::rng::Rng;
 use crate::traffic::{Traffic, SLICE};
 use crate::world::{counter, full_access, wait_for, Baseline, Link};
-use grammar::{Grammar, Target};
+use grammar::Grammar;
+pub use grammar::Target;
+pub use network::in_namespace;
 use network::{Capture, Sender};
 
 /// Contexts that the attacker has opened are gone after that.
@@ -104,7 +106,7 @@ pub fn run(report: &mut Report, args: &Args, seed: u64) {
 }
 
 /// What a meta server's table says of a node.
-fn target(node: u8) -> Result<Target> {
+pub fn target(node: u8) -> Result<Target> {
     let addr = [10, 77, 0, node + 1];
     let name = std::net::Ipv4Addr::from(addr).to_string();
     let output = Command::new("weft-probe")
@@ -132,10 +134,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 fn available_kib() -> Result<u64> {
+    memory_kib("MemAvailable")
+}
+
+/// A figure of the machine's memory.
+pub fn memory_kib(name: &str) -> Result<u64> {
     let text = std::fs::read_to_string("/proc/meminfo")?;
-    let line = text.lines().find(|line| line.starts_with("MemAvailable:"));
-    let number = line.and_then(|line| line.split_whitespace().nth(1));
-    Ok(number.context("no MemAvailable")?.parse()?)
+    let mut lines = text.lines();
+    let rest = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    let number = rest.and_then(|rest| rest.split_whitespace().next());
+    Ok(number.with_context(|| format!("no {name}"))?.parse()?)
 }
 
 /// Runs `body` while traffic goes on, by RC from node 0 to node 1 and by DC from node 0
@@ -212,7 +220,7 @@ fn attack(args: &Args, targets: &[Target], seed: u64) -> Result<()> {
 /// Sends packets to all nodes while they come and go, until it is killed. Whenever a
 /// meta server answers, it learns their targets anew.
 pub fn flood_for_ever(seed: u64) -> Result<()> {
-    let known = Mutex::new((0..3).map(target).collect::<Result<Vec<_>>>()?);
+    let known = Mutex::new(first_targets());
     let capture = Capture::start()?;
     let mut sender = Sender::new()?;
     // What it may not use: a region would be lent to it by the module that is unloaded.
@@ -235,6 +243,17 @@ pub fn flood_for_ever(seed: u64) -> Result<()> {
         }
         Ok(())
     })
+}
+
+/// The targets, once a meta server answers.
+fn first_targets() -> Vec<Target> {
+    loop {
+        match (0..3).map(target).collect::<Result<Vec<_>>>() {
+            Ok(targets) => return targets,
+            Err(error) => eprintln!("# no targets yet: {error:#}"),
+        }
+        thread::sleep(Duration::from_millis(200));
+    }
 }
 
 /// Waits until the next packet is due.

@@ -50,11 +50,6 @@ impl Report {
         }
     }
 
-    /// Says that something cannot be checked on this kernel, and why.
-    pub fn skip(&self, name: &str, why: &str) {
-        println!("ok {name} # SKIP {why}");
-    }
-
     /// Prepares what later checks need; without it they cannot run.
     pub fn need<T>(&mut self, name: &str, body: impl FnOnce() -> Result<T>) -> Option<T> {
         let mut made = None;

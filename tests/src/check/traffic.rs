@@ -105,7 +105,11 @@ impl Traffic {
         }
         ensure!(
             completed == 1,
-            "{completed} completions of one signalled request"
+            "{completed} completions of one signalled request: {:?}",
+            wcs.iter()
+                .take(completed)
+                .map(Wc::status)
+                .collect::<Vec<_>>()
         );
         let moved = wcs[0].result().context("a request failed")?;
         ensure!(

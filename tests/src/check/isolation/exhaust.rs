@@ -122,8 +122,10 @@ fn fill_stream(node: u32, to: u8, ready: &Ready) -> Result<impl Sized> {
     let mut vqp = connect(&device, to, 256)?;
     let long = SendWr::write(near.slice(0..LONG)?, far.remote());
     let short = SendWr::write(near.slice(0..8)?, far.remote());
-    vqp.post_send(&[long; LONGS])?;
+    // By RC a request waits until the one before it was cut.
+    vqp.post_send(&[long])?;
     ready.with(1)?;
+    vqp.post_send(&[long; LONGS - 1])?;
     vqp.post_send(&[short; MANY])?;
     // In this order: the regions go before their memory.
     Ok((vqp, near, far, memory))

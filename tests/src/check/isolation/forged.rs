@@ -29,15 +29,15 @@ const PATIENCE: Duration = Duration::from_millis(50);
 const TRIES: usize = 200;
 
 /// Whom the packets are for.
-struct Aim {
-    socket: UdpSocket,
+pub struct Aim {
+    pub socket: UdpSocket,
     to: SocketAddrV4,
-    request: Request,
+    pub request: Request,
 }
 
 impl Aim {
     /// At the victim's node. All but the DC key is as it should be.
-    fn take(stage: &Stage, part: Part, kind: Kind) -> Result<Self> {
+    pub fn take(stage: &Stage, part: Part, kind: Kind) -> Result<Self> {
         let node = stage.device.lookup(gid(0))?;
         let socket = UdpSocket::bind(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))?;
         socket.set_read_timeout(Some(PATIENCE))?;
@@ -64,7 +64,7 @@ impl Aim {
         })
     }
 
-    fn send(&self, bytes: &[u8]) -> Result<()> {
+    pub fn send(&self, bytes: &[u8]) -> Result<()> {
         let sent = self.socket.send_to(bytes, self.to)?;
         ensure!(
             sent == bytes.len(),

@@ -14,7 +14,7 @@ use super::attacker::{Stage, Who};
 use super::users::ROOT;
 use super::victim::Part::{self, Counters, Elsewhere, Readable, Secret, Stale, Writable};
 use super::victim::LEN;
-use super::{exhaust, floods, forged, guesses, handles, messages};
+use super::{exhaust, floods, forged, guesses, handles, member, messages};
 use super::{registration, rings, several, unprivileged};
 use Attempt::{Astray, Local, Other, Peer};
 use Verb::{Cas, Faa, Read, Write};
@@ -192,6 +192,10 @@ const TABLE: &[Row] = attempts! {
     "messages to flows and ports in packets":          Other(forged::messages)                  => Said("Stale");
     "answers to the requests of others":               Other(forged::answers)                   => Said("no effect");
     "the end of others' streams":                      Other(forged::closes)                    => Said("no effect");
+    "notices that regions of a peer are gone":         Other(member::notices)                   => Said("no effect");
+    "READs that are repeated with another length":     Other(member::repeated_reads)            => Said("no effect");
+    "offers of RC queue pairs in a peer's name":       Other(member::offers)                    => Said("no effect");
+    "as many contexts as there are":                   Other(member::contexts)                  => Said("no effect");
     "the node's UDP port":                             Other(forged::bind)                      => Errno(EADDRINUSE);
 
     // As much as it can get.
@@ -235,6 +239,8 @@ const BESIDE: &[Row] = attempts! {
 const SEVERAL: &[Row] = attempts! {
     "as many regions as five users get":               Other(several::regions)                  => Said("registered");
     "a VQP for each of thousands of users":            Other(several::users)                    => Said("made");
+    "pinning a peer that is down before one that is not": Other(member::dead_peer)              => Said("up");
+    "what a meta server knows of a region":            Other(member::meta_server)               => Said("no region");
 };
 
 /// The rows that this attacker tries, with their numbers.

@@ -13,6 +13,8 @@ use weft_shim::Remote;
 use super::network::Capture;
 use crate::rng::Rng;
 
+/// The attacker's own address, which is no node's.
+pub const OWN: [u8; 4] = [10, 77, 0, 66];
 /// The longest payload: what the nodes' network carries in one packet.
 const LONGEST: usize = 8900;
 /// Requests in one packet, at most.
@@ -84,10 +86,10 @@ impl<'a> Grammar<'a> {
 
     /// Where the packet claims to be from, and whether that is a node.
     fn source(&mut self, target: &Target) -> (([u8; 4], u16), bool) {
-        let own = [10, 77, 0, 3];
         let others = [
             [10, 77, 0, 1],
             [10, 77, 0, 2],
+            [10, 77, 0, 3],
             target.addr,
             [10, 77, 0, 200],
             [10, 77, 0, 255],
@@ -96,14 +98,14 @@ impl<'a> Grammar<'a> {
             [0, 0, 0, 0],
         ];
         let addr = match self.rng.below(2) {
-            0 => own,
+            0 => OWN,
             _ => others[self.rng.below(others.len())],
         };
         let port = match self.rng.below(3) {
             0 => self.rng.next() as u16,
             _ => target.port,
         };
-        let is_node = addr[..3] == [10, 77, 0] && addr[3] <= 2 || addr == target.addr;
+        let is_node = addr[..3] == [10, 77, 0] && (1..=3).contains(&addr[3]);
         ((addr, port), is_node)
     }
 

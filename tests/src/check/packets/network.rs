@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::net::SocketAddrV4;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -16,7 +16,8 @@ use nix::sys::socket::{
     recv, sendto, socket, AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn,
 };
 
-use super::grammar::Packet;
+use super::grammar::{Packet, OWN};
+use crate::world::system;
 
 const IP_BYTES: usize = 20;
 const UDP_BYTES: usize = 8;
@@ -26,7 +27,7 @@ const UDP: u8 = 17;
 const KEPT: usize = 512;
 
 /// Runs `body` on a thread of its own in a network namespace.
-fn in_namespace<T: Send>(name: &str, body: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+pub fn in_namespace<T: Send>(name: &str, body: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     thread::scope(|scope| {
         let there = scope.spawn(|| {
             let path = format!("/run/netns/{name}");
@@ -42,8 +43,16 @@ fn in_namespace<T: Send>(name: &str, body: impl FnOnce() -> Result<T> + Send) ->
 pub struct Sender(OwnedFd);
 
 impl Sender {
-    /// From node 2's namespace.
+    /// From node 2's namespace. The nodes know where its own address is.
     pub fn new() -> Result<Self> {
+        let link = "$(ip netns exec n2 cat /sys/class/net/v2/address)";
+        let own = Ipv4Addr::from(OWN);
+        for neighbour in ["ip neigh", "ip -n n1 neigh"].into_iter().zip(["v0", "v1"]) {
+            let (command, device) = neighbour;
+            system(&format!(
+                "{command} replace {own} lladdr {link} dev {device}"
+            ))?;
+        }
         let open = || {
             let kind = (AddressFamily::Inet, SockType::Raw);
             Ok(socket(
