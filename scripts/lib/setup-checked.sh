@@ -6,10 +6,15 @@ CHECKED_CONFIG=$WEFT_ROOT/scripts/lib/checked-kernel.config
 # cannot have.
 CHECKED_OPTIONS="RUST MODULES KASAN KASAN_VMALLOC PROVE_LOCKING PROVE_RCU DEBUG_ATOMIC_SLEEP DEBUG_KMEMLEAK DEBUG_OBJECTS
   DEBUG_OBJECTS_WORK FAULT_INJECTION FAILSLAB FAIL_PAGE_ALLOC FAULT_INJECTION_USERCOPY FAULT_INJECTION_DEBUG_FS
-  RDMA_RXE INFINIBAND_USER_ACCESS INFINIBAND_ADDR_TRANS NET_9P_VIRTIO 9P_FS VETH BRIDGE NET_SCH_NETEM MEMCG"
+  RDMA_RXE INFINIBAND_USER_ACCESS INFINIBAND_ADDR_TRANS NET_9P_VIRTIO 9P_FS VETH BRIDGE NET_SCH_NETEM NET_SCH_INGRESS
+  NET_CLS_U32 NET_ACT_GACT MEMCG"
 
-# What decides whether it has to be built anew: its configuration and its source.
-checked_stamp() { cat "$CHECKED_CONFIG" "$WEFT_ROOT/scripts/lib/setup-checked.sh" "$WEFT_CACHE/kernel.release" | cksum | cut -d' ' -f1; }
+# What decides whether it has to be built anew: its configuration, its source, and how
+# that is done.
+checked_stamp() {
+  { cat "$CHECKED_CONFIG" "$WEFT_CACHE/kernel.release"; declare -f make_checked_kernel checked_make install_checked; } |
+    cksum | cut -d' ' -f1
+}
 
 make_checked_kernel() {
   local src=$WEFT_TREE/usr/src/weft-linux-checked
