@@ -16,7 +16,7 @@ use crate::clock::{coarse_ns, now_ns};
 use crate::counters::COUNTERS;
 use crate::dc::Requester;
 use crate::rc::chain::rdma_wr;
-use crate::rc::queue::RcQueue;
+use crate::rc::queue::{RcQueue, PROBE_BYTES};
 use crate::rc::slots::{CompletionTarget, Slot};
 use crate::rdma::{Qp, Ready};
 
@@ -115,11 +115,13 @@ impl<R: Requester> RcQueue<R> {
     }
 
     /// Asks the peer for a sign of life, if nothing was posted since the last
-    /// call: a WRITE of no bytes. If there is none, the queue breaks.
+    /// call: a READ of a word of its table. If there is none, the queue breaks.
     pub(super) fn probe(&self) {
         let mut posting = self.posting.lock();
         let posting = &mut *posting;
-        let Some(qp) = &posting.qp else { return };
+        let (Some(qp), Some(table)) = (&posting.qp, self.remote.get()) else {
+            return;
+        };
         if self.window.outstanding() != 0 {
             return;
         }
@@ -131,11 +133,20 @@ impl<R: Requester> RcQueue<R> {
         let _ = posting.poster.signals(true);
         self.own_requests.fetch_add(1, Ordering::Relaxed);
         self.window.publish(&posting.poster);
-        let wr = rdma_wr(
-            ib_wr_opcode_IB_WR_RDMA_WRITE,
+        let mut sge = ib_sge {
+            addr: self.probe_addr,
+            length: PROBE_BYTES as u32,
+            lkey: qp.lkey(),
+        };
+        let mut wr = rdma_wr(
+            ib_wr_opcode_IB_WR_RDMA_READ,
             WrId::Request(claim.seq).encode(),
         );
-        // SAFETY: it names no memory.
+        wr.remote_addr = table.addr;
+        wr.rkey = table.rkey;
+        wr.wr.sg_list = &mut sge;
+        wr.wr.num_sge = 1;
+        // SAFETY: the buffer is there until the queue pair is gone.
         if unsafe { qp.post(&wr.wr) }.is_err() {
             self.fail(WcStatus::FatalErr);
         }

@@ -12,6 +12,7 @@
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU8, Ordering};
 
 use kernel::alloc::KBox;
+use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 use kernel::sync::{Arc, Mutex};
 use weft_core::dc::OpKind;
@@ -38,6 +39,9 @@ use crate::sync::{new_event_count, new_lock, new_periodic, EventCount, FastLock,
 /// the data: of more than these the threads make more with the waiter's CPU than
 /// waking it costs.
 const POLLED_OF_SOFTWARE: u32 = 4;
+
+/// What a probe READs.
+pub(super) const PROBE_BYTES: usize = 8;
 
 /// The state of a queue's poster.
 pub(super) struct Posting<R> {
@@ -66,6 +70,8 @@ pub(crate) struct RcQueue<R: Requester> {
     pub(super) token: u64,
     /// What the device takes in one request.
     pub(super) limits: Limits,
+    /// Where probes READ to: the end of `control`'s buffer, which nothing else uses.
+    pub(super) probe_addr: u64,
     /// What the peer's first message has to carry, if it has to speak first.
     pub(super) nonce: u32,
     /// Its atomic operations are atomic with SoftDc's too.
@@ -134,8 +140,13 @@ impl<R: Requester> RcQueue<R> {
             pieces,
             read_pieces,
             bytes: port.longest_message().ok_or(ENODEV)?,
+            // If soft-RoCE repeats the answer to a READ, and its last request had no
+            // bytes, it copies from a region that is not there (`read_reply` in
+            // rxe_resp.c): a warning, and the queue pair breaks.
+            empty: !device.is_software(),
         };
         let buffer = DmaBuffer::new(device)?;
+        let probe_addr = buffer.addr() + (PAGE_SIZE - PROBE_BYTES) as u64;
         let (window, poster) = Window::new(DEPTH, SIGNAL_INTERVAL, BUDGET_BYTES).ok_or(EINVAL)?;
         let posting = Posting {
             poster,
@@ -150,6 +161,7 @@ impl<R: Requester> RcQueue<R> {
                 gid,
                 token,
                 limits,
+                probe_addr,
                 nonce,
                 global_atomics: device.has_global_atomics(),
                 polled: match device.is_software() {
