@@ -9,13 +9,13 @@ use kernel::prelude::*;
 use weft_core::kv::{Lookup, Step};
 use weft_core::mr::{BlockName, Record};
 use weft_core::rc::WrId;
-use weft_core::uapi::WcStatus;
+use weft_core::uapi::{Sge, WcStatus};
 
 use crate::bindings::*;
 use crate::clock::{coarse_ns, now_ns};
 use crate::counters::COUNTERS;
 use crate::dc::Requester;
-use crate::rc::chain::rdma_wr;
+use crate::rc::chain::{rdma_wr, Keys, SGES};
 use crate::rc::queue::{RcQueue, PROBE_BYTES};
 use crate::rc::slots::{CompletionTarget, Slot};
 use crate::rdma::{Qp, Ready};
@@ -28,6 +28,13 @@ const SPIN_NS: u64 = 100_000;
 const NAP_NS: u64 = 50_000_000;
 /// A queue pair answers, or breaks, well before this, whatever is queued before.
 const PATIENCE_NS: u64 = 20_000_000_000;
+
+/// A READ of a word of the peer's table.
+pub(super) struct Probe {
+    pub(super) local: Sge,
+    pub(super) keys: Keys,
+    pub(super) remote_addr: u64,
+}
 
 impl<R: Requester> RcQueue<R> {
     /// What is known of a block of the peer's region of a key; `None`: peers have to use
@@ -114,12 +121,32 @@ impl<R: Requester> RcQueue<R> {
         outcome
     }
 
+    /// What a probe READs, and to where; `None`: it was never connected.
+    pub(super) fn probe_read(&self, qp: &Qp<Ready>) -> Option<Probe> {
+        let table = self.remote.get()?;
+        let mut keys = Keys {
+            lkeys: [0; SGES],
+            rkey: table.rkey,
+        };
+        keys.lkeys[0] = qp.lkey();
+        Some(Probe {
+            local: Sge {
+                addr: self.probe_addr,
+                len: PROBE_BYTES as u32,
+                lkey: 0,
+            },
+            keys,
+            remote_addr: table.addr,
+        })
+    }
+
     /// Asks the peer for a sign of life, if nothing was posted since the last
     /// call: a READ of a word of its table. If there is none, the queue breaks.
     pub(super) fn probe(&self) {
         let mut posting = self.posting.lock();
         let posting = &mut *posting;
-        let (Some(qp), Some(table)) = (&posting.qp, self.remote.get()) else {
+        let Some(qp) = &posting.qp else { return };
+        let Some(probe) = self.probe_read(qp) else {
             return;
         };
         if self.window.outstanding() != 0 {
@@ -134,16 +161,16 @@ impl<R: Requester> RcQueue<R> {
         self.own_requests.fetch_add(1, Ordering::Relaxed);
         self.window.publish(&posting.poster);
         let mut sge = ib_sge {
-            addr: self.probe_addr,
-            length: PROBE_BYTES as u32,
-            lkey: qp.lkey(),
+            addr: probe.local.addr,
+            length: probe.local.len,
+            lkey: probe.keys.lkeys[0],
         };
         let mut wr = rdma_wr(
             ib_wr_opcode_IB_WR_RDMA_READ,
             WrId::Request(claim.seq).encode(),
         );
-        wr.remote_addr = table.addr;
-        wr.rkey = table.rkey;
+        wr.remote_addr = probe.remote_addr;
+        wr.rkey = probe.keys.rkey;
         wr.wr.sg_list = &mut sge;
         wr.wr.num_sge = 1;
         // SAFETY: the buffer is there until the queue pair is gone.

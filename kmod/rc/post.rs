@@ -14,6 +14,7 @@ use crate::dc::{Entry, Requester};
 use crate::few::{room, Few};
 use crate::mem::{NotHeld, RegionUse};
 use crate::rc::chain::{access, Keys, CHAIN, SGES};
+use crate::rc::control::Probe;
 use crate::rc::long::Whole;
 use crate::rc::queue::{Posting, RcQueue};
 use crate::rc::slots::{CompletionTarget, Slot};
@@ -298,6 +299,21 @@ impl<R: Requester> RcQueue<R> {
         if refused.is_some() {
             // What is posted after it, from now on, is flushed.
             requester.fail();
+            return;
+        }
+        let probe = match &posting.qp {
+            Some(qp) if self.avoids_empty && entry.len() == 0 => self.probe_read(qp),
+            _ => None,
+        };
+        if let Some(Probe {
+            local,
+            keys,
+            remote_addr,
+        }) = probe
+        {
+            let _ = posting.poster.signals(true);
+            let chain = &mut posting.chain;
+            chain.push_piece(claim.seq, OpKind::Read, &[local], &keys, remote_addr);
             return;
         }
         let signaled = posting.poster.signals(entry.is_signaled());

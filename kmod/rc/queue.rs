@@ -72,6 +72,11 @@ pub(crate) struct RcQueue<R: Requester> {
     pub(super) limits: Limits,
     /// Where probes READ to: the end of `control`'s buffer, which nothing else uses.
     pub(super) probe_addr: u64,
+    /// Probes go in place of requests of no bytes. If soft-RoCE repeats the answer to a
+    /// READ, and the last request that it carried out had no bytes, it copies from a
+    /// region that is not there (`read_reply` in rxe_resp.c): a warning, and the queue
+    /// pair breaks.
+    pub(super) avoids_empty: bool,
     /// What the peer's first message has to carry, if it has to speak first.
     pub(super) nonce: u32,
     /// Its atomic operations are atomic with SoftDc's too.
@@ -140,10 +145,6 @@ impl<R: Requester> RcQueue<R> {
             pieces,
             read_pieces,
             bytes: port.longest_message().ok_or(ENODEV)?,
-            // If soft-RoCE repeats the answer to a READ, and its last request had no
-            // bytes, it copies from a region that is not there (`read_reply` in
-            // rxe_resp.c): a warning, and the queue pair breaks.
-            empty: !device.is_software(),
         };
         let buffer = DmaBuffer::new(device)?;
         let probe_addr = buffer.addr() + (PAGE_SIZE - PROBE_BYTES) as u64;
@@ -162,6 +163,7 @@ impl<R: Requester> RcQueue<R> {
                 token,
                 limits,
                 probe_addr,
+                avoids_empty: device.is_software(),
                 nonce,
                 global_atomics: device.has_global_atomics(),
                 polled: match device.is_software() {

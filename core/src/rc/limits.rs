@@ -15,8 +15,6 @@ pub struct Limits {
     pub read_pieces: u32,
     /// Bytes (`max_msg_sz`).
     pub bytes: u32,
-    /// Whether READs and WRITEs may have no bytes.
-    pub empty: bool,
 }
 
 impl Limits {
@@ -28,7 +26,7 @@ impl Limits {
             OpKind::Read => self.read_pieces,
             _ => self.pieces,
         };
-        pieces <= most && len <= self.bytes && (len != 0 || self.empty)
+        pieces <= most && len <= self.bytes
     }
 }
 
@@ -41,7 +39,6 @@ mod tests {
         pieces: 4,
         read_pieces: 1,
         bytes: 1 << 20,
-        empty: true,
     };
 
     #[test]
@@ -58,18 +55,6 @@ mod tests {
             assert!(NARROW.allow(kind, 1, 1 << 20));
             assert!(!NARROW.allow(kind, 1, (1 << 20) + 1));
         }
-    }
-
-    #[test]
-    fn a_request_of_no_bytes_is_posted_where_the_device_takes_it() {
-        assert!(NARROW.allow(OpKind::Read, 0, 0));
-        let careful = Limits {
-            empty: false,
-            ..NARROW
-        };
-        assert!(!careful.allow(OpKind::Read, 0, 0));
-        assert!(!careful.allow(OpKind::Write, 0, 0));
-        assert!(careful.allow(OpKind::Write, 1, 1));
     }
 
     #[test]

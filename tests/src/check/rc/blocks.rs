@@ -7,10 +7,10 @@
 use std::time::Duration;
 
 use anyhow::{ensure, Result};
-use weft_shim::{MemoryRegion, Payload, SendWr, Wc};
+use weft_shim::{Device, MemoryRegion, Payload, SendWr, Wc};
 
 use crate::rng::Rng;
-use crate::world::{counter, Link};
+use crate::world::{counter, full_access, Link};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Bytes of a block of soft-RoCE's (512 pages, `RXE_MAX_FMR_PAGE_LIST_LEN`).
@@ -19,6 +19,19 @@ pub const BLOCK: usize = 2 << 20;
 const BYTES: usize = 9 << 20;
 /// Bytes of requests: within pages, within pieces, of several pieces, of several blocks.
 const LENS: [usize; 6] = [2, 8, 4097, 100_000, 1_200_000, 2 * BLOCK + 17];
+
+/// A region that is all in one block.
+pub fn allocate_in_block(device: &Device, bytes: usize) -> Result<MemoryRegion> {
+    let mut others = Vec::new();
+    loop {
+        let region = MemoryRegion::allocate(device, bytes, full_access())?;
+        if first_end(&region) >= bytes {
+            return Ok(region);
+        }
+        // Held meanwhile, so that the next one is elsewhere.
+        others.push(region);
+    }
+}
 
 /// Where a region's first block ends, in bytes from its start.
 fn first_end(region: &MemoryRegion) -> usize {

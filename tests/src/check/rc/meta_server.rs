@@ -18,7 +18,8 @@ use weft_verbs::{
     ServerConnection, Srq, Wc, WorkRequest,
 };
 
-use crate::world::{full_access, wait_for};
+use super::blocks::allocate_in_block;
+use crate::world::wait_for;
 
 /// Where it listens: node 0, beside the real one.
 const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 77, 0, 1)), 7999);
@@ -168,9 +169,15 @@ fn refused(op: Op, device: &Device, region: &MemoryRegion, rkey: u32) -> Result<
 /// A meta server tries to READ, and to WRITE.
 pub fn reaches_no_region() -> Result<()> {
     let device = Device::open_on(VICTIM_NODE)?;
-    let region = MemoryRegion::allocate(&device, BYTES, full_access())?;
+    let region = allocate_in_block(&device, BYTES)?;
     region.store_u64(0, SECRET)?;
-    let rkey = device_key()?;
+    let mut rkey = None;
+    // Upkeep may be registering it just now.
+    wait_for("the device knows the region", BOUND, || {
+        rkey = device_key().ok();
+        Ok(rkey.is_some())
+    })?;
+    let rkey = rkey.context("it has no key")?;
     for op in [Op::Read, Op::Write] {
         refused(op, &device, &region, rkey)?;
         ensure!(region.load_u64(0)? == SECRET, "the region has changed");
