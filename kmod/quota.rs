@@ -13,7 +13,9 @@ use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::prelude::*;
 use kernel::rbtree::{RBTree, RBTreeNodeReservation};
 use kernel::sync::Arc;
-use weft_core::uapi::{MAX_MRS_PER_USER, MAX_STREAMS_PER_USER, MAX_VQPS_PER_USER};
+use weft_core::uapi::{
+    MAX_BLOCKS_PER_USER, MAX_MRS_PER_USER, MAX_STREAMS_PER_USER, MAX_VQPS_PER_USER,
+};
 
 use crate::bindings;
 use crate::sync::{new_lock, BhLock};
@@ -60,10 +62,17 @@ pub(crate) enum Kind {
     Regions,
     /// Streams of DC initiators.
     Streams,
+    /// Registrations with the RDMA device.
+    Blocks,
 }
 
-const KINDS: usize = 3;
-const LIMITS: [u32; KINDS] = [MAX_VQPS_PER_USER, MAX_MRS_PER_USER, MAX_STREAMS_PER_USER];
+const KINDS: usize = 4;
+const LIMITS: [u32; KINDS] = [
+    MAX_VQPS_PER_USER,
+    MAX_MRS_PER_USER,
+    MAX_STREAMS_PER_USER,
+    MAX_BLOCKS_PER_USER,
+];
 
 /// What one user holds, by kind.
 type Row = [u32; KINDS];
@@ -72,18 +81,19 @@ type Row = [u32; KINDS];
 ///
 /// # Invariants
 ///
-/// A user has a row if and only if it holds something: a [`Held`] for each thing.
+/// A user has a row if and only if it holds something, and a [`Held`] for it.
 #[pin_data]
 pub(crate) struct Quota {
     #[pin]
     rows: BhLock<RBTree<u32, Row>>,
 }
 
-/// One thing that a user holds, until it is dropped.
+/// Things of one kind that a user holds, until it is dropped: at least one.
 pub(crate) struct Held {
     quota: Arc<Quota>,
     user: u32,
     kind: Kind,
+    count: u32,
 }
 
 impl Quota {
@@ -102,7 +112,11 @@ impl Quota {
     ///
     /// `EMFILE`: it is one too many. `ENOMEM`.
     pub(crate) fn take(self: &Arc<Self>, user: u32, kind: Kind) -> Result<Held> {
-        let counted = self.rows.lock().get_mut(&user).map(|row| count(row, kind));
+        let counted = self
+            .rows
+            .lock()
+            .get_mut(&user)
+            .map(|row| count(row, kind, 1));
         match counted {
             Some(counted) => counted?,
             None => self.take_first(user, kind)?,
@@ -111,6 +125,7 @@ impl Quota {
             quota: self.clone(),
             user,
             kind,
+            count: 1,
         })
     }
 
@@ -120,25 +135,43 @@ impl Quota {
         let reserved = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
         let mut rows = self.rows.lock();
         if let Some(row) = rows.get_mut(&user) {
-            return count(row, kind);
+            return count(row, kind, 1);
         }
         let mut row = [0; KINDS];
-        count(&mut row, kind)?;
+        count(&mut row, kind, 1)?;
         // INVARIANT: it holds what was just counted.
         rows.insert(reserved.into_node(user, row));
         Ok(())
     }
 }
 
-/// Counts one more thing in a row.
-fn count(row: &mut Row, kind: Kind) -> Result {
+/// Counts more things in a row.
+fn count(row: &mut Row, kind: Kind, more: u32) -> Result {
     let held = row.get_mut(kind as usize).ok_or(EMFILE)?;
     let limit = LIMITS.get(kind as usize).copied().unwrap_or(0);
-    if *held >= limit {
-        return Err(EMFILE);
-    }
-    *held += 1;
+    let sum = held.checked_add(more).filter(|sum| *sum <= limit);
+    *held = sum.ok_or(EMFILE)?;
     Ok(())
+}
+
+impl Held {
+    /// Counts things of another kind for the same user: `more`, at least one.
+    ///
+    /// # Errors
+    ///
+    /// `EMFILE`: they are too many.
+    pub(crate) fn also(&self, kind: Kind, more: u32) -> Result<Self> {
+        let mut rows = self.quota.rows.lock();
+        // The user has a row as long as this value is there.
+        let row = rows.get_mut(&self.user).ok_or(EMFILE)?;
+        count(row, kind, more)?;
+        Ok(Self {
+            quota: self.quota.clone(),
+            user: self.user,
+            kind,
+            count: more,
+        })
+    }
 }
 
 impl Drop for Held {
@@ -148,7 +181,7 @@ impl Drop for Held {
             return;
         };
         if let Some(held) = row.get_mut(self.kind as usize) {
-            *held = held.saturating_sub(1);
+            *held = held.saturating_sub(self.count);
         }
         if *row == [0; KINDS] {
             // INVARIANT: it holds nothing any more.

@@ -61,6 +61,10 @@ pub const MAX_MRS_PER_SESSION: usize = 256;
 pub const MAX_VQPS_PER_USER: u32 = 4096;
 /// Memory regions that the sessions of one user may hold on a node together.
 pub const MAX_MRS_PER_USER: u32 = 2048;
+/// Registrations with a node's RDMA device that the sessions of one user may hold
+/// together. A device takes large regions in several, of at most as many pages as it
+/// lists (2 MiB on soft-RoCE). Regions beyond that are used by DC.
+pub const MAX_BLOCKS_PER_USER: u32 = MAX_MRS_PER_USER;
 /// Streams of DC initiators that one user may have on a node: one for each VQP that
 /// sends messages, and for each peer that the user's other VQPs reach by DC one for
 /// each CPU that they post from, of at most 8 (the module closes those when it

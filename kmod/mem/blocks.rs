@@ -10,6 +10,7 @@ use kernel::page::PAGE_SHIFT;
 use kernel::prelude::*;
 use weft_core::mr::BlockSize;
 
+use crate::quota::{Held, Kind};
 use crate::rdma::{Device, FastMr, Pd, Span};
 
 /// log2 of the bytes of a page.
@@ -24,14 +25,15 @@ pub(crate) struct RegisteredBlocks {
     /// The number of the first block.
     first: u64,
     list: KVVec<FastMr>,
+    _held: Held,
 }
 
 impl RegisteredBlocks {
-    /// Prepares the registration of pages that peers are to know by `addr` and up.
+    /// Prepares the registration of a region, which becomes valid block by block.
     ///
     /// # Errors
     ///
-    /// Those of [`FastMr::new`].
+    /// `EMFILE`: its user has too many blocks. Those of [`FastMr::new`].
     ///
     /// # Safety
     ///
@@ -43,8 +45,10 @@ impl RegisteredBlocks {
         pages: Span<'_>,
         addr: u64,
         access: u32,
+        region: &Held,
     ) -> Result<Self> {
         let count = size.count(addr, pages.len as u64);
+        let held = region.also(Kind::Blocks, u32::try_from(count)?)?;
         let mut list = KVVec::with_capacity(count as usize, GFP_KERNEL_ACCOUNT)?;
         for (part, len) in size.parts(addr, pages.len as u64) {
             let part_pages = pages.part((part - addr) as usize, len as usize)?;
@@ -56,6 +60,7 @@ impl RegisteredBlocks {
             size,
             first: size.block_of(addr),
             list,
+            _held: held,
         })
     }
 

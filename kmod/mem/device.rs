@@ -177,7 +177,17 @@ impl MrTable {
         let mr = region.0.mr();
         // SAFETY: the region owns the pages, and drops what it is given before them;
         // what it is not given goes before the use of the region does.
-        unsafe { RegisteredBlocks::new(device, &pd, size, mr.pages.span(), mr.addr, mr.access) }
+        unsafe {
+            RegisteredBlocks::new(
+                device,
+                &pd,
+                size,
+                mr.pages.span(),
+                mr.addr,
+                mr.access,
+                &mr.held,
+            )
+        }
     }
 
     /// A queue pair has made the keys of a region valid: requests go by RC from now on,

@@ -65,7 +65,7 @@ pub(super) struct Mr {
     pub(super) is_shown: AtomicBool,
     /// [`Piece`]s and [`RegionUse`]s.
     pub(super) users: AtomicU32,
-    pub(super) _held: Held,
+    pub(super) held: Held,
     pub(super) _count: Counted,
 }
 

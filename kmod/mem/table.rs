@@ -180,7 +180,7 @@ impl MrTable {
             pages: UserPages::pin(addr as usize, len as usize, writable)?,
             users: AtomicU32::new(0),
             is_shown: AtomicBool::new(false),
-            _held: held,
+            held,
             _count: Counted::one(&COUNTERS.mrs),
         };
         self.insert(KBox::new(mr, GFP_KERNEL_ACCOUNT)?)

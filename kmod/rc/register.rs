@@ -26,7 +26,8 @@ impl<R: Requester> RcQueue<R> {
         let blocks = match self.mrs.prepare(&region) {
             Ok(blocks) => blocks,
             Err(error) => {
-                // The device has no room, or the host no memory: DC needs neither.
+                // The device has no room, the host no memory, or the user has too many:
+                // DC needs none of that.
                 pr_debug!("a region stays unknown to the device: {error:?}\n");
                 return Ok(());
             }

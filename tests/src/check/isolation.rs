@@ -24,7 +24,7 @@ mod rings;
 mod several;
 mod table;
 mod unprivileged;
-mod users;
+pub mod users;
 mod victim;
 
 use anyhow::{ensure, Result};
@@ -80,6 +80,10 @@ pub fn run(report: &mut Report, args: &Args, seed: u64) {
     };
     if let Err(error) = attacks(report, &args.row, seed) {
         report.check("all attempts could be made", || Err(error));
+    }
+    let name = "two users leave others room in the table for RC";
+    if name.contains(&args.row) {
+        report.check(name, several::places_for_rc);
     }
     report.check("victim and attackers leave nothing behind", || {
         baseline.is_back()

@@ -7,6 +7,7 @@
 //! from one process, because a session may name any node of the host.
 
 mod bad;
+mod cgroup;
 mod data;
 mod death;
 mod failnth;
@@ -60,6 +61,8 @@ enum What {
     MetaLost,
     /// Packets that no node would send, while bystanders work.
     Packets(packets::Args),
+    /// What a process has of a node is charged to its cgroup.
+    Cgroup,
     /// `poll(2)` and epoll tell of completions.
     Poll,
     /// A peer whose link is down.
@@ -137,6 +140,7 @@ fn main() -> ExitCode {
         What::BadRequests => bad::run_requests(&mut report),
         What::MetaLost => meta_lost::run(&mut report),
         What::Packets(args) => packets::run(&mut report, &args, seed),
+        What::Cgroup => cgroup::run(&mut report),
         What::Poll => poll::run(&mut report),
         What::PeerDown => peer_down::run(&mut report),
         What::Death => death::run(&mut report, seed, 40, world::Transport::Usual),

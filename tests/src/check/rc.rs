@@ -28,6 +28,7 @@ use crate::traffic::{Traffic, SLICE};
 use crate::world::{counter, full_access, Baseline, Transport};
 use crate::{bad, data, death, two_sided};
 
+pub use blocks::BLOCK;
 pub use meta_server::reaches_no_region as meta_server_reaches_no_region;
 pub use pins::{goes_by_rc, pin, wait_until_up};
 use registration::Early;

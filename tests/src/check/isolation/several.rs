@@ -10,16 +10,21 @@ use nix::sys::resource::{setrlimit, Resource};
 use nix::unistd::Pid;
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
-use weft_core::uapi::{MAX_MRS_PER_SESSION, MAX_VQPS_PER_SESSION, MAX_VQPS_PER_USER};
+use weft_core::uapi::{ACCESS_ALL, MAX_MRS_PER_SESSION, MAX_VQPS_PER_SESSION, MAX_VQPS_PER_USER};
+use weft_shim::Device;
 
 use super::attacker::{Outcome, Stage};
 use super::crowd::Crowd;
 use super::users::{become_user, in_child, wait, SOMEBODY};
 use crate::raw::{Memory, Session};
+use crate::rc;
+use crate::world::gid;
 
 /// Users of whom each takes all regions that it gets: more than the node's table of
 /// regions for RC has room for.
 const GREEDY: usize = 5;
+/// Users of whom each takes all that it gets of the table that peers read.
+const TWO: usize = 2;
 /// Users of whom each takes one thing: more than there once could be.
 const MODEST: u32 = 4_300;
 const FIRST_USER: u32 = 20_000;
@@ -39,11 +44,7 @@ pub fn regions(stage: &mut Stage) -> Result<Outcome> {
     lift_limits()?;
     let (crowd, count) = Crowd::of(GREEDY, |ready| {
         let memory = Memory::map(PAGE)?;
-        let sessions = sessions_of(|session| {
-            let made =
-                (0..MAX_MRS_PER_SESSION).take_while(|_| session.register(&memory, 0, 1, 1).is_ok());
-            made.count() == MAX_MRS_PER_SESSION
-        })?;
+        let sessions = full_of_regions(|session| session.register(&memory, 0, 1, 1).is_ok())?;
         ready.with(sessions.len() as u64)?;
         Ok((sessions, memory))
     })?;
@@ -51,6 +52,36 @@ pub fn regions(stage: &mut Stage) -> Result<Outcome> {
     eprintln!("# {count} sessions full of regions");
     stage.hold(crowd);
     Ok(Outcome::Said("registered"))
+}
+
+/// Sessions of a user who gets no more regions.
+fn full_of_regions(register: impl Fn(&Session) -> bool) -> Result<Vec<Session>> {
+    sessions_of(|session| {
+        let made = (0..MAX_MRS_PER_SESSION).take_while(|_| register(session));
+        made.count() == MAX_MRS_PER_SESSION
+    })
+}
+
+/// Two users have as many regions as they get, each of which takes two places in the
+/// table that peers read before they use one by RC: others' find room there.
+pub fn places_for_rc() -> Result<()> {
+    lift_limits()?;
+    rc::pin()?;
+    let (crowd, count) = Crowd::of(TWO, |ready| {
+        let memory = Memory::map(rc::BLOCK + PAGE)?;
+        // The bytes beside the end of a block.
+        let end = rc::BLOCK as u64 - memory.addr() % rc::BLOCK as u64;
+        let sessions =
+            full_of_regions(|session| session.register(&memory, end - 1, 2, ACCESS_ALL).is_ok())?;
+        ready.with(sessions.len() as u64)?;
+        Ok((sessions, memory))
+    })?;
+    println!("# {count} sessions full of regions of two blocks");
+    let by_rc = rc::goes_by_rc(1, 0);
+    drop(crowd);
+    Device::open_on(0)?.pool_unpin(gid(1))?;
+    ensure!(by_rc?, "another user's region is not to be had by RC");
+    Ok(())
 }
 
 /// Sessions of a user, another one for each process, until `take` says that there is no more.

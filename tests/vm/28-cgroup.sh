@@ -1,0 +1,4 @@
+#!/bin/bash
+# What a process has of a node is charged to its cgroup, whose limit stops it alone.
+# vm: --meta --nodes 2 --cgroups
+exec weft-check cgroup
