@@ -16,7 +16,7 @@ use kernel::sync::Arc;
 use kernel::types::Opaque;
 use weft_core::uapi::{self, WcStatus};
 
-use crate::few::room;
+use crate::array_vec::room;
 use crate::node::Node;
 use crate::quota::current_user;
 use crate::session::{Session, EPOLLERR};

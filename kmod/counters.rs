@@ -90,7 +90,7 @@ counters! {
     rc_chains,
     /// READs of peers' tables of valid memory regions.
     rc_mr_reads,
-    /// Letters to peers about regions that go, and answers to theirs.
+    /// Notices to peers about regions that go, and answers to theirs.
     rc_notices,
     /// RC queue pairs that broke.
     rc_lost,

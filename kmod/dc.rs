@@ -11,7 +11,6 @@
 //! sources. All of them keep softirqs out.
 
 mod contexts;
-mod doubt;
 mod entry;
 mod frames;
 mod gate;
@@ -23,6 +22,7 @@ mod refusals;
 mod seats;
 mod slot;
 mod stream;
+mod suspicion;
 mod table;
 
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -41,15 +41,15 @@ use crate::quota::{Kind, Quota};
 use crate::sync::{new_periodic, Periodic, Routine};
 
 use contexts::Contexts;
-pub(crate) use doubt::{doubt, doubts, Suspicion};
 pub(crate) use entry::{Entry, Origin, Words};
 use frames::Arrived;
 use gate::Gate;
-pub(crate) use inbox::{Inbox, Letter, Reader};
+pub(crate) use inbox::{ControlMessage, Inbox, Reader};
 pub(crate) use incoming::{Arrival, Receives};
 pub(crate) use receivers::Receivers;
 use slot::TargetContext;
 pub(crate) use stream::{Stream, Target};
+pub(crate) use suspicion::{count_peer_change, peer_changes, Suspicion};
 use table::StreamTable;
 
 /// How often streams look at the clock while requests are on their way.
@@ -144,7 +144,7 @@ impl<B: Bearer, R: Requester> SoftDc<B, R> {
         &self.receivers
     }
 
-    /// Letters to this node.
+    /// Control messages to this node.
     pub(crate) fn inbox(&self) -> &Inbox {
         &self.inbox
     }

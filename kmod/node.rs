@@ -4,7 +4,7 @@
 //! (`port_agent`) starts and stops it; `registry` has them by index. Sessions may hold
 //! a stopped node; everything on it then ends with errors.
 
-mod letters;
+mod control;
 mod netns;
 mod port_agent;
 mod registry;

@@ -19,7 +19,7 @@ use weft_core::gid::Gid;
 use weft_core::meta::Record;
 
 use crate::counters::{Counted, COUNTERS};
-use crate::dc::{doubt, Stream, Suspicion, Target};
+use crate::dc::{count_peer_change, Stream, Suspicion, Target};
 use crate::net::{Endpoint, UdpBearer};
 use crate::node::Dc;
 use crate::rc::{Rc, RcQueue};
@@ -38,7 +38,7 @@ pub(crate) type VqpStream = Stream<UdpBearer, Vqp>;
 /// An RC queue pair as VQPs use it.
 pub(crate) type VqpQueue = RcQueue<Vqp>;
 
-/// The user that a node's own letters go by: none that a process could be of.
+/// The user that a node's own control messages go by: none that a process could be of.
 pub(crate) const NODE_USER: u32 = u32::MAX;
 
 /// A stream that the VQPs of a user share, on one DC initiator. Users do not share
@@ -97,7 +97,7 @@ impl Peer {
         )
     }
 
-    /// Whether the record is doubtful and should be looked up again.
+    /// Whether the record is suspect and should be looked up again.
     pub(crate) fn is_suspect(&self) -> bool {
         self.target.suspicion.is_raised()
     }
@@ -245,7 +245,7 @@ impl DcCache {
         mix(word(gid)) % count
     }
 
-    /// The peer, if it is here and its record is not doubtful.
+    /// The peer, if it is here and its record is not suspect.
     pub(crate) fn find(&self, gid: &Gid) -> Option<Arc<Peer>> {
         let wanted = word(gid);
         let set = self.set(wanted).lock();
@@ -297,7 +297,7 @@ impl DcCache {
                 .get_mut(way)
                 .and_then(|way| way.replace((gid, peer)))
         };
-        doubt();
+        count_peer_change();
         drop(replaced);
     }
 
@@ -308,7 +308,7 @@ impl DcCache {
             drop(ways);
         }
         self.senders.flush();
-        doubt();
+        count_peer_change();
     }
 
     /// Peers that are here.

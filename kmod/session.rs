@@ -18,7 +18,7 @@ use weft_core::uapi::{
 };
 
 use crate::counters::{Counted, COUNTERS};
-use crate::dc::doubts;
+use crate::dc::peer_changes;
 use crate::node::Node;
 use crate::peer::Peer;
 use crate::quota::Kind;
@@ -56,8 +56,8 @@ struct Owned {
 /// neither looks there nor touches what it shares with other CPUs, but the peer.
 struct Known {
     gid: u128,
-    /// As long as this is how many doubts there are.
-    doubts: u64,
+    /// Trusted as long as this is the number of changes.
+    changes: u64,
     peer: Arc<Peer>,
 }
 
@@ -331,10 +331,10 @@ impl Session {
         let Owned { vqps, last } = &mut *owned;
         let vqp = vqps.get(request.vqp as usize);
         let vqp = vqp.and_then(Option::as_ref).ok_or(EBADF)?;
-        let (gid, doubts) = (u128::from_ne_bytes(request.gid.0), doubts());
-        // A node that stops flushes its cache, which is a doubt too.
+        let (gid, changes) = (u128::from_ne_bytes(request.gid.0), peer_changes());
+        // A node that stops flushes its cache, which is a change too.
         if let Some(known) = last {
-            if known.gid == gid && known.doubts == doubts {
+            if known.gid == gid && known.changes == changes {
                 COUNTERS.connects_cached.bump();
                 let connected = vqp.connect(known.peer.clone(), receiver(request));
                 return connected.map(Some);
@@ -345,7 +345,7 @@ impl Session {
             return Ok(None);
         };
         let connected = vqp.connect(peer.clone(), receiver(request));
-        let before = last.replace(Known { gid, doubts, peer });
+        let before = last.replace(Known { gid, changes, peer });
         // A peer that may be the last of its kind goes without the lock.
         drop(owned);
         drop(before);

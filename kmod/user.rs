@@ -9,8 +9,8 @@
 use kernel::prelude::*;
 use weft_core::uapi::Pod;
 
+use crate::array_vec::Room;
 use crate::bindings;
-use crate::few::Room;
 
 /// Words of any argument, at most.
 const WORDS: usize = 16;

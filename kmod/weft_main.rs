@@ -13,13 +13,13 @@ use core::borrow::Borrow;
 
 use kernel::prelude::*;
 
+mod array_vec;
 mod bindings;
 mod chardev;
 mod clock;
 mod counters;
 mod dc;
 mod errno;
-mod few;
 mod mem;
 mod meta;
 mod net;

@@ -32,7 +32,7 @@ mod notice;
 
 pub use block::BlockSize;
 pub use ledger::{Ledger, LEDGER_LINES, REPEAT_NS};
-pub use notice::{Keys, Notice, Says, NOTICE_BYTES, NOTICE_KEYS};
+pub use notice::{Keys, Notice, NoticeKind, NOTICE_BYTES, NOTICE_KEYS};
 
 use crate::kv;
 use crate::rc::PATIENCE_NS;

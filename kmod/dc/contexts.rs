@@ -102,12 +102,12 @@ impl<P, R: Receives> Contexts<P, R> {
     /// the first of them. Softirq context.
     pub(crate) fn serve<B: Bearer<Path = P>>(
         &self,
-        here: &TargetContext<'_, B, R>,
+        target: &TargetContext<'_, B, R>,
         first: &Request,
         arrived: &Arrived<'_>,
     ) {
-        let (from, bearer) = (arrived.from, here.bearer);
-        if first.destination != here.identity {
+        let (from, bearer) = (arrived.from, target.bearer);
+        if first.destination != target.identity {
             return self.refuse(bearer, first, from, Status::Stale);
         }
         if first.kind == Kind::Close {
@@ -125,7 +125,7 @@ impl<P, R: Receives> Contexts<P, R> {
         match at {
             Ok(at) => {
                 if let Some(way) = set.get_mut(at) {
-                    way.slot.serve_all(here, first, arrived);
+                    way.slot.serve_all(target, first, arrived);
                 }
             }
             Err(status) => {

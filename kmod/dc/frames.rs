@@ -11,7 +11,7 @@ use weft_core::dc::wire::{
 };
 use weft_core::dc::WINDOW;
 
-use crate::dc::inbox::Letter;
+use crate::dc::inbox::ControlMessage;
 use crate::net::{Endpoint, Skb};
 
 /// Bytes at the start of a frame that are looked at, at most: what stands between a
@@ -156,10 +156,10 @@ impl<'a> Arrived<'a> {
 }
 
 impl Frame<'_> {
-    /// Its message, if that is short enough for a letter.
-    pub(crate) fn letter(&self) -> Option<Letter> {
+    /// Its message, if that is short enough for a control message.
+    pub(crate) fn control_message(&self) -> Option<ControlMessage> {
         let sender = self.message?.sender;
-        Letter::read(self.from, sender, self.request.len, |text| {
+        ControlMessage::read(self.from, sender, self.request.len, |text| {
             self.packet.copy_out(self.bytes_at, text)
         })
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Letters: short messages from node to node, for the nodes themselves. They are
+//! Control messages: short messages from node to node, for the nodes themselves. They are
 //! read in process context, in the order of their arrival.
 
 use kernel::alloc::KVec;
@@ -12,29 +12,29 @@ use weft_core::uapi::MAX_INLINE;
 use crate::net::Endpoint;
 use crate::sync::{new_lock, new_periodic, BhLock, Periodic, Routine};
 
-/// Letters that wait to be read; a sender of more is told to try again.
-const LETTERS: usize = 64;
-/// Of those, letters from one address: a node that writes without end delays another's
-/// letter by the reading of so many.
-const LETTERS_PER_SOURCE: usize = 8;
-/// Letters that are read before other work of the queue has its turn.
-const LETTERS_AT_ONCE: usize = 16;
-/// Most bytes of a letter: what a request carries inline.
-pub(crate) const LETTER_BYTES: usize = MAX_INLINE as usize;
+/// Control messages that wait to be read; a sender of more is told to try again.
+const MESSAGES: usize = 64;
+/// Of those, control messages from one address: a node that writes without end delays another's
+/// control message by the reading of so many.
+const MESSAGES_PER_SOURCE: usize = 8;
+/// Control messages that are read before other work of the queue has its turn.
+const MESSAGES_AT_ONCE: usize = 16;
+/// Most bytes of a control message: what a request carries inline.
+pub(crate) const CONTROL_MESSAGE_BYTES: usize = MAX_INLINE as usize;
 
-/// A letter.
+/// A control message.
 #[derive(Clone, Copy)]
-pub(crate) struct Letter {
+pub(crate) struct ControlMessage {
     /// The sender.
     pub(crate) from: Endpoint,
     /// The sender's DC target.
     pub(crate) node: Destination,
-    bytes: [u8; LETTER_BYTES],
+    bytes: [u8; CONTROL_MESSAGE_BYTES],
     len: usize,
 }
 
-impl Letter {
-    /// A letter of `len` bytes, which `fill` writes. `None`: that is too long for
+impl ControlMessage {
+    /// A control message of `len` bytes, which `fill` writes. `None`: that is too long for
     /// one, or there are not so many.
     pub(super) fn read(
         from: Endpoint,
@@ -42,7 +42,7 @@ impl Letter {
         len: u32,
         fill: impl FnOnce(&mut [u8]) -> bool,
     ) -> Option<Self> {
-        let mut bytes = [0; LETTER_BYTES];
+        let mut bytes = [0; CONTROL_MESSAGE_BYTES];
         let len = len as usize;
         fill(bytes.get_mut(..len)?).then_some(Self {
             from,
@@ -58,20 +58,20 @@ impl Letter {
     }
 }
 
-/// Reads letters.
+/// Reads control messages.
 pub(crate) trait Reader: Send + Sync + 'static {
     /// One has come. Process context.
-    fn read(&self, letter: &Letter);
+    fn read(&self, message: &ControlMessage);
 }
 
-/// Letters that were not read yet, in the order of their arrival.
+/// Control messages that were not read yet, in the order of their arrival.
 struct Waiting {
-    letters: KVec<Letter>,
+    messages: KVec<ControlMessage>,
     /// Present from [`Inbox::open`] to [`Inbox::close`].
     reader: Option<Arc<dyn Reader>>,
 }
 
-/// A node's letters.
+/// A node's control messages.
 #[pin_data]
 pub(crate) struct Inbox {
     #[pin]
@@ -83,9 +83,9 @@ pub(crate) struct Inbox {
 impl Inbox {
     /// An empty one.
     pub(super) fn new() -> Result<Pin<KBox<Self>>> {
-        let letters = KVec::with_capacity(LETTERS, GFP_KERNEL)?;
+        let messages = KVec::with_capacity(MESSAGES, GFP_KERNEL)?;
         let waiting = Waiting {
-            letters,
+            messages,
             reader: None,
         };
         KBox::pin_init(
@@ -97,7 +97,7 @@ impl Inbox {
         )
     }
 
-    /// Lets letters in, for `reader`, which is kept until [`Inbox::close`].
+    /// Lets control messages in, for `reader`, which is kept until [`Inbox::close`].
     pub(crate) fn open(&self, reader: Arc<dyn Reader>) {
         let former = self.waiting.lock().reader.replace(reader);
         drop(former);
@@ -110,31 +110,31 @@ impl Inbox {
         drop(reader);
     }
 
-    /// Takes a letter in; `false`: there is no room, or nobody to read it.
-    pub(super) fn put(&self, letter: Letter) -> bool {
-        let taken = self.waiting.lock().put(letter);
+    /// Takes a control message in; `false`: there is no room, or nobody to read it.
+    pub(super) fn put(&self, message: ControlMessage) -> bool {
+        let taken = self.waiting.lock().put(message);
         if taken {
             self.work.schedule(0);
         }
         taken
     }
 
-    /// The letter that has waited longest, and its reader.
-    fn next(&self) -> Option<(Letter, Arc<dyn Reader>)> {
+    /// The control message that has waited longest, and its reader.
+    fn next(&self) -> Option<(ControlMessage, Arc<dyn Reader>)> {
         let mut waiting = self.waiting.lock();
         let reader = waiting.reader.clone()?;
-        let letter = waiting.letters.remove(0).ok()?;
-        Some((letter, reader))
+        let message = waiting.messages.remove(0).ok()?;
+        Some((message, reader))
     }
 }
 
 impl Waiting {
-    fn put(&mut self, letter: Letter) -> bool {
-        let from = letter.from.addr;
-        let others = self.letters.iter().filter(|other| other.from.addr == from);
+    fn put(&mut self, message: ControlMessage) -> bool {
+        let from = message.from.addr;
+        let others = self.messages.iter().filter(|other| other.from.addr == from);
         self.reader.is_some()
-            && others.count() < LETTERS_PER_SOURCE
-            && self.letters.push_within_capacity(letter).is_ok()
+            && others.count() < MESSAGES_PER_SOURCE
+            && self.messages.push_within_capacity(message).is_ok()
     }
 }
 
@@ -143,11 +143,11 @@ unsafe impl Routine for Inbox {
     const OFFSET: usize = core::mem::offset_of!(Self, work);
 
     fn run(&self) {
-        for _ in 0..LETTERS_AT_ONCE {
-            let Some((letter, reader)) = self.next() else {
+        for _ in 0..MESSAGES_AT_ONCE {
+            let Some((message, reader)) = self.next() else {
                 return;
             };
-            reader.read(&letter);
+            reader.read(&message);
         }
         // The rest in its turn behind other work.
         self.work.schedule(0);

@@ -131,15 +131,15 @@ impl<R: Receives> Incoming<R> {
 /// all there.
 pub(super) fn take_chunk<B: Bearer, R: Receives>(
     pending: &mut Option<Incoming<R>>,
-    here: &TargetContext<'_, B, R>,
+    target: &TargetContext<'_, B, R>,
     bh: &BhDisabled,
     frame: &Frame<'_>,
 ) -> Result<(), Status> {
     let request = &frame.request;
     let message = frame.message.ok_or(Status::Invalid)?;
     if message.to == Receiver::Node {
-        let letter = frame.letter().ok_or(Status::Invalid)?;
-        let taken = message.total == request.len && here.inbox.put(letter);
+        let control = frame.control_message().ok_or(Status::Invalid)?;
+        let taken = message.total == request.len && target.inbox.put(control);
         return taken.then_some(()).ok_or(Status::NotReady);
     }
     let end = request.remote_addr.checked_add(u64::from(request.len));
@@ -149,7 +149,7 @@ pub(super) fn take_chunk<B: Bearer, R: Receives>(
     if request.remote_addr == 0 {
         // What was before it will never end.
         *pending = None;
-        let incoming = Incoming::begin(here.receivers, frame, message)?;
+        let incoming = Incoming::begin(target.receivers, frame, message)?;
         let incoming = match check_recv(&incoming.buffer) {
             Ok(room) if room >= message.total => incoming,
             Ok(_) => return Err(incoming.refuse(WcStatus::LocLenErr, Status::Invalid)),
@@ -167,7 +167,7 @@ pub(super) fn take_chunk<B: Bearer, R: Receives>(
     if !incoming.receiver.lands() {
         return Err(Status::NoReceiver);
     }
-    let landed = incoming.land(bh, here.mrs, frame);
+    let landed = incoming.land(bh, target.mrs, frame);
     incoming.receiver.landed();
     if !landed {
         return Err(Status::Operation);

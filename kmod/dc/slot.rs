@@ -76,15 +76,15 @@ impl<P, R: Receives> Slot<P, R> {
     /// first of them.
     pub(super) fn serve_all<B: Bearer<Path = P>>(
         &mut self,
-        here: &TargetContext<'_, B, R>,
+        target: &TargetContext<'_, B, R>,
         first: &Request,
         arrived: &Arrived<'_>,
     ) {
         let bh = BhDisabled::new();
-        let mut train = Train::new(here.bearer, &bh);
+        let mut train = Train::new(target.bearer, &bh);
         let requests = arrived.requests(*first);
         for frame in requests.take_while(|frame| frame.request.kind != Kind::Close) {
-            self.serve(&bh, here, &frame, &mut train);
+            self.serve(&bh, target, &frame, &mut train);
         }
         train.flush(&mut self.path);
     }
@@ -92,7 +92,7 @@ impl<P, R: Receives> Slot<P, R> {
     fn serve<B: Bearer<Path = P>>(
         &mut self,
         bh: &BhDisabled,
-        here: &TargetContext<'_, B, R>,
+        target: &TargetContext<'_, B, R>,
         frame: &Frame<'_>,
         train: &mut Train<'_, B>,
     ) {
@@ -111,11 +111,11 @@ impl<P, R: Receives> Slot<P, R> {
                 status
             }
             Verdict::Refuse(status) => status,
-            Verdict::Execute => self.execute_next(bh, here, frame),
+            Verdict::Execute => self.execute_next(bh, target, frame),
         };
         let response = Response::to(request, status);
         if Context::fetches(request, status) && request.len != 0 {
-            self.answer_read(bh, here.mrs, frame, train, response);
+            self.answer_read(bh, target.mrs, frame, train, response);
         } else if request.kind.is_atomic() && status == Status::Ok {
             self.answer_atomic(train, response, frame.more);
         } else {
@@ -128,18 +128,18 @@ impl<P, R: Receives> Slot<P, R> {
     fn execute<B: Bearer>(
         &mut self,
         bh: &BhDisabled,
-        here: &TargetContext<'_, B, R>,
+        target: &TargetContext<'_, B, R>,
         frame: &Frame<'_>,
     ) -> Result<Option<u64>, Status> {
         let request = &frame.request;
         COUNTERS.requests_executed.bump();
         match request.kind {
-            Kind::Send => take_chunk(&mut self.incoming, here, bh, frame).map(|()| None),
-            Kind::WriteImm => take_immediate(here.receivers, frame, || {
-                touch(bh, here.mrs, frame).map(drop)
+            Kind::Send => take_chunk(&mut self.incoming, target, bh, frame).map(|()| None),
+            Kind::WriteImm => take_immediate(target.receivers, frame, || {
+                touch(bh, target.mrs, frame).map(drop)
             })
             .map(|()| None),
-            _ => touch(bh, here.mrs, frame),
+            _ => touch(bh, target.mrs, frame),
         }
     }
 
@@ -147,11 +147,11 @@ impl<P, R: Receives> Slot<P, R> {
     fn execute_next<B: Bearer>(
         &mut self,
         bh: &BhDisabled,
-        here: &TargetContext<'_, B, R>,
+        target: &TargetContext<'_, B, R>,
         frame: &Frame<'_>,
     ) -> Status {
         let request = &frame.request;
-        let outcome = self.execute(bh, here, frame);
+        let outcome = self.execute(bh, target, frame);
         if let Ok(Some(former)) = outcome {
             self.context.record_result(request.psn, former);
         }

@@ -10,14 +10,14 @@ use weft_core::dc::wire::{Destination, Receiver, Response};
 use weft_core::dc::{Incoming, Initiator, Local, Op, OpKind, MAX_OPS};
 use weft_core::uapi::WcStatus;
 
+use crate::array_vec::{room, ArrayVec};
 use crate::clock::now_ns;
 use crate::counters::{Counted, COUNTERS};
-use crate::dc::doubt::Suspicion;
 use crate::dc::entry::{Entry, Origin};
 use crate::dc::frames::Arrived;
 use crate::dc::payload::{append, land};
+use crate::dc::suspicion::Suspicion;
 use crate::dc::{Requester, SoftDc};
-use crate::few::{room, Few};
 use crate::mem::MrTable;
 use crate::net::{Bearer, Endpoint, Train};
 use crate::quota::Held;
@@ -38,7 +38,7 @@ pub(crate) struct Target {
 
 /// Who posted an operation.
 struct Owner<R> {
-    /// Nobody, if it is a letter of the node's.
+    /// Nobody, if it is a control message of the node's.
     requester: Option<Arc<R>>,
     signaled: bool,
 }
@@ -152,17 +152,17 @@ impl<B: Bearer, R: Requester> Stream<B, R> {
         taken
     }
 
-    /// Sends a letter to the peer's node. Nobody hears whether it arrives. At most
-    /// [`LETTER_BYTES`].
+    /// Sends a control message to the peer's node. Nobody hears whether it arrives. At most
+    /// [`CONTROL_MESSAGE_BYTES`].
     ///
     /// # Errors
     ///
     /// `ENOSPC`: there is no room now.
-    pub(crate) fn post_letter(&self, text: &[u8]) -> Result {
+    pub(crate) fn post_control_message(&self, text: &[u8]) -> Result {
         let mut inner = self.inner.lock();
         let now_ns = now_ns();
         self.restart_if_needed(&mut inner, now_ns);
-        let taken = inner.push_letter(Op {
+        let taken = inner.push_control_message(Op {
             kind: OpKind::Send,
             to: Receiver::Node,
             len: text.len() as u32,
@@ -252,7 +252,7 @@ impl<B: Bearer, R: Requester> Stream<B, R> {
             // To be dropped without the lock: the last reference to a requester may
             // take a whole session's objects with it.
             let mut room = room::<_, DRAIN_BATCH>();
-            let mut drained = Few::new(&mut room);
+            let mut drained = ArrayVec::new(&mut room);
             let count = inner.drain(&mut drained);
             drop(inner);
             if count != 0 {
@@ -299,8 +299,8 @@ impl<B: Bearer, R: Requester> Inner<B, R> {
         }
     }
 
-    /// Queues a letter; `false` if there is no room.
-    fn push_letter(&mut self, op: Op) -> bool {
+    /// Queues a control message; `false` if there is no room.
+    fn push_control_message(&mut self, op: Op) -> bool {
         let pushed = if self.dead {
             None
         } else {
@@ -330,7 +330,7 @@ impl<B: Bearer, R: Requester> Inner<B, R> {
     }
 
     /// Hands out completions, as many as may fit into `drained`. Answers how many.
-    fn drain(&mut self, drained: &mut Few<'_, Arc<R>>) -> usize {
+    fn drain(&mut self, drained: &mut ArrayVec<'_, Arc<R>>) -> usize {
         let mut count = 0;
         while count < DRAIN_BATCH {
             let Some(completion) = self.initiator.poll_completion() else {

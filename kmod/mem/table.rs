@@ -136,7 +136,7 @@ impl MrTable {
         self.free_due(&mut state);
     }
 
-    /// The next letter about regions that go, and whom it is for.
+    /// The next notice about regions that go, and whom it is for.
     pub(crate) fn next_notice(&self) -> Option<(Gid, Notice)> {
         let mut state = self.state.lock();
         let State { frees, ledger, .. } = &mut *state;

@@ -10,9 +10,9 @@ use weft_core::dc::Completion;
 use weft_core::rc::WrId;
 use weft_core::uapi::WcStatus;
 
+use crate::array_vec::{room, ArrayVec};
 use crate::clock::now_ns;
 use crate::dc::Requester;
-use crate::few::{room, Few};
 use crate::rc::queue::RcQueue;
 use crate::rc::slots::{CompletionTarget, Ended};
 use crate::rdma::{Cq, WorkCompletion};
@@ -178,7 +178,7 @@ impl<R: Requester> RcQueue<R> {
     #[inline(never)]
     fn drain(&self, mut reaping: FastGuard<'_, Reaping>, first: WcStatus) -> usize {
         let mut room = room::<_, DRAIN_BATCH>();
-        let mut drained = Few::new(&mut room);
+        let mut drained = ArrayVec::new(&mut room);
         let (mut count, mut next) = (0, Some(first));
         while let Some(status) = next {
             if let Some(requester) = self.complete_oldest(status) {

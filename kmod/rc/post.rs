@@ -9,9 +9,9 @@ use weft_core::dc::OpKind;
 use weft_core::rc::Claim;
 use weft_core::uapi::{Sge, WcStatus};
 
+use crate::array_vec::{room, ArrayVec};
 use crate::counters::COUNTERS;
 use crate::dc::{Entry, Requester};
-use crate::few::{room, Few};
 use crate::mem::{NotHeld, RegionUse};
 use crate::rc::chain::{access, Keys, CHAIN, SGES};
 use crate::rc::control::Probe;
@@ -20,7 +20,7 @@ use crate::rc::queue::{Posting, RcQueue};
 use crate::rc::slots::{CompletionTarget, Slot};
 
 /// Times that a batch is looked at again because a key was revoked meanwhile: each
-/// takes another letter of the peer's just then.
+/// takes another notice of the peer's just then.
 const PREPARE_TRIES: usize = 8;
 
 /// What became of requests.
@@ -146,7 +146,7 @@ impl<R: Requester> RcQueue<R> {
         }
         let seen = self.revocations.seen();
         let mut room = room::<_, N>();
-        let mut prepared = Few::new(&mut room);
+        let mut prepared = ArrayVec::new(&mut room);
         let Batch { entries, mut whole } =
             match self.prepare_batch(&mut prepared, requester, owner, batch) {
                 Ok(prepared) => prepared,
@@ -212,7 +212,7 @@ impl<R: Requester> RcQueue<R> {
     /// `ENOMEM`, `EINTR` (the process is killed).
     fn prepare_batch<'a>(
         &self,
-        prepared: &mut Few<'_, Prepared>,
+        prepared: &mut ArrayVec<'_, Prepared>,
         requester: &Arc<R>,
         owner: u32,
         batch: &'a [Entry],

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Regions that go while a peer may use them (`weft_core::mr`): what a queue does
-//! when its peer's go, and the letters of both sides.
+//! when its peer's go, and the notices of both sides.
 //!
 //! A key is revoked in three steps: what was read of it is forgotten; then the
 //! count of revocations goes up; then the queue's last request is looked up with
@@ -18,7 +18,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 use weft_core::gid::Gid;
-use weft_core::mr::{Notice, Says};
+use weft_core::mr::{Notice, NoticeKind};
 use weft_core::uapi::WcStatus;
 
 use super::{Rc, RcQueue};
@@ -39,7 +39,7 @@ const NAPS: usize = 8;
 #[pin_data]
 pub(super) struct Revocations {
     count: AtomicU32,
-    /// The letter to answer, and the request until which it must wait.
+    /// The notice to answer, and the request until which it must wait.
     #[pin]
     owed: FastLock<Option<(u64, u32)>>,
 }
@@ -71,7 +71,7 @@ impl<R: Requester> RcQueue<R> {
             self.window.published()
         };
         let mut owed = self.revocations.owed.lock();
-        // A letter that is repeated does not start the wait anew.
+        // A notice that is repeated does not start the wait anew.
         if owed.is_none_or(|(other, _)| other != seq) {
             *owed = Some((seq, until));
         }
@@ -82,7 +82,7 @@ impl<R: Requester> RcQueue<R> {
         self.revocations.owed.lock().is_some()
     }
 
-    /// The answer to the peer's letter, once it may be given.
+    /// The answer to the peer's notice, once it may be given.
     fn take_answer(&self) -> Option<Notice> {
         let mut owed = self.revocations.owed.lock();
         let (seq, _) = owed.take_if(|(_, until)| self.window.has_passed(*until))?;
@@ -91,8 +91,8 @@ impl<R: Requester> RcQueue<R> {
 }
 
 fn unused(token: u64, seq: u64) -> Notice {
-    let says = Says::Unused;
-    Notice { token, seq, says }
+    let kind = NoticeKind::Unused;
+    Notice { token, seq, kind }
 }
 
 impl<R: Requester> Rc<R> {
@@ -116,7 +116,7 @@ impl<R: Requester> Rc<R> {
         if queue.as_ref().is_some_and(|queue| queue.gid != *from) {
             return None;
         }
-        let Says::Gone(keys) = &notice.says else {
+        let NoticeKind::Gone(keys) = &notice.kind else {
             // A queue that is gone has nothing to wait for.
             queue?;
             self.mrs.answered(notice.token, notice.seq);

@@ -9,10 +9,10 @@ use kernel::sync::Arc;
 use weft_core::uapi::{self, WcStatus};
 
 use super::{Connection, Submitter, Vqp};
+use crate::array_vec::{room, ArrayVec};
 use crate::clock::now_ns;
 use crate::dc::{Entry, Origin};
 use crate::errno;
-use crate::few::{room, Few};
 use crate::peer::VqpQueue;
 use crate::rc::{self, Attending, Posted};
 use crate::sync::Woken;
@@ -28,7 +28,7 @@ const QUIESCE_NAP_NS: u64 = 1_000_000;
 
 /// Some entries.
 struct Batch<'a> {
-    entries: Few<'a, Entry>,
+    entries: ArrayVec<'a, Entry>,
     /// All need DC, or none does: a receiver hears of them, or they are atomic
     /// operations that the RDMA device does not make atomic enough.
     need_dc: bool,
@@ -131,7 +131,7 @@ impl Vqp {
         let from = self.origin(connection);
         let mut room = room::<_, POST_BATCH>();
         let mut batch = Batch {
-            entries: Few::new(&mut room),
+            entries: ArrayVec::new(&mut room),
             need_dc: false,
         };
         while *submitted < count {

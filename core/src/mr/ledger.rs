@@ -3,20 +3,20 @@
 //! What the owner of regions knows of the peers that may use them: which of them
 //! still has to answer that it does not.
 //!
-//! Removals are numbered. A peer has one letter on its way at a time, about the
+//! Removals are numbered. A peer has one notice on its way at a time, about the
 //! oldest removals that it was not told; the next one takes all that came
-//! meanwhile, so that a process with many regions costs few letters. A letter
+//! meanwhile, so that a process with many regions costs few notices. A notice
 //! that is not answered is repeated; a peer that answers none for
 //! [`LEASE_NS`] has to lose its connection, which ends its requests too.
 
-use super::notice::{Keys, Notice, Says};
+use super::notice::{Keys, Notice, NoticeKind};
 use super::LEASE_NS;
 use crate::gid::Gid;
 
 /// Connections that a node may have, those that are being opened or closed
 /// included.
 pub const LEDGER_LINES: usize = 96;
-/// How long a letter may go without an answer before it is repeated.
+/// How long a notice may go without an answer before it is repeated.
 pub const REPEAT_NS: u64 = 250_000_000;
 
 /// One connection.
@@ -113,7 +113,7 @@ impl Ledger {
         self.lines.iter().flatten().all(|line| line.acked >= seq)
     }
 
-    /// The next letter to send, and to whom. `removed`: the removals that are not
+    /// The next notice to send, and to whom. `removed`: the removals that are not
     /// [unused](Ledger::is_unused), with their keys, in their order.
     pub fn next(
         &mut self,
@@ -147,7 +147,7 @@ impl Ledger {
         let notice = Notice {
             token: line.token,
             seq: told,
-            says: Says::Gone(keys),
+            kind: NoticeKind::Gone(keys),
         };
         Some((line.peer, notice))
     }

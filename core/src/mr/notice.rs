@@ -2,11 +2,11 @@
 
 //! What two nodes write to each other when regions go: the owner names their
 //! keys, the peer answers once none of its requests uses them. What carries the
-//! letters is not known here; they may get lost, be repeated, or come late.
+//! notices is not known here; they may get lost, be repeated, or come late.
 
 /// Bytes of an encoded [`Notice`].
 pub const NOTICE_BYTES: usize = 80;
-/// Keys in one letter, at most.
+/// Keys in one notice, at most.
 pub const NOTICE_KEYS: usize = 14;
 const MAGIC: u32 = u32::from_le_bytes(*b"WFTk");
 const VERSION: u8 = 1;
@@ -50,39 +50,39 @@ impl Keys {
     }
 }
 
-/// What a letter says.
+/// What a notice is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Says {
+pub enum NoticeKind {
     /// The sender's regions of these keys go: use them no more.
     Gone(Keys),
-    /// The sender uses none of the keys of the letter of this number any more: no
+    /// The sender uses none of the keys of the notice of this number any more: no
     /// request with them is on its way, or will be.
     Unused,
 }
 
-/// A letter about regions that go.
+/// A notice about regions that go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// The number of the connection ([`crate::rc::Hello`]), random: letters about
+    /// The number of the connection ([`crate::rc::Hello`]), random: notices about
     /// one say nothing of the next.
     pub token: u64,
     /// The number of the last removal that it is about; the answer repeats it.
     pub seq: u64,
-    /// What it says.
-    pub says: Says,
+    /// What it is about.
+    pub kind: NoticeKind,
 }
 
 impl Notice {
-    /// The letter as bytes.
+    /// The notice as bytes.
     #[must_use]
     pub fn encode(&self) -> [u8; NOTICE_BYTES] {
         let mut out = [0; NOTICE_BYTES];
-        let (kind, keys) = match &self.says {
-            Says::Gone(keys) => (1, keys.as_slice()),
-            Says::Unused => (2, &[][..]),
+        let (number, keys) = match &self.kind {
+            NoticeKind::Gone(keys) => (1, keys.as_slice()),
+            NoticeKind::Unused => (2, &[][..]),
         };
         out[..4].copy_from_slice(&MAGIC.to_le_bytes());
-        out[4..8].copy_from_slice(&[VERSION, kind, keys.len() as u8, 0]);
+        out[4..8].copy_from_slice(&[VERSION, number, keys.len() as u8, 0]);
         out[8..16].copy_from_slice(&self.token.to_le_bytes());
         out[16..24].copy_from_slice(&self.seq.to_le_bytes());
         for (place, key) in out[KEYS_AT..].chunks_exact_mut(4).zip(keys) {
@@ -91,11 +91,11 @@ impl Notice {
         out
     }
 
-    /// Reads a letter. `None`: it is none of this version.
+    /// Reads a notice. `None`: it is none of this version.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; NOTICE_BYTES] = bytes.try_into().ok()?;
-        let [m0, m1, m2, m3, version, kind, count, zero, ..] = *bytes;
+        let [m0, m1, m2, m3, version, number, count, zero, ..] = *bytes;
         let count = usize::from(count);
         let ours = u32::from_le_bytes([m0, m1, m2, m3]) == MAGIC && version == VERSION;
         if !ours || zero != 0 || count > NOTICE_KEYS {
@@ -105,16 +105,16 @@ impl Notice {
         for key in bytes[KEYS_AT..].chunks_exact(4).take(count) {
             keys.push(u32::from_le_bytes(key.try_into().ok()?));
         }
-        let says = match kind {
-            1 => Says::Gone(keys),
-            2 if count == 0 => Says::Unused,
+        let kind = match number {
+            1 => NoticeKind::Gone(keys),
+            2 if count == 0 => NoticeKind::Unused,
             _ => return None,
         };
         let rest = &bytes[KEYS_AT + 4 * count..];
         rest.iter().all(|byte| *byte == 0).then_some(Self {
             token: u64::from_le_bytes(bytes[8..16].try_into().ok()?),
             seq: u64::from_le_bytes(bytes[16..24].try_into().ok()?),
-            says,
+            kind,
         })
     }
 }

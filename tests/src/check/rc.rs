@@ -95,7 +95,7 @@ pub fn run(report: &mut Report, args: &Args, seed: u64) {
         report.check("its owner is charged once", regions::charge);
         let name = "regions that go under deep queues break nothing";
         Transport::Rc.check(report, name, || revocation::under_load(seed));
-        let name = "many that go at once cost few letters";
+        let name = "many that go at once cost few notices";
         Transport::Rc.check(report, name, revocation::many);
         death::run(report, seed, 6, Transport::Rc);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! Regions that go while a peer uses them: whatever letters are lost, repeated or
+//! Regions that go while a peer uses them: whatever notices are lost, repeated or
 //! late, and whenever the peer posts, no request arrives whose memory is gone;
 //! and all memory goes in the end.
 
@@ -17,17 +17,21 @@ const TOKEN: u64 = 77;
 const PEER: Gid = Gid([7; 16]);
 
 #[test]
-fn letters_survive_the_wire_and_nothing_else_is_one() {
+fn notices_survive_the_wire_and_nothing_else_is_one() {
     let mut keys = Keys::NONE;
     for key in 1..=NOTICE_KEYS as u32 {
         assert!(keys.push(key << 20));
     }
     assert!(!keys.push(9));
-    for says in [Says::Gone(keys), Says::Gone(Keys::NONE), Says::Unused] {
+    for kind in [
+        NoticeKind::Gone(keys),
+        NoticeKind::Gone(Keys::NONE),
+        NoticeKind::Unused,
+    ] {
         let notice = Notice {
             token: u64::MAX - 1,
             seq: 1 << 40,
-            says,
+            kind,
         };
         let bytes = notice.encode();
         assert_eq!(Notice::decode(&bytes), Some(notice));
@@ -50,15 +54,15 @@ proptest! {
 }
 
 #[test]
-fn many_removals_cost_few_letters() {
+fn many_removals_cost_few_notices() {
     const REGIONS: u64 = 100;
     let mut ledger = Ledger::EMPTY;
     assert!(ledger.open(TOKEN, PEER));
     let removed: Vec<_> = (0..REGIONS).map(|n| (ledger.remove(), n as u32)).collect();
-    let (mut letters, mut named) = (0, Vec::new());
+    let (mut notices, mut named) = (0, Vec::new());
     while ledger.is_waiting() {
         let (peer, notice) = ledger.next(removed.iter().copied(), 5).unwrap();
-        let Says::Gone(keys) = notice.says else {
+        let NoticeKind::Gone(keys) = notice.kind else {
             panic!("an answer");
         };
         assert_eq!((peer, notice.token), (PEER, TOKEN));
@@ -68,9 +72,9 @@ fn many_removals_cost_few_letters() {
         );
         named.extend_from_slice(keys.as_slice());
         ledger.answered(TOKEN, notice.seq);
-        letters += 1;
+        notices += 1;
     }
-    assert_eq!(letters, REGIONS.div_ceil(NOTICE_KEYS as u64));
+    assert_eq!(notices, REGIONS.div_ceil(NOTICE_KEYS as u64));
     assert_eq!(named, (0..REGIONS as u32).collect::<Vec<_>>());
     assert!(ledger.is_unused(REGIONS));
 }
@@ -173,7 +177,7 @@ enum Step {
     Register,
     Remove(u32),
     Tell,
-    LoseLetter,
+    LoseNotice,
     Hear,
     LoseAnswer,
     Answered,
@@ -189,7 +193,7 @@ fn steps() -> impl Strategy<Value = Step> {
         2 => Just(Step::Register),
         2 => (0u32..6).prop_map(Step::Remove),
         4 => Just(Step::Tell),
-        1 => Just(Step::LoseLetter),
+        1 => Just(Step::LoseNotice),
         4 => Just(Step::Hear),
         1 => Just(Step::LoseAnswer),
         4 => Just(Step::Answered),
@@ -254,7 +258,7 @@ impl Sim {
         let Some(notice) = self.to_peer.pop_front() else {
             return;
         };
-        let Says::Gone(keys) = notice.says else {
+        let NoticeKind::Gone(keys) = notice.kind else {
             panic!("an answer to the peer");
         };
         self.store.forget(keys.as_slice());
@@ -272,7 +276,7 @@ impl Sim {
             self.to_owner.push_back(Notice {
                 token: TOKEN,
                 seq,
-                says: Says::Unused,
+                kind: NoticeKind::Unused,
             });
         }
     }
@@ -364,7 +368,7 @@ impl Sim {
                 }
             }
             Step::Tell => self.tell(),
-            Step::LoseLetter => drop(self.to_peer.pop_front()),
+            Step::LoseNotice => drop(self.to_peer.pop_front()),
             Step::Hear => self.hear(),
             Step::LoseAnswer => drop(self.to_owner.pop_front()),
             Step::Answered => {
@@ -385,7 +389,7 @@ impl Sim {
         self.free();
     }
 
-    /// Nothing new is posted or removed, and no letter is lost.
+    /// Nothing new is posted or removed, and no notice is lost.
     fn settle(&mut self) {
         for _ in 0..200 {
             if self.waiting().is_empty() {

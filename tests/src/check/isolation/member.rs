@@ -11,7 +11,7 @@ use anyhow::{ensure, Result};
 use nix::unistd::Uid;
 use weft_core::dc::wire::{Destination, Kind, Message, Receiver, Request};
 use weft_core::kv::Geometry;
-use weft_core::mr::{BlockSize, Keys, Notice, Says};
+use weft_core::mr::{BlockSize, Keys, Notice, NoticeKind};
 use weft_core::rc::{Hello, Role};
 use weft_shim::Device;
 
@@ -77,7 +77,7 @@ pub fn notices(stage: &mut Stage) -> Result<Outcome> {
         let notice = Notice {
             token: rng.next(),
             seq: 1,
-            says: Says::Gone(keys),
+            kind: NoticeKind::Gone(keys),
         };
         aim.send(&control_message(&aim, rng.next(), &notice.encode()))?;
     }

@@ -7,7 +7,7 @@ use weft_core::dc::wire::{
     Destination, Kind, Message, Operands, Receiver, Request, Response, Status,
 };
 use weft_core::gid::Gid;
-use weft_core::mr::{Keys, Notice, Says};
+use weft_core::mr::{Keys, Notice, NoticeKind};
 use weft_shim::Remote;
 
 use super::network::Capture;
@@ -68,7 +68,7 @@ impl<'a> Grammar<'a> {
             7 => ("stranger's request", self.request(&target, false)),
             8 | 9 => ("response", self.response()),
             10 => ("message", self.message(&target, knows)),
-            11 => ("control message", self.letter(&target, knows)),
+            11 => ("control message", self.control_message(&target, knows)),
             12..=14 if !is_nodes => ("changed capture", self.changed(capture)),
             _ => ("noise", self.noise()),
         };
@@ -254,24 +254,24 @@ impl<'a> Grammar<'a> {
     }
 
     /// What only nodes write to each other: notices and offers, and what looks like it.
-    fn letter(&mut self, target: &Target, knows: bool) -> Vec<u8> {
+    fn control_message(&mut self, target: &Target, knows: bool) -> Vec<u8> {
         let mut keys = Keys::NONE;
         for _ in 0..self.rng.below(15) {
             keys.push(self.number());
         }
-        let says = if self.rng.below(2) == 0 {
-            Says::Unused
+        let kind = if self.rng.below(2) == 0 {
+            NoticeKind::Unused
         } else {
-            Says::Gone(keys)
+            NoticeKind::Gone(keys)
         };
         let notice = Notice {
             token: self.rng.next(),
             seq: self.rng.next() % 8,
-            says,
+            kind,
         };
         let mut text = notice.encode().to_vec();
         if self.rng.below(2) == 0 {
-            // An offer begins as a notice does, with another letter; GID and numbers
+            // An offer begins as a notice does, with another magic number; GID and numbers
             // follow where they may.
             text.truncate(64);
             text[3] = b"rkhRKH"[self.rng.below(6)];

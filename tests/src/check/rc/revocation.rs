@@ -26,7 +26,7 @@ const WRITERS: usize = 3;
 const DEEP: usize = 16;
 const BYTES: usize = 64 << 10;
 const MANY: usize = 200;
-/// Letters that they may cost: one for each would be twice `MANY`.
+/// Notices that they may cost: one for each would be twice `MANY`.
 const FEW: i64 = MANY as i64 / 2;
 
 const SILENCE: &str =
@@ -102,7 +102,7 @@ fn until_refused(remote: Remote, reads: bool) -> Result<()> {
     }
 }
 
-/// Many regions that a peer knows go at once: few letters, and all memory.
+/// Many regions that a peer knows go at once: few notices, and all memory.
 pub fn many() -> Result<()> {
     let near = Device::open_on(0)?;
     let local = MemoryRegion::allocate(&near, 4096, full_access())?;
@@ -112,7 +112,7 @@ pub fn many() -> Result<()> {
     for remote in &holder.others {
         vqp.write(local.slice(0..8)?, *remote)?;
     }
-    let (letters, full) = (counter("rc_notices")?, counter("mrs")?);
+    let (notices, full) = (counter("rc_notices")?, counter("mrs")?);
     let remotes = holder.others.clone();
     holder.kill()?;
     let others = i64::try_from(MANY)?;
@@ -120,9 +120,9 @@ pub fn many() -> Result<()> {
         Ok(counter("mrs")? < full - others)
     });
     gone.with_context(|| format!("{:?} regions of {full}", counter("mrs")))?;
-    let letters = counter("rc_notices")? - letters;
-    println!("# {MANY} regions went with {letters} letters");
-    ensure!(letters < FEW, "{MANY} regions cost {letters} letters");
+    let notices = counter("rc_notices")? - notices;
+    println!("# {MANY} regions went with {notices} notices");
+    ensure!(notices < FEW, "{MANY} regions cost {notices} notices");
     for remote in remotes {
         let status = refusal(&near, &local, remote)?;
         ensure!(status == WcStatus::RemAccessErr, "it is {status:?}");
@@ -139,7 +139,7 @@ fn refusal(near: &Device, local: &MemoryRegion, remote: Remote) -> Result<WcStat
     }
 }
 
-/// Letters do not arrive: the region goes, and the queue pair before it.
+/// Notices do not arrive: the region goes, and the queue pair before it.
 pub fn silent(report: &mut Report) {
     report.check("a region that no peer answers for goes", || {
         wait_until_up()?;

@@ -7,18 +7,18 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-/// Times that something was doubted or replaced that was known of any peer.
-static DOUBTS: AtomicU64 = AtomicU64::new(0);
+/// Counts the times that what is known of a peer was replaced or became suspect.
+static CHANGES: AtomicU64 = AtomicU64::new(0);
 
-/// A number that is another one as soon as something is doubted or replaced that
-/// was known of any peer. To be read before what is known is looked at.
-pub(crate) fn doubts() -> u64 {
-    DOUBTS.load(Ordering::Acquire)
+/// A number that changes as soon as what is known of any peer is replaced or becomes
+/// suspect. To be read before what is known is looked at.
+pub(crate) fn peer_changes() -> u64 {
+    CHANGES.load(Ordering::Acquire)
 }
 
-/// Something was replaced.
-pub(crate) fn doubt() {
-    DOUBTS.fetch_add(1, Ordering::Release);
+/// What is known of a peer was replaced.
+pub(crate) fn count_peer_change() {
+    CHANGES.fetch_add(1, Ordering::Release);
 }
 
 /// Set when a peer did not know us, or did not answer: its record may be
@@ -38,7 +38,7 @@ impl Suspicion {
 
     pub(super) fn raise(&self) {
         if !self.0.swap(true, Ordering::Relaxed) {
-            doubt();
+            count_peer_change();
         }
     }
 }

@@ -12,7 +12,7 @@ use weft_core::mr::Notice;
 use weft_core::rc::{Hello, Role};
 
 use super::{as_connect_error, DeviceUse, Node};
-use crate::dc::{Letter, Reader};
+use crate::dc::{ControlMessage, Reader};
 use crate::peer::{Peer, NODE_USER};
 use crate::rc::{Claim, Exchange};
 
@@ -23,7 +23,7 @@ impl Exchange for Node {
     fn send(&self, to: &Gid, message: &[u8]) -> Result {
         self.find_peer(to)?
             .stream(NODE_USER, INITIATOR)?
-            .post_letter(message)
+            .post_control_message(message)
     }
 
     fn knows(&self, claim: &Claim) -> bool {
@@ -53,26 +53,26 @@ impl Node {
                 .cached_peer(&gid)
                 .ok_or(ENOENT)?
                 .stream(NODE_USER, INITIATOR)?
-                .post_letter(&answer.encode()),
+                .post_control_message(&answer.encode()),
             None => Ok(()),
         }
     }
 }
 
 impl Reader for Node {
-    fn read(&self, letter: &Letter) {
+    fn read(&self, message: &ControlMessage) {
         let claim = Claim {
-            from: letter.from,
-            node: letter.node,
+            from: message.from,
+            node: message.node,
         };
-        if let Some(notice) = Notice::decode(letter.text()) {
+        if let Some(notice) = Notice::decode(message.text()) {
             if let Err(error) = self.on_notice(&claim, &notice) {
                 pr_debug!("no answer about a region: {error:?}\n");
             }
             return;
         }
         // A message that does not decode is a later version's.
-        let Some(hello) = Hello::decode(letter.text()) else {
+        let Some(hello) = Hello::decode(message.text()) else {
             return;
         };
         match hello.role {

@@ -2,7 +2,7 @@
 
 //! A few values on the stack. Room that is cleared first costs as much as a small
 //! request; so the room is made apart, where nothing else makes the compiler clear
-//! it, and [`Few`] counts what is in it.
+//! it, and [`ArrayVec`] counts what is in it.
 
 use core::mem::MaybeUninit;
 
@@ -20,12 +20,12 @@ pub(crate) const fn room<T, const N: usize>() -> Room<T, N> {
 /// # Invariants
 ///
 /// The first `len` places of `room` are initialised, and theirs are the values.
-pub(crate) struct Few<'a, T> {
+pub(crate) struct ArrayVec<'a, T> {
     room: &'a mut [MaybeUninit<T>],
     len: usize,
 }
 
-impl<'a, T> Few<'a, T> {
+impl<'a, T> ArrayVec<'a, T> {
     /// None yet.
     #[inline]
     pub(crate) fn new(room: &'a mut [MaybeUninit<T>]) -> Self {
@@ -82,7 +82,7 @@ impl<'a, T> Few<'a, T> {
     }
 }
 
-impl<T> Drop for Few<'_, T> {
+impl<T> Drop for ArrayVec<'_, T> {
     #[inline]
     fn drop(&mut self) {
         self.clear();
