@@ -12,18 +12,20 @@ use weft_core::dc::Initiator;
 use weft_core::uapi::{
     SendWr as RawSendWr, ACCESS_ALL, MAX_MRS_PER_SESSION, MAX_SEND_WR, MAX_VQPS_PER_SESSION,
 };
-use weft_shim::{Device, MemoryRegion, SendWr, Vqp};
+use weft_shim::{Device, MemoryRegion, SendWr, Vqp, VqpConfig};
 
 use crate::isolation::users::{in_child, wait};
 use crate::raw::{Memory, Session};
 use crate::report::Report;
-use crate::world::{connect, full_access, system, Baseline, Link};
+use crate::world::{full_access, gid, system, Baseline, Link};
 
 const MOUNT: &str = "/sys/fs/cgroup";
 const GROUP: &str = "/sys/fs/cgroup/weft";
 /// Bytes of a region: its list of pages, of 8 bytes each, counts.
 const REGION: usize = 4 << 20;
 const PAGE: usize = 4096;
+/// Where nobody listens.
+const PORT: u32 = 7;
 /// What a process may have in the last check, of which it asks for several times as much.
 const LIMIT: u64 = 16 << 20;
 /// Of what is expected this part has to be charged at least: a processor is charged in
@@ -115,7 +117,12 @@ fn regions() -> Result<()> {
 fn streams() -> Result<()> {
     let device = Device::open_on(0)?;
     let message = MemoryRegion::allocate(&device, 8, full_access())?;
-    let vqps = (0..MAX_VQPS_PER_SESSION).map(|_| connect(&device, 1, 1));
+    let connect = |_| {
+        let mut vqp = Vqp::create(&device, &VqpConfig::default())?;
+        vqp.qconnect(gid(1), PORT)?;
+        Ok(vqp)
+    };
+    let vqps = (0..MAX_VQPS_PER_SESSION).map(connect);
     let mut vqps = vqps.collect::<Result<Vec<Vqp>>>()?;
     let before = current()?;
     for vqp in &mut vqps {
