@@ -13,6 +13,7 @@ mod attacker;
 mod crowd;
 mod exhaust;
 mod floods;
+mod folded;
 mod forged;
 mod guesses;
 mod handles;

@@ -3,19 +3,13 @@
 //! As much as one process can get. It is no secret how much that is; what counts
 //! is that the victim, which looks while it is held, goes on.
 
-use std::num::NonZeroUsize;
-use std::ptr::NonNull;
-
 use anyhow::{Context, Result};
-use nix::libc::c_void;
-use nix::sys::memfd::{memfd_create, MFdFlags};
-use nix::sys::mman::{mmap, mmap_anonymous, munmap, MapFlags, ProtFlags};
-use nix::unistd::ftruncate;
 use weft_core::uapi::{WcStatus, MAX_MRS_PER_SESSION, MAX_VQPS_PER_SESSION};
-use weft_shim::{Access, Device, MemoryRegion, Remote, SendWr, Vqp, Wc};
+use weft_shim::{Device, Remote, SendWr, Vqp, Wc};
 
 use super::attacker::{unanimous, Outcome, Stage};
 use super::crowd::{Crowd, Ready};
+use super::folded::Folded;
 use super::users::{open_victims, with_reserve};
 use super::victim::Part;
 use crate::raw::Memory;
@@ -28,8 +22,6 @@ const MANY: usize = 160;
 /// than others should have to wait for them; they end when their regions go.
 const LONG: usize = 64 << 20;
 const LONGS: usize = 16;
-/// Memory behind them.
-const BEHIND: usize = 1 << 20;
 /// More regions than a node may have room for.
 const REGIONS: usize = 10_000;
 /// Refusals in a row that are taken for the last word.
@@ -65,45 +57,6 @@ pub fn failures(stage: &mut Stage) -> Result<Outcome> {
     }))
 }
 
-/// The same memory again and again, so that a long range costs little.
-struct Folded {
-    base: NonNull<c_void>,
-}
-
-impl Folded {
-    fn map() -> Result<Self> {
-        let prot = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-        let (all, part) = (NonZeroUsize::new(LONG), NonZeroUsize::new(BEHIND));
-        let (all, part) = all.zip(part).context("no bytes")?;
-        let file = memfd_create(c"folded", MFdFlags::MFD_CLOEXEC)?;
-        ftruncate(&file, BEHIND as i64)?;
-        let (none, flags) = (ProtFlags::PROT_NONE, MapFlags::MAP_PRIVATE);
-        // SAFETY: a new mapping where there is none.
-        let base = unsafe { mmap_anonymous(None, all, none, flags) }?;
-        let this = Self { base };
-        let start = base.as_ptr().expose_provenance();
-        for at in (0..LONG).step_by(BEHIND) {
-            let flags = MapFlags::MAP_SHARED | MapFlags::MAP_FIXED;
-            // SAFETY: within the mapping, which is ours.
-            unsafe { mmap(NonZeroUsize::new(start + at), part, prot, flags, &file, 0) }?;
-        }
-        Ok(this)
-    }
-
-    fn register(&self, device: &Device) -> Result<MemoryRegion> {
-        // SAFETY: mapped longer than the region is there; nobody else uses it.
-        let region = unsafe { device.register(self.base.cast(), LONG, Access::all()) };
-        Ok(region?)
-    }
-}
-
-impl Drop for Folded {
-    fn drop(&mut self) {
-        // SAFETY: our mapping, which nobody refers to any more.
-        let _ = unsafe { munmap(self.base, LONG) };
-    }
-}
-
 /// Requests that take seconds, and so many behind it that the stream has no
 /// room for anybody else's.
 pub fn stream(stage: &mut Stage) -> Result<Outcome> {
@@ -115,7 +68,7 @@ pub fn stream(stage: &mut Stage) -> Result<Outcome> {
 
 /// Posting what has no room does not return, but the process can be killed.
 fn fill_stream(node: u32, to: u8, ready: &Ready) -> Result<impl Sized> {
-    let memory = Folded::map()?;
+    let memory = Folded::map(LONG)?;
     let device = Device::open_on(node)?;
     let near = memory.register(&device)?;
     let far = memory.register(&with_reserve(|| Device::open_on(u32::from(to)))?)?;

@@ -15,6 +15,7 @@ use weft_shim::Device;
 
 use super::attacker::{Outcome, Stage};
 use super::crowd::Crowd;
+use super::folded::Folded;
 use super::users::{become_user, in_child, wait, SOMEBODY};
 use crate::raw::{Memory, Session};
 use crate::rc;
@@ -23,8 +24,13 @@ use crate::world::gid;
 /// Users of whom each takes all regions that it gets: more than the node's table of
 /// regions for RC has room for.
 const GREEDY: usize = 5;
-/// Users of whom each takes all that it gets of the table that peers read.
+/// Users of whom each has so many regions of so many blocks, besides small ones: together
+/// twice as many as the table has room for that peers read.
 const TWO: usize = 2;
+const REGIONS: usize = 128;
+const BLOCKS: usize = 64;
+/// Regions that others make then.
+const TRIES: usize = 16;
 /// Users of whom each takes one thing: more than there once could be.
 const MODEST: u32 = 4_300;
 const FIRST_USER: u32 = 20_000;
@@ -44,7 +50,7 @@ pub fn regions(stage: &mut Stage) -> Result<Outcome> {
     lift_limits()?;
     let (crowd, count) = Crowd::of(GREEDY, |ready| {
         let memory = Memory::map(PAGE)?;
-        let sessions = full_of_regions(|session| session.register(&memory, 0, 1, 1).is_ok())?;
+        let sessions = full_of_regions(&memory)?;
         ready.with(sessions.len() as u64)?;
         Ok((sessions, memory))
     })?;
@@ -55,41 +61,55 @@ pub fn regions(stage: &mut Stage) -> Result<Outcome> {
 }
 
 /// Sessions of a user who gets no more regions.
-fn full_of_regions(register: impl Fn(&Session) -> bool) -> Result<Vec<Session>> {
+fn full_of_regions(memory: &Memory) -> Result<Vec<Session>> {
+    let register = |session: &Session| session.register(memory, 0, 1, ACCESS_ALL).is_ok();
     sessions_of(|session| {
         let made = (0..MAX_MRS_PER_SESSION).take_while(|_| register(session));
         made.count() == MAX_MRS_PER_SESSION
     })
 }
 
-/// Two users have as many regions as they get, each of which takes two places in the
-/// table that peers read before they use one by RC: others' find room there.
+/// Two users have more blocks, in large and in small regions, than the table has room for
+/// that peers read before they use a region by RC: others' find room there.
 pub fn places_for_rc() -> Result<()> {
     lift_limits()?;
     rc::pin()?;
     let (crowd, count) = Crowd::of(TWO, |ready| {
-        let memory = Memory::map(rc::BLOCK + PAGE)?;
-        // The bytes beside the end of a block.
-        let end = rc::BLOCK as u64 - memory.addr() % rc::BLOCK as u64;
-        let sessions =
-            full_of_regions(|session| session.register(&memory, end - 1, 2, ACCESS_ALL).is_ok())?;
-        ready.with(sessions.len() as u64)?;
-        Ok((sessions, memory))
+        become_another()?;
+        let (large, small) = (Folded::map(BLOCKS * rc::BLOCK)?, Memory::map(PAGE)?);
+        let device = Device::open_on(0)?;
+        let regions = (0..REGIONS).map(|_| large.register(&device));
+        let regions = regions.collect::<Result<Vec<_>>>()?;
+        let sessions = full_of_regions(&small)?;
+        ready.with((regions.len() * BLOCKS) as u64)?;
+        // In this order: the regions go before their memory.
+        Ok((regions, sessions, large, small))
     })?;
-    println!("# {count} sessions full of regions of two blocks");
-    let by_rc = rc::goes_by_rc(1, 0);
+    println!("# {count} blocks in large regions of {TWO} users, and all small ones");
+    let by_rc = (0..TRIES).map(|_| rc::goes_by_rc(1, 0));
+    let by_rc = by_rc.collect::<Result<Vec<bool>>>();
     drop(crowd);
     Device::open_on(0)?.pool_unpin(gid(1))?;
-    ensure!(by_rc?, "another user's region is not to be had by RC");
+    let found = by_rc?.into_iter().filter(|found| *found).count();
+    ensure!(
+        found == TRIES,
+        "of {TRIES} other regions {found} are to be had by RC"
+    );
+    Ok(())
+}
+
+/// Makes this process another user's, another one's for each process.
+fn become_another() -> Result<()> {
+    // Processes that live at the same time have different numbers.
+    let user = FIRST_USER + std::process::id();
+    // SAFETY: no memory is involved.
+    Errno::result(unsafe { setresuid(user, 0, 0) }).context("setresuid")?;
     Ok(())
 }
 
 /// Sessions of a user, another one for each process, until `take` says that there is no more.
 fn sessions_of(take: impl Fn(&Session) -> bool) -> Result<Vec<Session>> {
-    // Processes that live at the same time have different numbers.
-    let user = FIRST_USER + std::process::id();
-    // SAFETY: no memory is involved.
-    Errno::result(unsafe { setresuid(user, 0, 0) }).context("setresuid")?;
+    become_another()?;
     let mut sessions = Vec::new();
     loop {
         sessions.push(Session::open(0)?);
