@@ -8,12 +8,21 @@ use std::time::Duration;
 /// A limit for a stock kernel, as it is for the one that this runs on: `scripts/vm` says
 /// how many times slower that is.
 pub fn patient(bound: Duration) -> Duration {
+    bound * slowness()
+}
+
+fn slowness() -> u32 {
     static SLOWNESS: OnceLock<u32> = OnceLock::new();
-    let slowness = SLOWNESS.get_or_init(|| {
+    *SLOWNESS.get_or_init(|| {
         let told = std::env::var("VM_SLOWNESS").ok();
         told.and_then(|text| text.parse().ok()).unwrap_or(1)
-    });
-    bound * *slowness
+    })
+}
+
+/// Whether the kernel is slower than a stock one, so that the module's own time limits,
+/// which are those of a network, may pass while it is at work.
+pub fn is_slow() -> bool {
+    slowness() > 1
 }
 
 /// Whether the kernel keeps memory for a while that was freed (KASAN's quarantine), so that

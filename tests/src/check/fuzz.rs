@@ -142,7 +142,9 @@ fn bystander(traffic: &mut Traffic, stop: &AtomicBool) -> Result<(usize, Duratio
     let (mut rounds, mut slowest) = (0, Duration::ZERO);
     while !stop.load(Ordering::Relaxed) {
         let start = Instant::now();
-        traffic.round().with_context(|| format!("round {rounds}"))?;
+        traffic
+            .patient_round()
+            .with_context(|| format!("round {rounds}"))?;
         slowest = slowest.max(start.elapsed());
         rounds += 1;
         thread::sleep(Duration::from_millis(5));

@@ -10,8 +10,10 @@ use std::time::Duration;
 use anyhow::{ensure, Context, Result};
 use weft_shim::{Device, MemoryRegion, Remote, SendWr, Vqp, Wc};
 
+use weft_tests::pace::is_slow;
+
 use crate::rng::Rng;
-use crate::world::{connect, full_access};
+use crate::world::{connect, counter, full_access, wait_for};
 
 /// Bytes of the peer's memory that one traffic uses.
 pub const SLICE: usize = 32 << 10;
@@ -20,6 +22,8 @@ const WRITE_MAX: usize = 6000;
 const STAGING: usize = WRITES * WRITE_MAX;
 /// A batch that takes longer is lost.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// The loss of a queue pair is counted that soon after the first request has ended by it.
+const COUNTED: Duration = Duration::from_secs(2);
 
 /// What a worker is told.
 #[derive(clap::Args)]
@@ -44,7 +48,11 @@ pub struct WorkerArgs {
 
 /// One flow of traffic.
 pub struct Traffic {
+    device: Device,
+    to: u8,
     vqp: Vqp,
+    /// Queue pairs that had been lost when it last worked, if that is to be known.
+    lost: i64,
     local: MemoryRegion,
     remote: Remote,
     /// What the peer's memory should be.
@@ -56,18 +64,48 @@ impl Traffic {
     /// On `SLICE` bytes of `remote`.
     pub fn new(device: &Device, to: u8, remote: Remote, seed: u64) -> Result<Self> {
         let mut rng = Rng::new(seed);
-        let local = MemoryRegion::allocate(device, STAGING + SLICE, full_access())?;
-        let mut vqp = connect(device, to, 64)?;
-        let model = rng.bytes(SLICE);
-        local.copy_in(STAGING, &model)?;
-        vqp.write(local.slice(STAGING..STAGING + SLICE)?, remote)?;
-        Ok(Self {
-            vqp,
-            local,
+        let mut this = Self {
+            vqp: connect(device, to, 64)?,
+            lost: counter("rc_lost").unwrap_or(i64::MAX),
+            local: MemoryRegion::allocate(device, STAGING + SLICE, full_access())?,
+            model: rng.bytes(SLICE),
+            device: device.clone(),
+            to,
             remote,
-            model,
             rng,
-        })
+        };
+        this.write_all()?;
+        Ok(this)
+    }
+
+    /// Makes the peer's memory what it should be.
+    fn write_all(&mut self) -> Result<()> {
+        self.local.copy_in(STAGING, &self.model)?;
+        let all = self.local.slice(STAGING..STAGING + SLICE)?;
+        self.vqp.write(all, self.remote)?;
+        Ok(())
+    }
+
+    /// As [`Self::round`]. But on a slow kernel, where the time limits of RC pass now and
+    /// then, the loss of a queue pair is no failure: the traffic goes on with another VQP.
+    pub fn patient_round(&mut self) -> Result<()> {
+        if !is_slow() {
+            return self.round();
+        }
+        let before = counter("rc_lost")?;
+        if let Err(error) = self.round() {
+            // It may have been lost between two rounds.
+            let known = self.lost;
+            wait_for("a queue pair is lost", COUNTED, || {
+                Ok(counter("rc_lost")? > known)
+            })
+            .context(error)?;
+            println!("# a queue pair was lost");
+            self.vqp = connect(&self.device, self.to, 64)?;
+            self.write_all()?;
+        }
+        self.lost = before;
+        Ok(())
     }
 
     /// One batch.
@@ -153,7 +191,9 @@ pub fn work(args: &WorkerArgs) -> Result<()> {
     let mut traffic = Traffic::new(&device, args.to, remote, args.seed)?;
     let mut round = 0;
     while args.rounds == 0 || round < args.rounds {
-        traffic.round().with_context(|| format!("round {round}"))?;
+        traffic
+            .patient_round()
+            .with_context(|| format!("round {round}"))?;
         round += 1;
     }
     Ok(())
