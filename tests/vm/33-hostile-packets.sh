@@ -38,11 +38,12 @@ is "a notice with an unknown token is taken" "$(hostile 10.77.0.1 notice "${NODE
 sleep 1
 is "what it claims of its sender is not in the DCCache" "$(cached_peers)" "$before"
 
-# One address gets a quarter of a limit that depends on the machine's memory.
+# One address has a quarter of a limit that depends on the machine's memory.
 limit=$(awk '$1 == "MemTotal:" { print int($2 / 1024 * 12) }' /proc/meminfo)
 opened=$(hostile 10.77.0.2 contexts "${NODE1[@]}" $((limit * 5 / 2)))
 check "a member opens contexts" test "$opened" -gt 0
-at_most "but not as many as it likes" "$opened" "$limit"
+# On a slow kernel the first ones have gone meanwhile.
+at_most "but has not as many as it likes" "$(counter contexts)" "$limit"
 check "the others work as before" weft-check data
 
 while [ ! -e /tmp/enough ]; do

@@ -25,7 +25,7 @@ def response(stream):
     return start + bytes(12)
 
 
-def letter(target, text):
+def control_message(target, text):
     """A SEND to the node itself, from a sender that it says is another."""
     message = struct.pack("!IIIIIQI", len(text), 0, 4, 0, 1, 2, 3)
     head = request(SEND, 1, random.getrandbits(64), 0, target, 0, len(text))
@@ -77,7 +77,7 @@ def main():
         heard += answers(sock, 0.5)
         print(sum(1 for status, _ in heard if status == OK))
     elif action == "notice":
-        sock.send(letter(arguments[:3], gone_notice()))
+        sock.send(control_message(arguments[:3], gone_notice()))
         print(*(status for status, _ in answers(sock, 1.0)))
     elif action == "repeat":
         # A READ of no bytes; then the same PSN with other lengths.
