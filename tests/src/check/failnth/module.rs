@@ -4,6 +4,7 @@
 //! loading are the kernel's own loader's; they come first.
 
 use std::ffi::CString;
+use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::time::Duration;
@@ -29,7 +30,11 @@ pub fn run(
     failed: &mut u32,
     wanted: &impl Fn(&str) -> bool,
 ) {
-    let module = Module { path, arguments };
+    // Opened once, without a failure.
+    let opened = report.need("the module's file opens", || Module::open(path, arguments));
+    let Some(module) = opened else {
+        return;
+    };
     for name in ["load", "unload"].into_iter().filter(|name| wanted(name)) {
         let mut points = 0;
         report.check_within(name, super::LONGEST, || match name {
@@ -41,27 +46,30 @@ pub fn run(
     }
 }
 
-struct Module<'a> {
-    path: &'a Path,
-    arguments: &'a str,
+struct Module {
+    file: File,
+    arguments: CString,
 }
 
-impl Module<'_> {
-    fn load(&self) -> Result<Result<(), Errno>> {
-        let (file, arguments) = (
-            std::fs::File::open(self.path)?,
-            CString::new(self.arguments)?,
-        );
+impl Module {
+    fn open(path: &Path, arguments: &str) -> Result<Self> {
+        Ok(Self {
+            file: File::open(path)?,
+            arguments: CString::new(arguments)?,
+        })
+    }
+
+    fn load(&self) -> Result<(), Errno> {
         // SAFETY: the kernel reads the file and the string.
         let result = unsafe {
             libc::syscall(
                 libc::SYS_finit_module,
-                file.as_raw_fd(),
-                arguments.as_ptr(),
+                self.file.as_raw_fd(),
+                self.arguments.as_ptr(),
                 0,
             )
         };
-        Ok(Errno::result(result).map(drop))
+        Errno::result(result).map(drop)
     }
 
     /// Fails each point of loading; what fails is tried again, and what is loaded has
@@ -73,7 +81,7 @@ impl Module<'_> {
             let injection = Injection::arm(nth)?;
             let outcome = self.load();
             let hit = injection.disarm()?;
-            match outcome? {
+            match outcome {
                 Ok(()) => comes_up_and_goes().with_context(|| format!("point {nth}, loaded"))?,
                 Err(errno) => ensure!(
                     hit && [Errno::ENOMEM, Errno::EFAULT, Errno::EAGAIN].contains(&errno),
@@ -85,7 +93,7 @@ impl Module<'_> {
             }
             *points += 1;
             if nth % 50 == 0 {
-                self.load()?.context("the next try")?;
+                self.load().context("the next try")?;
                 comes_up_and_goes()?;
             }
         }
@@ -95,7 +103,7 @@ impl Module<'_> {
     fn unload_points(&self, points: &mut u32) -> Result<()> {
         loop {
             let nth = *points + 1;
-            self.load()?.context("loading")?;
+            self.load().context("loading")?;
             wait_for("the nodes are up", BOUND, || Ok(counter("nodes")? == 2))?;
             let injection = Injection::arm(nth)?;
             let outcome = unload();
