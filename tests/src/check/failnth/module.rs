@@ -15,8 +15,9 @@ use nix::libc;
 
 use super::inject::Injection;
 use super::MAX_POINTS;
+use crate::raw::Session;
 use crate::report::Report;
-use crate::world::{counter, timely, wait_for};
+use crate::world::{timely, wait_for};
 
 const NAME: &std::ffi::CStr = c"weft";
 /// A module that was loaded comes up, and one that nobody uses goes, within this.
@@ -104,7 +105,7 @@ impl Module {
         loop {
             let nth = *points + 1;
             self.load().context("loading")?;
-            wait_for("the nodes are up", BOUND, || Ok(counter("nodes")? == 2))?;
+            comes_up()?;
             let injection = Injection::arm(nth)?;
             let outcome = unload();
             if !injection.disarm()? {
@@ -118,8 +119,16 @@ impl Module {
     }
 }
 
+/// Waits until both nodes can be used. What debugfs shows is no help: a module works
+/// without it, and so it may have failed.
+fn comes_up() -> Result<()> {
+    wait_for("the nodes are up", BOUND, || {
+        Ok((0..2).all(|node| Session::open(node).is_ok()))
+    })
+}
+
 fn comes_up_and_goes() -> Result<()> {
-    wait_for("the nodes are up", BOUND, || Ok(counter("nodes")? == 2))?;
+    comes_up()?;
     Ok(timely(BOUND, unload)??)
 }
 
