@@ -73,13 +73,26 @@ unsafe extern "C" fn add<T: Client>(device: *mut bindings::ib_device) -> i32 {
         let raw = NonNull::new(device).ok_or(EINVAL)?;
         // SAFETY: ib_core calls `remove` before the device goes, and
         // `Client::remove` promises to use nothing of it afterwards.
-        let data = T::add(unsafe { Device::from_raw(raw) })?;
+        let device = unsafe { Device::from_raw(raw) };
+        let data = T::add(device).inspect_err(|error| tell(device, error))?;
         // SAFETY: registered, or this were not called; the box is ours to give.
         unsafe {
-            bindings::ib_set_client_data(device, REGISTRATION.0.get(), KBox::into_raw(data).cast())
+            bindings::ib_set_client_data(
+                raw.as_ptr(),
+                REGISTRATION.0.get(),
+                KBox::into_raw(data).cast(),
+            )
         };
         Ok(0)
     })
+}
+
+/// ib_core goes on without a word, and does not ask again.
+fn tell(device: Device, error: &Error) {
+    let name = device.name();
+    let name = core::ffi::CStr::from_bytes_until_nul(&name).ok();
+    let name = name.and_then(|name| name.to_str().ok()).unwrap_or("?");
+    pr_err!("{name} is not used: {error:?}. Load the module again to use it\n");
 }
 
 /// # Safety

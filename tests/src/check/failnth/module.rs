@@ -22,6 +22,8 @@ use crate::world::{timely, wait_for};
 const NAME: &std::ffi::CStr = c"weft";
 /// A module that was loaded comes up, and one that nobody uses goes, within this.
 const BOUND: Duration = Duration::from_secs(60);
+/// It comes up within this if nothing has failed for good: tries are repeated sooner.
+const SOON: Duration = Duration::from_secs(2);
 
 /// All checks. The module must not be loaded.
 pub fn run(
@@ -83,7 +85,9 @@ impl Module {
             let outcome = self.load();
             let hit = injection.disarm()?;
             match outcome {
-                Ok(()) => comes_up_and_goes().with_context(|| format!("point {nth}, loaded"))?,
+                Ok(()) => self
+                    .comes_up_or_again(hit)
+                    .with_context(|| format!("point {nth}, loaded"))?,
                 Err(errno) => ensure!(
                     hit && [Errno::ENOMEM, Errno::EFAULT, Errno::EAGAIN].contains(&errno),
                     "point {nth}: {errno:?}"
@@ -100,12 +104,24 @@ impl Module {
         }
     }
 
+    /// A module for which something failed may do without a device, and says so in the
+    /// kernel's log; loaded again it uses all.
+    fn comes_up_or_again(&self, hit: bool) -> Result<()> {
+        if !hit || comes_up(SOON).is_ok() {
+            return comes_up_and_goes();
+        }
+        println!("# a device is not used");
+        timely(BOUND, unload)??;
+        self.load().context("the next try")?;
+        comes_up_and_goes()
+    }
+
     /// Fails each point of unloading, which has no way to fail.
     fn unload_points(&self, points: &mut u32) -> Result<()> {
         loop {
             let nth = *points + 1;
             self.load().context("loading")?;
-            comes_up()?;
+            comes_up(BOUND)?;
             let injection = Injection::arm(nth)?;
             let outcome = unload();
             if !injection.disarm()? {
@@ -121,14 +137,14 @@ impl Module {
 
 /// Waits until both nodes can be used. What debugfs shows is no help: a module works
 /// without it, and so it may have failed.
-fn comes_up() -> Result<()> {
-    wait_for("the nodes are up", BOUND, || {
+fn comes_up(within: Duration) -> Result<()> {
+    wait_for("the nodes are up", within, || {
         Ok((0..2).all(|node| Session::open(node).is_ok()))
     })
 }
 
 fn comes_up_and_goes() -> Result<()> {
-    comes_up()?;
+    comes_up(BOUND)?;
     Ok(timely(BOUND, unload)??)
 }
 
