@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! One member of a case, in a process of its own: it says that it has met the
+//! others, waits to be told to go on, measures, tells what it saw, and keeps
+//! sending until its input ends, so that nobody's measurement ends before
+//! another's.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{anyhow, Context as _, Result};
+use clap::ValueEnum as _;
+use nix::time::{clock_gettime, ClockId};
+use weft::{Group, Subgroup};
+use weft_testkit::place::{Kind, Placed};
+
+use super::args::{MemberArgs, Pace};
+use super::case::{Case, Experiment};
+use super::load::{Clock, Load};
+use super::seen::Seen;
+use super::{lone, raw};
+use crate::child::{say_ready, wait_for_end, wait_for_word};
+use crate::stats::{Recorded, Times};
+
+/// How long members wait for one another, and for what was sent.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+/// The subgroup that is active.
+pub const ACTIVE: &str = "active";
+
+/// Is a member.
+pub fn run(args: &MemberArgs) -> Result<()> {
+    let case: Case = serde_json::from_str(&args.case).context("no case")?;
+    let fabric = Kind::from_str(&case.fabric, false).map_err(|error| anyhow!(error))?;
+    let node = Placed::new(fabric, args.rank, case.members, args.meeting);
+    match case.experiment {
+        Experiment::Raw => raw::run(node, &case, args.pace),
+        Experiment::Lone => lone::messages(node, &case, args.pace),
+        Experiment::Idle => lone::idle(node, &case),
+        _ => stream(node, &case, args.pace),
+    }
+}
+
+/// The subgroups of a case. Those behind the first are there and silent.
+pub fn subgroups(case: &Case) -> Result<Vec<Subgroup>> {
+    let options = case.options()?;
+    let make = |at: usize| {
+        let name = match at {
+            0 => ACTIVE.to_owned(),
+            _ => format!("silent-{at}"),
+        };
+        Subgroup::new(&name)
+            .senders(0..case.senders.of(case.members))
+            .window(case.window)
+            .max_message(case.bytes)
+            .options(options)
+    };
+    Ok((0..case.subgroups).map(make).collect())
+}
+
+/// Processor time of this process so far.
+pub fn cpu_time() -> Result<Duration> {
+    let time = clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID)?;
+    Ok(time.into())
+}
+
+/// Sends as fast as it can.
+fn stream(node: Placed, case: &Case, pace: Pace) -> Result<()> {
+    use weft::fabric::Fabric as _;
+    let rank = node.rank();
+    let clock = Arc::new(Clock::new());
+    let latencies = Arc::new(Mutex::new(Times::new()));
+    let mut builder = Group::builder(node).timeout(PATIENCE);
+    for subgroup in subgroups(case)? {
+        let name = subgroup.name().to_owned();
+        builder = builder.subgroup(subgroup);
+        builder = match name == ACTIVE {
+            true => {
+                let upcall = clock.deliveries(rank, case.clone(), Arc::clone(&latencies));
+                builder.deliver(&name, upcall)
+            }
+            false => builder.deliver(&name, |_| {}),
+        };
+    }
+    let group = builder.join()?;
+    say_ready(&"met")?;
+    wait_for_word()?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let sending = match rank < case.senders.of(case.members) {
+        true => {
+            let load = Load::new(case, rank, group.sender(ACTIVE)?);
+            let (clock, stop) = (Arc::clone(&clock), Arc::clone(&stop));
+            Some(thread::spawn(move || load.run(&clock, &stop)))
+        }
+        false => None,
+    };
+    thread::sleep(Duration::from_millis(pace.warm_up_ms));
+    let lock = || latencies.lock().unwrap_or_else(PoisonError::into_inner);
+    *lock() = Times::new();
+    let mut seen = measure(&group, pace.slice())?;
+    seen.latencies = Recorded::from(&*lock());
+    say_ready(&seen)?;
+    wait_for_end()?;
+    stop.store(true, Ordering::Relaxed);
+    drop(group);
+    if let Some(sending) = sending {
+        sending.join().map_err(|_| anyhow!("the sender panicked"))?;
+    }
+    Ok(())
+}
+
+/// What a subgroup does in a slice of time.
+pub fn measure(group: &Group, slice: Duration) -> Result<Seen> {
+    let (before, began, cpu) = (group.metrics(ACTIVE)?, Instant::now(), cpu_time()?);
+    thread::sleep(slice);
+    let after = group.metrics(ACTIVE)?;
+    let mut seen = Seen::between(&before, &after);
+    seen.seconds = began.elapsed().as_secs_f64();
+    seen.cpu = (cpu_time()? - cpu).as_secs_f64();
+    Ok(seen)
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Loading and unloading the module, with each point in turn failing. Most points of
+//! loading are the kernel's own loader's; they come first.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{ensure, Context, Result};
+use nix::errno::Errno;
+use nix::libc;
+
+use super::inject::Injection;
+use super::MAX_POINTS;
+use crate::raw::Session;
+use crate::world::{timely, wait_for};
+use weft_testkit::report::Report;
+
+const NAME: &std::ffi::CStr = c"weft";
+/// A module that was loaded comes up, and one that nobody uses goes, within this.
+const BOUND: Duration = Duration::from_secs(60);
+/// It comes up within this if nothing has failed for good: tries are repeated sooner.
+const SOON: Duration = Duration::from_secs(2);
+
+/// All checks. The module must not be loaded.
+pub fn run(
+    report: &mut Report,
+    path: &Path,
+    arguments: &str,
+    failed: &mut u32,
+    wanted: &impl Fn(&str) -> bool,
+) {
+    // Opened once, without a failure.
+    let opened = report.need("the module's file opens", || Module::open(path, arguments));
+    let Some(module) = opened else {
+        return;
+    };
+    for name in ["load", "unload"].into_iter().filter(|name| wanted(name)) {
+        let mut points = 0;
+        report.check_within(name, super::LONGEST, || match name {
+            "load" => module.load_points(&mut points),
+            _ => module.unload_points(&mut points),
+        });
+        *failed += points;
+        println!("# {name}: {points} points");
+    }
+}
+
+struct Module {
+    file: File,
+    arguments: CString,
+}
+
+impl Module {
+    fn open(path: &Path, arguments: &str) -> Result<Self> {
+        Ok(Self {
+            file: File::open(path)?,
+            arguments: CString::new(arguments)?,
+        })
+    }
+
+    fn load(&self) -> Result<(), Errno> {
+        // SAFETY: the kernel reads the file and the string.
+        let result = unsafe {
+            libc::syscall(
+                libc::SYS_finit_module,
+                self.file.as_raw_fd(),
+                self.arguments.as_ptr(),
+                0,
+            )
+        };
+        Errno::result(result).map(drop)
+    }
+
+    /// Fails each point of loading; what fails is tried again, and what is loaded has
+    /// to come up and go.
+    fn load_points(&self, points: &mut u32) -> Result<()> {
+        loop {
+            let nth = *points + 1;
+            ensure!(nth < MAX_POINTS, "there is no end of points");
+            let injection = Injection::arm(nth)?;
+            let outcome = self.load();
+            let hit = injection.disarm()?;
+            match outcome {
+                Ok(()) => self
+                    .comes_up_or_again(hit)
+                    .with_context(|| format!("point {nth}, loaded"))?,
+                Err(errno) => ensure!(
+                    hit && [Errno::ENOMEM, Errno::EFAULT, Errno::EAGAIN].contains(&errno),
+                    "point {nth}: {errno:?}"
+                ),
+            }
+            if !hit {
+                return Ok(());
+            }
+            *points += 1;
+            if nth % 50 == 0 {
+                self.load().context("the next try")?;
+                comes_up_and_goes()?;
+            }
+        }
+    }
+
+    /// A module for which something failed may do without a device, and says so in the
+    /// kernel's log; loaded again it uses all.
+    fn comes_up_or_again(&self, hit: bool) -> Result<()> {
+        if !hit || comes_up(SOON).is_ok() {
+            return comes_up_and_goes();
+        }
+        println!("# a device is not used");
+        timely(BOUND, unload)??;
+        self.load().context("the next try")?;
+        comes_up_and_goes()
+    }
+
+    /// Fails each point of unloading, which has no way to fail.
+    fn unload_points(&self, points: &mut u32) -> Result<()> {
+        loop {
+            let nth = *points + 1;
+            self.load().context("loading")?;
+            comes_up(BOUND)?;
+            let injection = Injection::arm(nth)?;
+            let outcome = unload();
+            if !injection.disarm()? {
+                return outcome.context("unloading");
+            }
+            *points += 1;
+            if outcome.is_err() {
+                unload().with_context(|| format!("point {nth}: the next try"))?;
+            }
+        }
+    }
+}
+
+/// Waits until both nodes can be used. What debugfs shows is no help: a module works
+/// without it, and so it may have failed.
+fn comes_up(within: Duration) -> Result<()> {
+    wait_for("the nodes are up", within, || {
+        Ok((0..2).all(|node| Session::open(node).is_ok()))
+    })
+}
+
+fn comes_up_and_goes() -> Result<()> {
+    comes_up(BOUND)?;
+    Ok(timely(BOUND, unload)??)
+}
+
+fn unload() -> Result<(), Errno> {
+    // SAFETY: the kernel reads the string.
+    let result = unsafe { libc::syscall(libc::SYS_delete_module, NAME.as_ptr(), libc::O_NONBLOCK) };
+    Errno::result(result).map(drop)
+}

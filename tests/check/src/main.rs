@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! `weft-check`: does to the loaded module what programs do, good and bad, and
+//! says `ok NAME` or `not ok NAME: why` for each promise that it looked at.
+//!
+//! It runs on the nodes that `scripts/vm run` makes and reaches all of them
+//! from one process, because a session may name any node of the host.
+
+mod bad;
+mod cgroup;
+mod data;
+mod death;
+mod failnth;
+mod fuzz;
+mod hotplug;
+mod isolation;
+mod meta_lost;
+mod packets;
+mod peer_down;
+mod poll;
+mod raw;
+mod rc;
+mod soak;
+mod traffic;
+mod two_sided;
+mod world;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use weft_testkit::rng;
+
+use weft_testkit::report::Report;
+
+/// Checks the loaded module.
+#[derive(Parser)]
+struct Args {
+    /// Repeats a run; $SEED does it too.
+    #[arg(long)]
+    seed: Option<u64>,
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Data arrives, in order, whatever its size and whoever else sends.
+    Data,
+    /// The same on a network that loses, delays and reorders.
+    Lossy,
+    /// Messages arrive, in order, at whom they are for; or everybody knows why not.
+    TwoSided(two_sided::Args),
+    /// The same promises where one-sided requests go by RC queue pairs.
+    Rc(rc::Args),
+    /// Requests that make no sense get their documented errno.
+    BadInput,
+    /// Work requests that make no sense get their documented status.
+    BadRequests,
+    /// No meta server, one that is stopped, killed, restarted.
+    MetaLost,
+    /// Packets that no node would send, while bystanders work.
+    Packets(packets::Args),
+    /// What a process has of a node is charged to its cgroup.
+    Cgroup,
+    /// `poll(2)` and epoll tell of completions.
+    Poll,
+    /// A peer whose link is down.
+    PeerDown,
+    /// Processes that die between and during calls leave nothing behind.
+    Death,
+    /// 10,000 connections that come and go leave nothing behind.
+    Churn,
+    /// Devices that go while they are used, and come back.
+    HotPlug,
+    /// A process that was told all of another's keys, handles and addresses.
+    Isolation(isolation::Args),
+    /// Anything at all, from several processes at once.
+    Fuzz(fuzz::Args),
+    /// One of four processes is killed again and again.
+    DeathSoak(soak::Args),
+    /// Each allocation, user copy and page pin on the way of a call fails in turn.
+    Failnth(failnth::Args),
+    /// A process that the others start.
+    #[command(hide = true, subcommand)]
+    Worker(Worker),
+}
+
+#[derive(Subcommand)]
+enum Worker {
+    /// Random traffic on part of somebody's region.
+    Traffic(traffic::WorkerArgs),
+    /// A fixed sequence of calls that stops before one of them.
+    Sequence(death::SequenceArgs),
+    /// Says anything at all to the device.
+    Fuzz(fuzz::WorkerArgs),
+    /// One of four that exchange data.
+    Peer(soak::PeerArgs),
+    /// Calls a port with many VQPs, and hears the same back.
+    Caller(two_sided::CallerArgs),
+    /// Sends long messages for ever.
+    Sender(two_sided::PartyArgs),
+    /// Is bound, and waits to be killed.
+    Listener(two_sided::PartyArgs),
+    /// Polls for what never comes, until it is killed.
+    Poller,
+    /// Sends packets of every kind to all nodes, until it is killed.
+    Flood,
+    /// Has a region and some others, says where, and waits for its standard input
+    /// to end.
+    Holder { others: usize },
+    /// What users without privileges may not.
+    Unprivileged,
+    /// Minds its own business, and whether anybody disturbs it.
+    Victim(isolation::VictimArgs),
+    /// Tries what it is told on the victim.
+    Attacker(isolation::AttackerArgs),
+    /// One scenario of what a process leaves to another.
+    Heirs(isolation::HeirsArgs),
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let named = match &args.what {
+        What::Fuzz(fuzz) => fuzz.seed,
+        _ => None,
+    };
+    let seed = args.seed.or(named).unwrap_or_else(default_seed);
+    if !matches!(args.what, What::Worker(_)) {
+        println!("# SEED={seed} repeats this run");
+    }
+    let mut report = Report::default();
+    match args.what {
+        What::Worker(worker) => return work(&worker, &mut report),
+        What::Data => data::run(&mut report, seed),
+        What::Lossy => data::run_lossy(&mut report, seed),
+        What::TwoSided(args) => two_sided::run(&mut report, &args, seed),
+        What::Rc(args) => rc::run(&mut report, &args, seed),
+        What::BadInput => bad::run_input(&mut report),
+        What::BadRequests => bad::run_requests(&mut report),
+        What::MetaLost => meta_lost::run(&mut report),
+        What::Packets(args) => packets::run(&mut report, &args, seed),
+        What::Cgroup => cgroup::run(&mut report),
+        What::Poll => poll::run(&mut report),
+        What::PeerDown => peer_down::run(&mut report),
+        What::Death => death::run(&mut report, seed, 40, world::Transport::Usual),
+        What::Churn => death::run_churn(&mut report),
+        What::Fuzz(args) => fuzz::run(&mut report, &args, seed),
+        What::DeathSoak(args) => soak::run(&mut report, &args, seed),
+        What::Failnth(args) => failnth::run(&mut report, &args),
+        What::HotPlug => hotplug::run(&mut report),
+        What::Isolation(args) => isolation::run(&mut report, &args, seed),
+    }
+    report.exit_code()
+}
+
+/// What the caller's environment says, or a new one.
+fn default_seed() -> u64 {
+    let named = std::env::var("SEED")
+        .ok()
+        .and_then(|text| text.parse().ok());
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    named.unwrap_or_else(|| now.map_or(1, |now| u64::from(now.subsec_nanos())))
+}
+
+fn work(worker: &Worker, report: &mut Report) -> ExitCode {
+    let outcome = match worker {
+        Worker::Traffic(args) => traffic::work(args),
+        Worker::Sequence(args) => death::sequence(args),
+        Worker::Fuzz(args) => fuzz::work(args),
+        Worker::Peer(args) => soak::work(args),
+        Worker::Caller(args) => two_sided::call(args),
+        Worker::Sender(args) => two_sided::send_for_ever(args),
+        Worker::Listener(args) => two_sided::listen_for_ever(args),
+        Worker::Poller => poll::poll_for_ever(),
+        Worker::Flood => packets::flood_for_ever(default_seed()),
+        Worker::Holder { others } => world::hold(*others),
+        Worker::Victim(args) => isolation::victim(args),
+        Worker::Attacker(args) => isolation::attacker(args),
+        Worker::Heirs(args) => isolation::heirs(args),
+        Worker::Unprivileged => {
+            bad::unprivileged(report);
+            return report.exit_code();
+        }
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("weft-check worker: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

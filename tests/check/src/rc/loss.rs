@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Queue pairs that break: a peer behind a link that is down, and one that goes.
+
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{anyhow, ensure, Context, Result};
+use weft_shim::{Error, SendWr, Vqp, Wc, WcStatus};
+
+use super::pins::wait_until_up;
+use crate::world::{counter, system, timely, wait_for, Baseline, Link};
+use weft_testkit::report::Report;
+
+/// Nothing takes longer, on the slowest machine.
+const BOUND: Duration = Duration::from_secs(20);
+const REQUESTS: usize = 32;
+const BYTES: usize = 64 << 10;
+
+const TAKE_ADDRESS: &str = "ip -n n1 address del 10.77.0.2/24 dev v1";
+const GIVE_ADDRESS: &str = "ip -n n1 address add 10.77.0.2/24 dev v1";
+
+fn set_link(state: &str) -> Result<()> {
+    system(&format!("ip -n n1 link set v1 {state}"))
+}
+
+fn published() -> Result<()> {
+    wait_for("three nodes are published", BOUND, || {
+        Ok(counter("nodes_published")? == 3)
+    })
+}
+
+/// All of it, in order.
+pub fn run(report: &mut Report) {
+    let baseline = report.need("the gauges stand still", || Baseline::take(3));
+    for (name, part) in [
+        (
+            "a link that goes down meanwhile",
+            run_cut as fn(&mut Report) -> Result<()>,
+        ),
+        ("a link that is down", link_down),
+        ("a node that goes", node_goes),
+    ] {
+        if let Err(error) = part(report) {
+            report.check(&format!("{name} could be tried"), || Err(error));
+        }
+    }
+    drop(baseline);
+}
+
+/// Posts READs that fill the queue pair.
+fn fill(link: &mut Link) -> Result<()> {
+    let wr = SendWr::read(link.local.slice(0..BYTES)?, link.remote.remote()).signaled();
+    let taken = link.vqp.post_send(&[wr; REQUESTS])?;
+    ensure!(taken == REQUESTS, "{taken} of {REQUESTS} were taken");
+    Ok(())
+}
+
+/// All of them end: some well, one with an error, the rest flushed.
+fn all_end(vqp: &mut Vqp, allowed: &[WcStatus]) -> Result<()> {
+    let mut wcs = [Wc::default(); REQUESTS];
+    let done = timely(BOUND, || vqp.enter(&[], &mut wcs, REQUESTS, BOUND))??.completed;
+    ensure!(done == REQUESTS, "{done} of {REQUESTS} have ended");
+    let statuses: Vec<_> = wcs.iter().filter_map(Wc::status).collect();
+    let good = statuses.iter().take_while(|s| **s == WcStatus::Success);
+    let rest = &statuses[good.count()..];
+    let failed = rest.first().copied().context("all of them went well")?;
+    ensure!(
+        allowed.contains(&failed),
+        "the first failed with {failed:?}"
+    );
+    let flushed = rest.iter().skip(1).all(|s| *s == WcStatus::WrFlushErr);
+    ensure!(flushed, "they ended with {statuses:?}");
+    Ok(())
+}
+
+/// The link goes down under a VQP whose requests are run in the call that posts them.
+fn run_cut(report: &mut Report) -> Result<()> {
+    wait_until_up()?;
+    let mut link = Link::new(1, BYTES, 64)?;
+    link.works(1)?;
+    let lost = counter("rc_lost")?;
+    let runner = thread::spawn(move || {
+        (2..)
+            .find_map(|value| {
+                timely(BOUND, || link.works(value))
+                    .and_then(|done| done)
+                    .err()
+            })
+            .context("nothing failed")
+    });
+    set_link("down")?;
+    report.check("one that is run in the call ends in time", || {
+        let error = runner.join().map_err(|_| anyhow!("it panicked"))??;
+        let status = match error.downcast_ref() {
+            Some(Error::Completion(failure)) => failure.status,
+            _ => None,
+        };
+        ensure!(status == Some(WcStatus::RetryExcErr), "{error:#}");
+        Ok(())
+    });
+    let broken = both_break(lost);
+    // Whatever came of it: what follows needs the link.
+    set_link("up")?;
+    broken
+}
+
+/// Waits until both ends of a queue pair have broken, since `lost` had.
+fn both_break(lost: i64) -> Result<()> {
+    wait_for("both have broken", BOUND, || {
+        Ok(counter("rc_lost")? >= lost + 2)
+    })
+}
+
+/// The link goes down under one VQP, and while another one rests.
+fn link_down(report: &mut Report) -> Result<()> {
+    wait_until_up()?;
+    let mut resting = Link::new(1, BYTES, 64)?;
+    let mut busy = Link::new(1, BYTES, 64)?;
+    let mut bystander = Link::new(2, BYTES, 64)?;
+    resting.works(1)?;
+    bystander.works(1)?;
+    let lost = counter("rc_lost")?;
+    set_link("down")?;
+    fill(&mut busy)?;
+    report.check(
+        "requests to a peer that is out of reach end in time",
+        || all_end(&mut busy.vqp, &[WcStatus::RetryExcErr]),
+    );
+    report.check("both ends of the queue pair notice", || both_break(lost));
+    report.check("another peer's VQP goes on", || bystander.works(2));
+    set_link("up")?;
+    report.check("a VQP that rested goes on", || resting.works(2));
+    report.check("the failed one stays failed", || {
+        let status = busy.outcome(BOUND)?;
+        ensure!(status == WcStatus::WrFlushErr, "it is {status:?}");
+        Ok(())
+    });
+    report.check("RC comes back", wait_until_up);
+    report.check("the VQP that rested uses it again", || {
+        let before = counter("rc_chains")?;
+        resting.works(3)?;
+        ensure!(counter("rc_chains")? > before, "it goes by DC");
+        Ok(())
+    });
+    published()
+}
+
+/// The peer loses its address, and with it its node, under requests both ways.
+fn node_goes(report: &mut Report) -> Result<()> {
+    wait_until_up()?;
+    let mut there = Link::new(1, BYTES, 64)?;
+    let mut back = Link::between(1, 0, BYTES, 64)?;
+    let mut resting = Link::new(1, BYTES, 64)?;
+    resting.works(1)?;
+    back.works(1)?;
+    fill(&mut there)?;
+    fill(&mut back)?;
+    system(TAKE_ADDRESS)?;
+    report.check("requests to a node that goes end in time", || {
+        ends_or_ended(&mut there.vqp)
+    });
+    report.check("so do its own", || ends_or_ended(&mut back.vqp));
+    report.check("a VQP that rested: an error in time", || {
+        let status = timely(BOUND, || resting.outcome(BOUND))??;
+        let expected = [WcStatus::RetryExcErr, WcStatus::RemAbortErr];
+        ensure!(expected.contains(&status), "it is {status:?}");
+        Ok(())
+    });
+    drop((there, back));
+    system(GIVE_ADDRESS)?;
+    report.check("the node comes back", published);
+    report.check("a new VQP works", || {
+        wait_for("it works", BOUND, || {
+            let tried = Link::new(1, 4096, 4).and_then(|mut link| link.works(2));
+            Ok(tried.is_ok())
+        })
+    });
+    report.check("RC comes back to the new node", wait_until_up);
+    Ok(())
+}
+
+/// All requests end, perhaps before the node has gone.
+fn ends_or_ended(vqp: &mut Vqp) -> Result<()> {
+    let mut wcs = [Wc::default(); REQUESTS];
+    let mut done = 0;
+    timely(BOUND, || -> Result<()> {
+        while done < REQUESTS {
+            match vqp.enter(&[], &mut wcs[done..], 1, BOUND) {
+                Ok(progress) => {
+                    ensure!(progress.completed != 0, "{done} have ended");
+                    done += progress.completed;
+                }
+                Err(Error::NodeGone) => return Ok(()),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    })?
+}

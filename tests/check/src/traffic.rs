@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Random traffic that knows what it should read: WRITEs of random bytes to
+//! random places, READs of what has been written, in one batch, so that a
+//! change of order shows as wrong content.
+
+use std::io::Write as _;
+use std::time::Duration;
+
+use anyhow::{ensure, Context, Result};
+use weft_shim::{Device, MemoryRegion, Remote, SendWr, Vqp, Wc};
+
+use weft_testkit::pace::is_slow;
+
+use crate::rng::Rng;
+use crate::world::{connect, counter, full_access, wait_for};
+
+/// Bytes of the peer's memory that one traffic uses.
+pub const SLICE: usize = 32 << 10;
+const WRITES: usize = 6;
+const WRITE_MAX: usize = 6000;
+const STAGING: usize = WRITES * WRITE_MAX;
+/// A batch that takes longer is lost.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The loss of a queue pair is counted that soon after the first request has ended by it.
+const COUNTED: Duration = Duration::from_secs(2);
+
+/// What a worker is told.
+#[derive(clap::Args)]
+pub struct WorkerArgs {
+    /// The node that it is on.
+    #[arg(long, default_value_t = 0)]
+    node: u32,
+    /// The node that it talks to.
+    #[arg(long, default_value_t = 1)]
+    to: u8,
+    /// Where in the peer's memory.
+    #[arg(long)]
+    addr: u64,
+    #[arg(long)]
+    rkey: u32,
+    #[arg(long)]
+    seed: u64,
+    /// 0: for ever.
+    #[arg(long, default_value_t = 0)]
+    rounds: usize,
+}
+
+/// One flow of traffic.
+pub struct Traffic {
+    device: Device,
+    to: u8,
+    vqp: Vqp,
+    /// Queue pairs that had been lost when it last worked, if that is to be known.
+    lost: i64,
+    local: MemoryRegion,
+    remote: Remote,
+    /// What the peer's memory should be.
+    model: Vec<u8>,
+    rng: Rng,
+}
+
+impl Traffic {
+    /// On `SLICE` bytes of `remote`.
+    pub fn new(device: &Device, to: u8, remote: Remote, seed: u64) -> Result<Self> {
+        let mut rng = Rng::new(seed);
+        let mut this = Self {
+            vqp: connect(device, to, 64)?,
+            lost: counter("rc_lost").unwrap_or(i64::MAX),
+            local: MemoryRegion::allocate(device, STAGING + SLICE, full_access())?,
+            model: rng.bytes(SLICE),
+            device: device.clone(),
+            to,
+            remote,
+            rng,
+        };
+        this.write_all()?;
+        Ok(this)
+    }
+
+    /// Makes the peer's memory what it should be.
+    fn write_all(&mut self) -> Result<()> {
+        self.local.copy_in(STAGING, &self.model)?;
+        let all = self.local.slice(STAGING..STAGING + SLICE)?;
+        self.vqp.write(all, self.remote)?;
+        Ok(())
+    }
+
+    /// As [`Self::round`]. But on a slow kernel, where the time limits of RC pass now and
+    /// then, the loss of a queue pair is no failure: the traffic goes on with another VQP.
+    pub fn patient_round(&mut self) -> Result<()> {
+        if !is_slow() {
+            return self.round();
+        }
+        let before = counter("rc_lost")?;
+        if let Err(error) = self.round() {
+            // It may have been lost between two rounds.
+            let known = self.lost;
+            wait_for("a queue pair is lost", COUNTED, || {
+                Ok(counter("rc_lost")? > known)
+            })
+            .context(error)?;
+            println!("# a queue pair was lost");
+            self.vqp = connect(&self.device, self.to, 64)?;
+            self.write_all()?;
+        }
+        self.lost = before;
+        Ok(())
+    }
+
+    /// One batch.
+    pub fn round(&mut self) -> Result<()> {
+        let mut wrs = Vec::new();
+        for place in 0..=self.rng.below(WRITES) {
+            let len = self.rng.below(WRITE_MAX.min(SLICE));
+            let (from, to) = (
+                place.min(WRITES - 1) * WRITE_MAX,
+                self.rng.below(SLICE - len),
+            );
+            let bytes = self.rng.bytes(len);
+            self.local.copy_in(from, &bytes)?;
+            self.model[to..to + len].copy_from_slice(&bytes);
+            let remote = self.remote.offset(to as u64);
+            wrs.push(SendWr::write(self.local.slice(from..from + len)?, remote));
+        }
+        let start = self.rng.below(SLICE);
+        let end = start + self.rng.below(SLICE - start) + 1;
+        let into = self.local.slice(STAGING + start..STAGING + end)?;
+        wrs.push(
+            SendWr::read(into, self.remote.offset(start as u64))
+                .signaled()
+                .wr_id(7),
+        );
+
+        let mut wcs = [Wc::default(); 8];
+        let mut taken = 0;
+        let mut completed = 0;
+        while taken < wrs.len() || completed == 0 {
+            let progress = self.vqp.enter(&wrs[taken..], &mut wcs, 1, PATIENCE)?;
+            ensure!(progress.submitted + progress.completed > 0, "no progress");
+            taken += progress.submitted;
+            completed += progress.completed;
+        }
+        ensure!(
+            completed == 1,
+            "{completed} completions of one signalled request: {:?}",
+            wcs.iter()
+                .take(completed)
+                .map(Wc::status)
+                .collect::<Vec<_>>()
+        );
+        let moved = wcs[0].result().context("a request failed")?;
+        ensure!(
+            moved as usize == end - start,
+            "{moved} bytes of {}",
+            end - start
+        );
+        self.compare(start, end)
+    }
+
+    fn compare(&self, start: usize, end: usize) -> Result<()> {
+        let mut read = vec![0; end - start];
+        self.local.copy_out(STAGING + start, &mut read)?;
+        let wrong = read
+            .iter()
+            .zip(&self.model[start..end])
+            .position(|(a, b)| a != b);
+        ensure!(
+            wrong.is_none(),
+            "byte {:?} of {start}..{end} is wrong",
+            wrong.map(|at| at + start)
+        );
+        Ok(())
+    }
+
+    /// What the peer's memory should be.
+    pub fn model(&self) -> &[u8] {
+        &self.model
+    }
+}
+
+/// Is a worker. Says a line when it is about to begin.
+pub fn work(args: &WorkerArgs) -> Result<()> {
+    let device = Device::open_on(args.node)?;
+    println!("ready");
+    std::io::stdout().flush()?;
+    let remote = Remote {
+        addr: args.addr,
+        rkey: args.rkey,
+    };
+    let mut traffic = Traffic::new(&device, args.to, remote, args.seed)?;
+    let mut round = 0;
+    while args.rounds == 0 || round < args.rounds {
+        traffic
+            .patient_round()
+            .with_context(|| format!("round {round}"))?;
+        round += 1;
+    }
+    Ok(())
+}

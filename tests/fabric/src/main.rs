@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! `weft-fabric`: whether a fabric keeps the promises of a fabric, and multicast
+//! over it those of multicast. Fabrics over RDMA are tried on the nodes that
+//! `scripts/vm run` makes. It says `ok NAME` or `not ok NAME: why`.
+
+mod member;
+mod messages;
+mod phases;
+mod process;
+mod rdmc;
+mod story;
+mod stream;
+
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::process::ExitCode;
+
+use anyhow::{anyhow, Result};
+use clap::{Parser, Subcommand};
+use weft::fabric::conformance;
+
+use weft_testkit::place::{Kind, Placed};
+use weft_testkit::report::Report;
+use weft_testkit::rng;
+
+/// Checks a fabric.
+#[derive(Parser)]
+struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// The conformance suite of the library, with nodes that are threads.
+    Suite {
+        /// Which fabric.
+        kind: Kind,
+    },
+    /// Nodes that are processes, of which one is killed.
+    Processes {
+        /// Which fabric.
+        kind: Kind,
+    },
+    /// How long posts, fences and wake-ups take, for the record.
+    Speed {
+        /// Which fabric.
+        kind: Kind,
+    },
+    /// Random messages: every member delivers the same sequence.
+    Messages(messages::Args),
+    /// Large messages through overlapping groups: all arrive as they were sent.
+    Rdmc(rdmc::Args),
+    /// One of the processes of a fabric.
+    #[command(hide = true)]
+    Member(member::Args),
+    /// One of the processes that send messages.
+    #[command(hide = true)]
+    Sender(messages::MemberArgs),
+    /// One of the processes that send large messages.
+    #[command(hide = true)]
+    Copier(rdmc::MemberArgs),
+}
+
+fn main() -> ExitCode {
+    let mut report = Report::default();
+    match Args::parse().what {
+        // It has limits of its own.
+        What::Suite { kind } => match suite(kind) {
+            Ok(()) => println!("ok {kind} keeps the promises of a fabric"),
+            Err(error) => {
+                report.add_failure();
+                println!("not ok {kind} keeps the promises of a fabric: {error:#}");
+            }
+        },
+        What::Processes { kind } => story::run(&mut report, kind),
+        What::Speed { kind } => {
+            report.check(&format!("{kind} can be measured"), || phases::speed(kind));
+        }
+        What::Messages(args) => messages::run(&mut report, &args),
+        What::Rdmc(args) => rdmc::run(&mut report, &args),
+        What::Copier(args) => return as_process(args.rank, rdmc::play(&args)),
+        What::Member(args) => return as_process(args.rank, member::run(&args)),
+        What::Sender(args) => return as_process(args.rank, messages::play(&args)),
+    }
+    report.exit_code()
+}
+
+/// How one of the processes ends.
+fn as_process(rank: usize, outcome: Result<()>) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("weft-fabric: node {rank}: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn suite(kind: Kind) -> Result<()> {
+    let all = AssertUnwindSafe(|| conformance::run(|nodes| Placed::all(kind, nodes)));
+    catch_unwind(all).map_err(|panic| {
+        let said = panic
+            .downcast_ref::<String>()
+            .cloned()
+            .or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()));
+        anyhow!(said.unwrap_or_default())
+    })
+}
