@@ -310,11 +310,6 @@ u64 weft_page_fetch_add(struct page *page, size_t offset, u64 add)
 
 /* ---- network ---- */
 
-struct net *weft_netdev_net(const struct net_device *dev)
-{
-	return dev_net(dev);
-}
-
 /* Connections of rdma_cm keep a namespace too, but do not count here. */
 bool weft_netdev_netns_is_live(const struct net_device *dev)
 {
@@ -324,6 +319,25 @@ bool weft_netdev_netns_is_live(const struct net_device *dev)
 	live = ns_ref_active_read(dev_net_rcu(dev)) != 0;
 	rcu_read_unlock();
 	return live;
+}
+
+/*
+ * A reference to its namespace, NULL once the last one has gone. The device has to be
+ * referenced: the memory of a namespace stays until its devices have been given up.
+ */
+struct net *weft_netdev_net_get(const struct net_device *dev)
+{
+	struct net *net;
+
+	rcu_read_lock();
+	net = maybe_get_net(dev_net_rcu(dev));
+	rcu_read_unlock();
+	return net;
+}
+
+void weft_net_put(struct net *net)
+{
+	put_net(net);
 }
 
 u32 weft_netdev_mtu(const struct net_device *dev)

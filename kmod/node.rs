@@ -24,12 +24,12 @@ use crate::counters::{Counted, COUNTERS};
 use crate::dc::SoftDc;
 use crate::mem::MrTable;
 use crate::meta::{Directory, Uplink};
-use crate::net::{Endpoint, UdpBearer};
+use crate::net::{Endpoint, Netns, UdpBearer};
 use crate::peer::{DcCache, Peer};
 use crate::quota::{Kind, Quota};
 use crate::random::{random_u32, random_u64};
 use crate::rc::Rc;
-use crate::rdma::{Connector, Pd, Port};
+use crate::rdma::{Connector, Netdev, Pd, Port};
 use crate::sync::{new_poll_queue, PollQueue};
 use crate::vqp::{Sender, Vqp};
 
@@ -108,17 +108,15 @@ impl Drop for DeviceUse<'_> {
 }
 
 impl Node {
-    /// Starts a node on a port whose address is there.
+    /// Starts a node on a port whose address is there. The caller holds the namespace
+    /// of the port's network device until the node is in the registry, or has stopped.
     ///
     /// # Errors
     ///
-    /// `EAGAIN`: the port has no network device or no IPv4 address yet. Those of
-    /// its parts.
-    fn start(port: Port, udp_port: u16) -> Result<Arc<Self>> {
-        let netdev = port.netdev().ok_or(EAGAIN)?;
+    /// `EAGAIN`: the port has no IPv4 address yet. Those of its parts.
+    fn start(port: Port, netdev: Netdev, netns: &Netns, udp_port: u16) -> Result<Arc<Self>> {
         let gid = port.first_ipv4_gid().ok_or(EAGAIN)?;
         let addr = gid.to_ipv4().ok_or(EAGAIN)?;
-        let net = netdev.net().ok_or(EAGAIN)?;
         let identity = Destination {
             dct_number: random_u32(),
             dct_key: random_u64(),
@@ -134,9 +132,10 @@ impl Node {
             addr,
             port: udp_port,
         };
-        // SAFETY: a namespace that goes stops its nodes, and so their bearers, first
-        // (`netns`).
-        let bearer = unsafe { UdpBearer::open(net, local, netdev.mtu(), MAX_CHUNK_BYTES) }?;
+        // SAFETY: until the node is in the registry the caller holds the namespace. After
+        // that a namespace that goes finds the node there and waits until it has stopped,
+        // and its bearer with it (`netns`).
+        let bearer = unsafe { UdpBearer::open(netns, local, netdev.mtu(), MAX_CHUNK_BYTES) }?;
         let pd = Arc::new(Pd::new(port.device)?, GFP_KERNEL)?;
         let mrs = MrTable::new()?;
         if port.device.has_fast_registration() {
@@ -152,8 +151,7 @@ impl Node {
             pd: Arc::new(Pd::new(port.device)?, GFP_KERNEL)?,
             source: addr,
         };
-        // SAFETY: `net` is valid as above.
-        let netns = unsafe { bindings::weft_net_inum(net.as_ptr()) };
+        let netns = netns.inum();
         let dccache = DcCache::new()?;
         let directory = Directory::new(gid, record, Uplink::new(connector, netdev));
         let node = Arc::pin_init(

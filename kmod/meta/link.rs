@@ -68,8 +68,8 @@ impl Link {
     ///
     /// # Errors
     ///
-    /// `EAGAIN`: the record was being written all the while, or the link was broken
-    /// before. `ETIMEDOUT`, `EIO`: it broke now.
+    /// `EAGAIN`: the record was being written all the while. `ENOTCONN`: the link was
+    /// broken before. `ETIMEDOUT`, `EIO`: it broke now.
     pub(crate) fn look_up(&self, gid: &Gid) -> Result<Answer> {
         COUNTERS.meta_reads.bump();
         let answer = self.find(gid)?;
@@ -132,7 +132,7 @@ impl State {
 
     fn read(&mut self, addr: u64, rkey: u32, len: u32) -> Result<&[u8]> {
         if self.broken {
-            return Err(EAGAIN);
+            return Err(crate::errno::not_conn());
         }
         match self.connection.read(addr, rkey, len, REQUEST_NS) {
             Ok(bytes) => Ok(bytes),

@@ -13,6 +13,7 @@ use kernel::sync::{Arc, SpinLock};
 use weft_core::gid::Gid;
 
 use crate::bindings;
+use crate::net::Netns;
 use crate::rdma::connection::Connection;
 use crate::rdma::{DmaBuffer, EventCq, Pd, Port};
 use crate::sync::{new_event_count, EventCount, Woken};
@@ -77,10 +78,8 @@ impl SocketAddr {
 }
 
 impl CmId {
-    /// # Safety
-    ///
-    /// `net` is valid during the call; the identifier then holds it.
-    unsafe fn new(net: NonNull<bindings::net>) -> Result<Self> {
+    /// An identifier in this namespace, which it holds from then on.
+    fn new(netns: &Netns) -> Result<Self> {
         let events = KBox::pin_init(
             pin_init!(Events {
                 last <- kernel::new_spinlock!(None, "weft_cm_event"),
@@ -89,11 +88,11 @@ impl CmId {
             GFP_KERNEL,
         )?;
         let context = (&raw const *events).cast_mut().cast();
-        // SAFETY: `net` is valid by the caller's promise; `events` lives until
-        // `drop` has destroyed the identifier.
+        // SAFETY: the namespace is valid and referenced; `events` lives until `drop`
+        // has destroyed the identifier.
         let raw = from_err_ptr(unsafe {
             bindings::__rdma_create_kernel_id(
-                net.as_ptr(),
+                netns.raw().as_ptr(),
                 Some(on_event),
                 context,
                 bindings::rdma_ucm_port_space_RDMA_PS_TCP,
@@ -212,21 +211,11 @@ impl Connector {
     /// `EINVAL` (not an IPv4 address), `ENODEV` (the way there is not through
     /// this device), `ECONNREFUSED` (nobody listens, or it declined),
     /// `ETIMEDOUT`, and those of rdma_cm.
-    ///
-    /// # Safety
-    ///
-    /// `net` is valid during the call.
-    pub(crate) unsafe fn connect(
-        &self,
-        net: NonNull<bindings::net>,
-        to: Gid,
-        port: u16,
-    ) -> Result<Connection> {
+    pub(crate) fn connect(&self, netns: &Netns, to: Gid, port: u16) -> Result<Connection> {
         use bindings::*;
         let mut source = SocketAddr::ipv4(self.source, 0);
         let dest = SocketAddr::ipv4(to.to_ipv4().ok_or(EINVAL)?, port);
-        // SAFETY: as the caller promises.
-        let id = unsafe { CmId::new(net) }?;
+        let id = CmId::new(netns)?;
         id.step(rdma_cm_event_type_RDMA_CM_EVENT_ADDR_RESOLVED, || {
             // SAFETY: the identifier is valid; the addresses are copied.
             unsafe {

@@ -7,7 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{bail, ensure, Result};
+use anyhow::{anyhow, bail, ensure, Result};
+use nix::sched::{sched_setaffinity, CpuSet};
 use nix::sys::signal::{kill, Signal};
 use nix::unistd::Pid;
 use weft_shim::{Access, Device, Error, MemoryRegion, Vqp, VqpConfig};
@@ -24,6 +25,12 @@ const BOUND: Duration = Duration::from_secs(20);
 const NOTICED: Duration = Duration::from_secs(20);
 /// How long the server is slow: several times as long as a node's patience.
 const SLOW_FOR: Duration = Duration::from_secs(12);
+/// A node probes a link every two seconds, and waits two for the answer.
+const ONE_PROBE: Duration = Duration::from_secs(5);
+/// Look-ups after a link has broken, from each CPU in turn.
+const LOOKUPS: usize = 40;
+/// The machine's CPUs, and so the links of a node to a server.
+const CPUS: usize = 2;
 /// Longest that nodes may take to find a server that is there.
 const FOUND: Duration = Duration::from_secs(60);
 
@@ -82,6 +89,49 @@ fn published(count: i64) -> Result<()> {
     wait_for("the gauge of published nodes", FOUND, || {
         Ok(counter("nodes_published")? == count)
     })
+}
+
+/// This thread runs on these CPUs from now on.
+fn run_on(cpus: impl IntoIterator<Item = usize>) -> Result<()> {
+    let mut set = CpuSet::new();
+    cpus.into_iter().try_for_each(|cpu| set.set(cpu))?;
+    Ok(sched_setaffinity(Pid::from_raw(0), &set)?)
+}
+
+/// A server whose process is stopped cannot accept anybody, but still answers READs. If
+/// one of a node's links to it breaks then, the others have to do.
+fn one_link_breaks(report: &mut Report, meta: &Meta) -> Result<()> {
+    let device = Device::open_on(1)?;
+    meta.signal(Signal::SIGSTOP)?;
+    // Long enough for one probe to fail, and for no second one to begin.
+    system("tc -n n1 qdisc add dev v1 root netem loss 100%")?;
+    thread::sleep(ONE_PROBE);
+    system("tc -n n1 qdisc del dev v1 root")?;
+    report.check("when one link breaks, look-ups go by the others", || {
+        for round in 0..LOOKUPS {
+            // Links are chosen by CPU.
+            run_on([round % CPUS])?;
+            timely(BOUND, || device.lookup(gid(0)))?
+                .map_err(|error| anyhow!("look-up {round}: {error:?}"))?;
+            thread::sleep(Duration::from_millis(100));
+        }
+        run_on(0..CPUS)
+    });
+    report.check("and the node stays published", || {
+        ensure!(counter("nodes_published")? == 2);
+        Ok(())
+    });
+    meta.signal(Signal::SIGCONT)?;
+    report.check(
+        "once the server accepts again, all links are made anew",
+        || {
+            wait_for("all links", FOUND, || {
+                let servers = device.meta_servers()?;
+                Ok(servers.iter().all(|server| server.connected))
+            })
+        },
+    );
+    Ok(())
 }
 
 /// A server that node 1 hears nothing of, or hears late, while nobody looks anybody
@@ -153,6 +203,7 @@ pub fn run(report: &mut Report) {
         report.check("and nodes connect again", || {
             Ok(connect(&device)?.map(drop)?)
         });
+        one_link_breaks(report, &meta)?;
         silent_and_slow(report)?;
         report.check("removing the server ends look-ups", || {
             device.meta_remove(SERVER.parse()?)?;

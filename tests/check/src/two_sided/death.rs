@@ -13,6 +13,7 @@ use weft_shim::{Device, MemoryRegion, Message, Payload, RecvWr, SendWr, Vqp, Wc,
 use super::ends::{new_port, post, sender, Ear, PATIENCE};
 use crate::data::order::drive;
 use crate::world::{full_access, wait_for, worker};
+use weft_testkit::pace::patient;
 
 /// Bytes of a long message.
 const LONG: usize = 4 << 20;
@@ -139,10 +140,12 @@ pub fn of_receiver() -> Result<()> {
     let long = SendWr::send(local.slice(0..LONG)?).signaled();
     post(&mut busy, &[long; TRAIN])?;
     let mut wcs = [Wc::default(); TRAIN];
-    let mut done = busy.enter(&[], &mut wcs, 1, PATIENCE)?.completed;
+    let mut done = busy.enter(&[], &mut wcs, 1, patient(PATIENCE))?.completed;
     end(child)?;
     while done < TRAIN {
-        let more = busy.enter(&[], &mut wcs[done..], 1, PATIENCE)?.completed;
+        let more = busy
+            .enter(&[], &mut wcs[done..], 1, patient(PATIENCE))?
+            .completed;
         ensure!(more > 0, "{done} of {TRAIN} have ended");
         done += more;
     }
@@ -207,7 +210,7 @@ pub fn of_vqp() -> Result<()> {
     let mut before = vec![0; LONG];
     memory.copy_out(0, &mut before)?;
     let mut wcs = [Wc::default()];
-    let done = vqp.enter(&[], &mut wcs, 1, PATIENCE)?.completed;
+    let done = vqp.enter(&[], &mut wcs, 1, patient(PATIENCE))?.completed;
     ensure!(done == 1, "it has not ended");
     let mut after = vec![0; LONG];
     memory.copy_out(0, &mut after)?;

@@ -13,6 +13,7 @@ use weft_shim::{Device, Payload, SendWr, Wc as Completion};
 use super::ends::{new_port, sender, Ear, PATIENCE};
 use crate::raw::{Field, Memory, Queue, Session};
 use crate::rng::Rng;
+use weft_testkit::pace::patient;
 
 const BUFFERS: u32 = 16;
 const NONSENSE: [u32; 7] = [1, 15, 17, 1 << 16, 1 << 31, u32::MAX - 1, u32::MAX];
@@ -75,7 +76,7 @@ fn pester(device: &Device, port: u32, times: usize) -> Result<usize> {
         let mut vqp = sender(device, port, 4, 0)?;
         let wr = SendWr::send(Payload::inline(b"hello")?).signaled();
         let mut wcs = [Completion::default()];
-        let done = vqp.enter(&[wr], &mut wcs, 1, PATIENCE)?.completed;
+        let done = vqp.enter(&[wr], &mut wcs, 1, patient(PATIENCE))?.completed;
         ensure!(done == 1, "a message to nonsense did not end");
         arrived += usize::from(wcs[0].result().is_ok());
     }
