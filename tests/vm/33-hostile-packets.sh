@@ -33,6 +33,11 @@ check "they are dropped" test "$(($(counter packets_dropped) - before))" -ge 450
 
 is "a repeated READ is answered as the first was, or not at all" "$(hostile 10.77.0.1 repeat "${NODE0[@]}")" 1
 
+before=$(counter access_errors)
+guesses=$(hostile 10.77.0.1 guesses "${NODE0[@]}")
+check "keys that are guessed by repeats of a READ are refused" test "$guesses" -gt 50
+check "each guess is counted" test "$(($(counter access_errors) - before))" -ge "$guesses"
+
 before=$(cached_peers)
 is "a notice with an unknown token is taken" "$(hostile 10.77.0.1 notice "${NODE0[@]}")" 0
 sleep 1

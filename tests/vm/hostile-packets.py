@@ -11,13 +11,13 @@ import sys
 import time
 
 READ, SEND, RESPONSE = 1, 6, 16
-OK = 0
+OK, ACCESS = 0, 10
 
 
-def request(kind, stream, token, psn, target, remote_addr=0, length=0):
+def request(kind, stream, token, psn, target, remote_addr=0, length=0, rkey=0):
     number, key, incarnation = target
     start = struct.pack("!HBBIQI", 0x5744, 2, kind, stream, token, psn)
-    return start + struct.pack("!IQIIQII", number, key, incarnation, 1, remote_addr, 0, length)
+    return start + struct.pack("!IQIIQII", number, key, incarnation, 1, remote_addr, rkey, length)
 
 
 def response(stream):
@@ -85,6 +85,13 @@ def main():
         for length in (0, 4097, 1 << 20, (1 << 32) - 1):
             sock.send(request(READ, 1, token, 0, target, 0, length))
         print(len(answers(sock, 1.0)))
+    elif action == "guesses":
+        # A READ of no bytes; then the same PSN with keys that are guessed.
+        target, token = arguments[:3], random.getrandbits(64)
+        sock.send(request(READ, 1, token, 0, target))
+        for _ in range(100):
+            sock.send(request(READ, 1, token, 0, target, 4096, 8, random.getrandbits(32)))
+        print(sum(1 for status, _ in answers(sock, 1.0) if status == ACCESS))
     else:
         sys.exit(f"unknown action {action}")
 
