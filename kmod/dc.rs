@@ -240,6 +240,15 @@ impl<B: Bearer, R: Requester> SoftDc<B, R> {
     }
 }
 
+/// Takes an element out at a position that there is; the last one takes its place.
+fn swap_remove<T>(from: &mut KVec<T>, at: usize) -> Option<T> {
+    let last = from.pop()?;
+    match from.get_mut(at) {
+        Some(place) => Some(core::mem::replace(place, last)),
+        None => Some(last),
+    }
+}
+
 impl<B: Bearer, R: Requester> Handler for SoftDc<B, R> {
     fn receive(&self, mut packet: Skb, from: Endpoint) {
         match Arrived::open(&mut packet, from) {
