@@ -202,8 +202,8 @@ void *weft_rings_alloc(size_t bytes)
 }
 
 /*
- * A child that fork makes has no business in its parent's rings. vm_ops stays
- * empty: the pages count their mappings themselves. remap_vmalloc_range would take
+ * A child that fork makes has no business in its parent's rings. The pages count
+ * their mappings themselves. remap_vmalloc_range would take
  * memory of vmalloc_user alone, which no cgroup is charged for.
  */
 int weft_rings_map(struct vm_area_struct *vma, void *base, size_t bytes)
