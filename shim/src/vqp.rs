@@ -90,8 +90,10 @@ impl Vqp {
     /// [`Error::NodeGone`].
     pub fn create(device: &Device, config: &VqpConfig) -> Result<Self, Error> {
         let mut arg = config.to_raw();
-        ioctl::vqp_create(device.fd(), &mut arg)
-            .map_err(|errno| Error::of_vqp_create(errno, config.max_send_wr, config.max_recv_wr))?;
+        let made = device
+            .lot()
+            .with_room(|| ioctl::vqp_create(device.fd(), &mut arg));
+        made.map_err(|errno| Error::of_vqp_create(errno, config.max_send_wr, config.max_recv_wr))?;
         Self::adopt(device, config, &arg)
     }
 
