@@ -264,7 +264,7 @@ impl Node {
     /// # Errors
     ///
     /// `ENODEV`, and those of [`MrTable::register`].
-    pub(crate) fn register(&self, owner: u32, user: u32, request: &MrReg) -> Result<u32> {
+    pub(crate) fn register(&self, owner: u64, user: u32, request: &MrReg) -> Result<u32> {
         let _using = DeviceUse::new(self)?;
         let held = self.quota.take(user, Kind::Regions)?;
         let key = self.dc.mrs().register(owner, held, request)?;
@@ -278,7 +278,7 @@ impl Node {
     /// # Errors
     ///
     /// Those of [`MrTable::remove`].
-    pub(crate) fn deregister(&self, owner: u32, key: u32) -> Result<u64> {
+    pub(crate) fn deregister(&self, owner: u64, key: u32) -> Result<u64> {
         let ticket = self.dc.mrs().remove(owner, key)?;
         self.rc.tell_peers();
         Ok(ticket)

@@ -166,7 +166,7 @@ impl MrTable {
     /// # Errors
     ///
     /// Those of [`UserPages::pin`]; `ENOMEM`.
-    pub(crate) fn register(&self, owner: u32, held: Held, request: &uapi::MrReg) -> Result<u32> {
+    pub(crate) fn register(&self, owner: u64, held: Held, request: &uapi::MrReg) -> Result<u32> {
         let (addr, len) = (request.addr, request.len);
         let writable = request.access & uapi::ACCESS_LOCAL_WRITE != 0;
         let mr = Mr {
@@ -210,7 +210,7 @@ impl MrTable {
     /// # Errors
     ///
     /// `ENOENT`: the owner has no such region.
-    pub(crate) fn remove(&self, owner: u32, key: u32) -> Result<u64> {
+    pub(crate) fn remove(&self, owner: u64, key: u32) -> Result<u64> {
         let mut state = self.state.lock();
         let mr = {
             let mut set = self.set(key).lock();
@@ -326,7 +326,7 @@ impl MrTable {
         &self,
         bh: &'a BhDisabled,
         key: u32,
-        owner: u32,
+        owner: u64,
         addr: u64,
         len: u32,
         access: Access,
@@ -353,7 +353,7 @@ impl MrTable {
     pub(crate) fn hold(
         &self,
         key: u32,
-        owner: u32,
+        owner: u64,
         addr: u64,
         len: u32,
         access: Access,

@@ -81,7 +81,7 @@ impl<R: Requester> Whole<R> {
 struct Long<R> {
     whole: Arc<Whole<R>>,
     /// The session, whose memory it may use.
-    owner: u32,
+    owner: u64,
     cut: Cut,
     sges: [Sge; SGES],
     /// The peer's key as the user named it.
@@ -207,7 +207,7 @@ impl<R: Requester> RcQueue<R> {
         &self,
         posting: &mut Posting<R>,
         whole: Arc<Whole<R>>,
-        owner: u32,
+        owner: u64,
         entry: &Entry,
     ) -> bool {
         let Some(cut) = Cut::new(entry.len()) else {
