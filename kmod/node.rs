@@ -263,11 +263,13 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// `ENODEV`, and those of [`MrTable::register`].
+    /// `ENODEV`, and those of [`MrTable::pin`].
     pub(crate) fn register(&self, owner: u64, user: u32, request: &MrReg) -> Result<u32> {
-        let _using = DeviceUse::new(self)?;
         let held = self.quota.take(user, Kind::Regions)?;
-        let key = self.dc.mrs().register(owner, held, request)?;
+        // Before the device is used: a page fault may last for ever.
+        let region = MrTable::pin(owner, held, request)?;
+        let _using = DeviceUse::new(self)?;
+        let key = self.dc.mrs().insert(region)?;
         self.rc.on_new_region(key);
         Ok(key)
     }

@@ -75,6 +75,9 @@ pub(crate) enum NotHeld {
     DcOnly,
 }
 
+/// Memory that is pinned and not registered yet.
+pub(crate) struct PinnedRegion(KBox<Mr>);
+
 /// The regions of a node.
 #[pin_data]
 pub(crate) struct MrTable {
@@ -160,13 +163,14 @@ impl MrTable {
         self.state.lock().ledger.is_waiting()
     }
 
-    /// Registers memory of the caller and answers its key. The device learns of it
-    /// later, if ever ([`Self::unregistered`]).
+    /// Pins and charges memory of the caller. May sleep for as long as a page fault takes,
+    /// which is for ever if a process answers it (userfaultfd, FUSE): a fatal signal alone
+    /// ends that. So nobody waits for the caller meanwhile.
     ///
     /// # Errors
     ///
     /// Those of [`UserPages::pin`]; `ENOMEM`.
-    pub(crate) fn register(&self, owner: u64, held: Held, request: &uapi::MrReg) -> Result<u32> {
+    pub(crate) fn pin(owner: u64, held: Held, request: &uapi::MrReg) -> Result<PinnedRegion> {
         let (addr, len) = (request.addr, request.len);
         let writable = request.access & uapi::ACCESS_LOCAL_WRITE != 0;
         let mr = Mr {
@@ -183,10 +187,16 @@ impl MrTable {
             held,
             _count: Counted::one(&COUNTERS.mrs),
         };
-        self.insert(KBox::new(mr, GFP_KERNEL_ACCOUNT)?)
+        Ok(PinnedRegion(KBox::new(mr, GFP_KERNEL_ACCOUNT)?))
     }
 
-    fn insert(&self, mut mr: KBox<Mr>) -> Result<u32> {
+    /// Registers pinned memory and answers its key. The device learns of it later, if
+    /// ever ([`Self::unregistered`]).
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn insert(&self, PinnedRegion(mut mr): PinnedRegion) -> Result<u32> {
         let node = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
         let mut state = self.state.lock();
         state.frees.reserve()?;
