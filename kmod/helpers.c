@@ -6,6 +6,7 @@
 #include <linux/fault-inject-usercopy.h>
 #include <linux/highmem.h>
 #include <linux/module.h>
+#include <linux/mutex.h>
 #include <linux/netdevice.h>
 #include <linux/ns_common.h>
 #include <linux/sched/mm.h>
@@ -31,6 +32,11 @@ void weft_local_bh_disable(void)
 void weft_local_bh_enable(void)
 {
 	local_bh_enable();
+}
+
+int weft_mutex_lock_interruptible(struct mutex *lock)
+{
+	return mutex_lock_interruptible(lock);
 }
 
 u32 weft_cpu(void)

@@ -30,7 +30,7 @@ use crate::quota::{Kind, Quota};
 use crate::random::{random_u32, random_u64};
 use crate::rc::Rc;
 use crate::rdma::{Connector, Pd, Port};
-use crate::sync::{new_poll_queue, PollQueue};
+use crate::sync::{lock_interruptible, new_poll_queue, PollQueue};
 use crate::vqp::{Sender, Vqp};
 
 pub(crate) use netns::Namespaces;
@@ -325,7 +325,8 @@ impl Node {
     /// Those of [`weft_core::uapi::QConnect`].
     pub(crate) fn find_peer(&self, gid: &Gid) -> Result<Arc<Peer>> {
         let using = DeviceUse::new(self)?;
-        let _lookup = self.lookups[DcCache::lane(gid, LOOKUP_LANES)].lock();
+        let lane = &self.lookups[DcCache::lane(gid, LOOKUP_LANES)];
+        let _lookup = lock_interruptible(lane).map_err(as_connect_error)?;
         if let Some(peer) = self.cached_peer(gid) {
             return Ok(peer);
         }
@@ -398,10 +399,14 @@ impl Node {
     }
 }
 
-/// A link that broke is to the user a server that did not answer.
+/// A link that broke is to the user a server that did not answer. A look-up that a signal
+/// interrupted has changed nothing: unless the signal's handler forbids it, the kernel
+/// calls again.
 fn as_connect_error(error: Error) -> Error {
     if error == EIO {
         ETIMEDOUT
+    } else if error == EINTR {
+        ERESTARTSYS
     } else {
         error
     }

@@ -209,7 +209,7 @@ impl<R: Requester> RcQueue<R> {
     ///
     /// # Errors
     ///
-    /// `ENOMEM`, `EINTR` (the process is killed).
+    /// `ENOMEM`, `EINTR` (a signal came).
     fn prepare_batch<'a>(
         &self,
         prepared: &mut ArrayVec<'_, Prepared>,

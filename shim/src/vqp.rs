@@ -121,7 +121,8 @@ impl Vqp {
     ///
     /// [`Error::UnknownPeer`], [`Error::NoMetaServer`], [`Error::MetaTimeout`],
     /// [`Error::AlreadyConnected`], [`Error::ZeroGid`], [`Error::BadPort`],
-    /// [`Error::NodeGone`].
+    /// [`Error::NodeGone`]; [`Error::Interrupted`]: a signal came first, whose handler was
+    /// not to restart calls (`SA_RESTART`), and nothing has changed.
     #[inline]
     pub fn qconnect(&mut self, gid: Gid, port: u32) -> Result<(), Error> {
         if port > MAX_PORT {
