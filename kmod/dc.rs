@@ -259,8 +259,9 @@ impl<B: Bearer, R: Requester> Handler for SoftDc<B, R> {
     }
 }
 
-// SAFETY: the offset is the field's own; `stop` stops the tick, and `Drop` below
-// makes sure that it has been called.
+// SAFETY: the offset is the field's own. `stop` stops the tick, and `Node::stop` calls it
+// before the node lets go of the provider; in one whose node never started nobody has
+// posted, so that the tick was never scheduled.
 unsafe impl<B: Bearer, R: Requester> Routine for SoftDc<B, R> {
     const OFFSET: usize = core::mem::offset_of!(Self, tick);
 

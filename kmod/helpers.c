@@ -6,6 +6,7 @@
 #include <linux/fault-inject-usercopy.h>
 #include <linux/highmem.h>
 #include <linux/module.h>
+#include <linux/mutex.h>
 #include <linux/netdevice.h>
 #include <linux/ns_common.h>
 #include <linux/sched/mm.h>
@@ -31,6 +32,11 @@ void weft_local_bh_disable(void)
 void weft_local_bh_enable(void)
 {
 	local_bh_enable();
+}
+
+int weft_mutex_lock_interruptible(struct mutex *lock)
+{
+	return mutex_lock_interruptible(lock);
 }
 
 u32 weft_cpu(void)
@@ -202,8 +208,8 @@ void *weft_rings_alloc(size_t bytes)
 }
 
 /*
- * A child that fork makes has no business in its parent's rings. vm_ops stays
- * empty: the pages count their mappings themselves. remap_vmalloc_range would take
+ * A child that fork makes has no business in its parent's rings. The pages count
+ * their mappings themselves. remap_vmalloc_range would take
  * memory of vmalloc_user alone, which no cgroup is charged for.
  */
 int weft_rings_map(struct vm_area_struct *vma, void *base, size_t bytes)

@@ -21,6 +21,7 @@ struct vm_area_struct;
 /* locks, CPUs, credentials */
 void weft_local_bh_disable(void);
 void weft_local_bh_enable(void);
+int weft_mutex_lock_interruptible(struct mutex *lock);
 u32 weft_cpu(void);
 bool weft_in_interrupt(void);
 void weft_yield(void);

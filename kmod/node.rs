@@ -30,7 +30,7 @@ use crate::quota::{Kind, Quota};
 use crate::random::{random_u32, random_u64};
 use crate::rc::Rc;
 use crate::rdma::{Connector, Netdev, Pd, Port};
-use crate::sync::{new_poll_queue, PollQueue};
+use crate::sync::{lock_interruptible, new_poll_queue, PollQueue};
 use crate::vqp::{Sender, Vqp};
 
 pub(crate) use netns::Namespaces;
@@ -261,11 +261,13 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// `ENODEV`, and those of [`MrTable::register`].
-    pub(crate) fn register(&self, owner: u32, user: u32, request: &MrReg) -> Result<u32> {
-        let _using = DeviceUse::new(self)?;
+    /// `ENODEV`, and those of [`MrTable::pin`].
+    pub(crate) fn register(&self, owner: u64, user: u32, request: &MrReg) -> Result<u32> {
         let held = self.quota.take(user, Kind::Regions)?;
-        let key = self.dc.mrs().register(owner, held, request)?;
+        // Before the device is used: a page fault may last for ever.
+        let region = MrTable::pin(owner, held, request)?;
+        let _using = DeviceUse::new(self)?;
+        let key = self.dc.mrs().insert(region)?;
         self.rc.on_new_region(key);
         Ok(key)
     }
@@ -276,7 +278,7 @@ impl Node {
     /// # Errors
     ///
     /// Those of [`MrTable::remove`].
-    pub(crate) fn deregister(&self, owner: u32, key: u32) -> Result<u64> {
+    pub(crate) fn deregister(&self, owner: u64, key: u32) -> Result<u64> {
         let ticket = self.dc.mrs().remove(owner, key)?;
         self.rc.tell_peers();
         Ok(ticket)
@@ -321,7 +323,8 @@ impl Node {
     /// Those of [`weft_core::uapi::QConnect`].
     pub(crate) fn find_peer(&self, gid: &Gid) -> Result<Arc<Peer>> {
         let using = DeviceUse::new(self)?;
-        let _lookup = self.lookups[DcCache::lane(gid, LOOKUP_LANES)].lock();
+        let lane = &self.lookups[DcCache::lane(gid, LOOKUP_LANES)];
+        let _lookup = lock_interruptible(lane).map_err(as_connect_error)?;
         if let Some(peer) = self.cached_peer(gid) {
             return Ok(peer);
         }
@@ -394,10 +397,14 @@ impl Node {
     }
 }
 
-/// A link that broke is to the user a server that did not answer.
+/// A link that broke is to the user a server that did not answer. A look-up that a signal
+/// interrupted has changed nothing: unless the signal's handler forbids it, the kernel
+/// calls again.
 fn as_connect_error(error: Error) -> Error {
     if error == EIO {
         ETIMEDOUT
+    } else if error == EINTR {
+        ERESTARTSYS
     } else {
         error
     }

@@ -61,7 +61,7 @@ impl Drop for Connection {
 #[derive(Clone, Copy)]
 pub(crate) struct Owner {
     /// The session, whose memory its requests may use.
-    pub(crate) session: u32,
+    pub(crate) session: u64,
     /// The user, with whose other VQPs it shares streams.
     pub(crate) user: u32,
 }

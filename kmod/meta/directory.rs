@@ -134,7 +134,7 @@ impl Directory {
     /// # Errors
     ///
     /// `EHOSTUNREACH` (a server answered, none knows it), `EAGAIN` (none is
-    /// connected, or the record was being written), `ETIMEDOUT`, `EIO`.
+    /// connected, or the record was being written), `ETIMEDOUT`, `EIO`, `EINTR`.
     pub(crate) fn look_up(&self, gid: &Gid) -> Result<(Record, u32)> {
         let lane = cpu();
         let (mut outcome, mut reads) = (EAGAIN, 0);
@@ -151,6 +151,7 @@ impl Directory {
                     reads += more;
                     outcome = errno::host_unreach();
                 }
+                Err(EINTR) => return Err(EINTR),
                 Err(error) if outcome != errno::host_unreach() => outcome = error,
                 Err(_) => {}
             }

@@ -245,6 +245,7 @@ impl Connector {
             pd: self.pd.clone(),
             private: [0; PRIVATE_BYTES],
             next_number: 1,
+            unfinished: None,
         };
         let mut param = rdma_conn_param {
             responder_resources: READ_DEPTH,

@@ -9,7 +9,7 @@ use crate::ring::Rings;
 use crate::wr::SendWr;
 use nix::errno::Errno;
 use std::time::Duration;
-use weft_core::uapi::{self, Pod, WcStatus, MAX_WAIT_NS};
+use weft_core::uapi::{self, Pod, WcStatus, MAX_WAIT_NS, RUN_RESUME};
 
 /// A VQP's handle. Destroys the VQP on drop.
 #[derive(Debug)]
@@ -69,7 +69,26 @@ impl Handle {
         match ioctl::run(self.device.fd(), &mut run) {
             Ok(status) => Some(ended(status, run.local.len)),
             Err(Errno::EAGAIN | Errno::ENOSYS) => None,
+            // A signal's handler has run; the request is on its way.
+            Err(Errno::EINTR) => Some(self.resume(run.local.len)),
             Err(errno) => Some(Err(Error::of_enter(errno))),
+        }
+    }
+
+    /// Waits for the request that a signal interrupted, through more of them.
+    #[cold]
+    fn resume(&self, len: u32) -> Result<u32, Error> {
+        loop {
+            let mut run = uapi::Run {
+                vqp: self.number,
+                opcode: RUN_RESUME,
+                ..Pod::zeroed()
+            };
+            match ioctl::run(self.device.fd(), &mut run) {
+                Ok(status) => return ended(status, len),
+                Err(Errno::EINTR) => {}
+                Err(errno) => return Err(Error::of_enter(errno)),
+            }
         }
     }
 }

@@ -6,6 +6,8 @@
 //! soft-RoCE does not let a device go that a program has open by verbs, and a
 //! meta server has all of them open. So there is none while a device goes.
 
+mod unanswered;
+
 use std::os::fd::AsFd;
 use std::thread;
 use std::time::Duration;
@@ -287,7 +289,16 @@ fn go_and_come(report: &mut Report) -> Result<()> {
         report.check("and comes back", published);
         (0..3).try_for_each(|node| Device::open_on(node)?.flush_dccache())?;
     }
+    meta.end()?;
+    report.check(
+        "a device goes though a page of a registration never comes",
+        unanswered::device_goes,
+    );
+    system(ADD)?;
+    meta = Meta::start()?;
+    report.check("and comes back", published);
     report.check("all of it leaves nothing behind", nothing_left);
+    drop(meta);
     Ok(())
 }
 

@@ -20,6 +20,7 @@ mod peer_down;
 mod poll;
 mod raw;
 mod rc;
+mod signals;
 mod soak;
 mod traffic;
 mod two_sided;

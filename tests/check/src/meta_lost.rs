@@ -8,11 +8,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail, ensure, Result};
+use nix::errno::Errno;
 use nix::sched::{sched_setaffinity, CpuSet};
 use nix::sys::signal::{kill, Signal};
 use nix::unistd::Pid;
+use weft_core::uapi::{self, Pod};
 use weft_shim::{Access, Device, Error, MemoryRegion, Vqp, VqpConfig};
 
+use crate::raw::Session;
+use crate::signals::under_signals;
 use crate::world::{counter, gid, system, timely, wait_for, Link};
 use weft_testkit::report::Report;
 
@@ -151,14 +155,39 @@ fn silent_and_slow(report: &mut Report) -> Result<()> {
         }
         system("tc -n n1 qdisc del dev v1 root")
     });
+    system("tc -n n1 qdisc add dev v1 root netem loss 100%")?;
+    report.check("a signal ends a look-up at a server that is silent", || {
+        interrupted_lookups()
+    });
     report.check("a server that went silent is noticed", || {
-        system("tc -n n1 qdisc add dev v1 root netem loss 100%")?;
         wait_for("node 1 notices", NOTICED, || {
             Ok(counter("nodes_published")? == 1)
         })
     });
     system("tc -n n1 qdisc del dev v1 root")?;
     report.check("and is found again", || published(2));
+    Ok(())
+}
+
+/// A look-up and a connection, of which the server hears nothing. The link is no worse for
+/// either: whoever can send signals could cut the node off otherwise.
+fn interrupted_lookups() -> Result<()> {
+    let session = Session::open(1)?;
+    let vqp = session.create_vqp(4)?;
+    let mut lookup = uapi::Lookup {
+        gid: gid(7),
+        ..Pod::zeroed()
+    };
+    let links = counter("meta_links")?;
+    let looked_up = under_signals(|| session.call(uapi::IOC_LOOKUP, &mut lookup))?;
+    let connected = under_signals(|| session.qconnect(vqp, gid(7)))?;
+    let (left, published) = (counter("meta_links")?, counter("nodes_published")?);
+    ensure!(looked_up == Err(Errno::EINTR), "a look-up: {looked_up:?}");
+    ensure!(connected == Err(Errno::EINTR), "connecting: {connected:?}");
+    ensure!(
+        left == links && published == 2,
+        "{left} of {links} links are left, {published} nodes published"
+    );
     Ok(())
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{anyhow, ensure, Context, Result};
 use weft_shim::{Error, SendWr, Vqp, Wc, WcStatus};
 
+use super::direct;
 use super::pins::wait_until_up;
 use crate::world::{counter, system, timely, wait_for, Baseline, Link};
 use weft_testkit::report::Report;
@@ -20,7 +21,7 @@ const BYTES: usize = 64 << 10;
 const TAKE_ADDRESS: &str = "ip -n n1 address del 10.77.0.2/24 dev v1";
 const GIVE_ADDRESS: &str = "ip -n n1 address add 10.77.0.2/24 dev v1";
 
-fn set_link(state: &str) -> Result<()> {
+pub(super) fn set_link(state: &str) -> Result<()> {
     system(&format!("ip -n n1 link set v1 {state}"))
 }
 
@@ -38,6 +39,7 @@ pub fn run(report: &mut Report) {
             "a link that goes down meanwhile",
             run_cut as fn(&mut Report) -> Result<()>,
         ),
+        ("a request that is run and interrupted", direct::interrupted),
         ("a link that is down", link_down),
         ("a node that goes", node_goes),
     ] {
@@ -106,7 +108,7 @@ fn run_cut(report: &mut Report) -> Result<()> {
 }
 
 /// Waits until both ends of a queue pair have broken, since `lost` had.
-fn both_break(lost: i64) -> Result<()> {
+pub(super) fn both_break(lost: i64) -> Result<()> {
     wait_for("both have broken", BOUND, || {
         Ok(counter("rc_lost")? >= lost + 2)
     })

@@ -111,7 +111,12 @@ impl Weft {
             ..VqpConfig::default()
         };
         let connected = Vqp::create(&stack.device, &config).and_then(|mut vqp| {
-            vqp.qconnect(gid, 0)?;
+            // A signal's handler may have run meanwhile; nothing else has changed.
+            while let Err(error) = vqp.qconnect(gid, 0) {
+                if error != Error::Interrupted {
+                    return Err(error);
+                }
+            }
             Ok(vqp)
         });
         let vqp = connected.map_err(|error| self.error(&error))?;
