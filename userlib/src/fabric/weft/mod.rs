@@ -22,7 +22,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
 use transport::{Link, WeftTransport, SEND_QUEUE};
-use weft_shim::{Access, Device, Gid, MemoryRegion, Remote, Vqp, VqpConfig, MAX_MR_BYTES};
+use weft_shim::{Access, Device, Error, Gid, MemoryRegion, Remote, Vqp, VqpConfig, MAX_MR_BYTES};
 
 /// Says that a node uses this fabric.
 const KIND: u8 = 2;
