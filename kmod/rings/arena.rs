@@ -60,9 +60,9 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: allocated by `new`, by the invariant, and not used after this: a VQP
-        // and a mapping hold the `Block`. Process context: `frees` has it from before
-        // anybody could drop it elsewhere.
+        // SAFETY: allocated by `new`, by the invariant, and not used after this: VQPs
+        // and mappings hold the `Block`, which hands it to `frees`. Process context:
+        // `frees` drops it, or `Block::new` that failed.
         unsafe { bindings::vfree(self.base.as_ptr().cast()) };
     }
 }
