@@ -298,7 +298,11 @@ impl Vqp {
             return current;
         }
         let is_barred = self.only_dc.load(Ordering::Relaxed);
-        let chosen = if is_barred { None } else { peer.rc_queue() };
+        let chosen = if is_barred {
+            None
+        } else {
+            peer.rc_queue(self.owner.user)
+        };
         if current.is_some() || chosen.is_some() {
             self.go_by(chosen.clone());
         }

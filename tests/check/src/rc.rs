@@ -29,6 +29,7 @@ use crate::{bad, data, death, two_sided};
 use weft_testkit::report::Report;
 
 pub use blocks::BLOCK;
+pub use dead_peers::want_for_ever;
 pub use meta_server::reaches_no_region as meta_server_reaches_no_region;
 pub use pins::{goes_by_rc, pin, wait_until_up};
 use registration::Early;
@@ -39,7 +40,7 @@ pub struct Args {
     /// The module was loaded with `pool=rc`: nobody pins.
     #[arg(long)]
     pool: bool,
-    /// Only whether peers that are down delay one that is up: twelve nodes.
+    /// Only whether peers that are down delay one that is up: fourteen nodes.
     #[arg(long)]
     dead: bool,
 }
