@@ -21,6 +21,7 @@ mod liar;
 mod network;
 mod requests;
 mod streams;
+mod victim;
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -123,7 +124,7 @@ fn attacks(report: &mut Report, args: &Args, targets: &[Target], seed: u64) {
         with_prey(targets, |prey| {
             let (before, mut ends) = (Depth::begin()?, None);
             let others = bystanders::among_bystanders(seed, || {
-                ends = Some(liar::beside_liar(targets[0], seed, || {
+                ends = Some(victim::beside_liar(targets[0], seed, || {
                     attack(args, prey, seed, &before)
                 })?);
                 Ok(())
@@ -140,7 +141,7 @@ fn attacks(report: &mut Report, args: &Args, targets: &[Target], seed: u64) {
         depth.has_all_answers()
     });
     report.check("messages reach ports", || depth.has_messages(&others));
-    report.check("a liar's answers are taken", || liar::expect_all(&ends));
+    report.check("a liar's answers are taken", || victim::expect_all(&ends));
 }
 
 /// Runs `body` with nodes of each of which the attacker has a region and a port.
