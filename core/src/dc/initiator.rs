@@ -243,6 +243,18 @@ impl Initiator {
         };
     }
 
+    /// Makes a stream that was not used look as if it had used so many PSNs.
+    #[cfg(test)]
+    pub(super) fn skip_to(&mut self, psn: u32) {
+        (self.base, self.resend, self.next) = (psn, psn, psn);
+    }
+
+    /// The oldest PSN that was not answered.
+    #[cfg(test)]
+    pub(super) const fn oldest(&self) -> u32 {
+        self.base
+    }
+
     /// The stream's secret: a response without it is not for this stream.
     #[must_use]
     pub const fn token(&self) -> u64 {
