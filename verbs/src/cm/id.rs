@@ -10,7 +10,7 @@ use super::event::EventChannel;
 use super::sockaddr::{ip_of, RawAddr};
 use super::CmContexts;
 use crate::error::{done, made};
-use crate::qp::{init_attr, WorkRequest, MAX_READS_IN_FLIGHT};
+use crate::qp::{init_attr, WorkRequest, MAX_READS_IN_FLIGHT, RNR_RETRIES};
 use crate::{sys, Context, Cq, Error, Pd, Result, Srq};
 
 /// Names a connection or a listener in events; compares, means nothing else.
@@ -109,6 +109,8 @@ impl CmId {
             private_data_len: u8::try_from(reply.len()).unwrap_or(u8::MAX),
             responder_resources: MAX_READS_IN_FLIGHT,
             initiator_depth: MAX_READS_IN_FLIGHT,
+            // The peer's: how often it repeats what found no receive here.
+            rnr_retry_count: RNR_RETRIES,
             ..Default::default()
         };
         // SAFETY: the id has its queue pair; `param` and the reply live through
