@@ -118,9 +118,9 @@ impl Link {
     ///
     /// `ETIMEDOUT`, `EIO`: the link is broken.
     pub(crate) fn tell(&self, publication: &Publication) -> Result {
-        self.state
-            .lock()
-            .guarded(|connection| connection.send(&publication.encode(), REQUEST_NS))
+        self.state.lock().guarded(|connection| {
+            connection.send(&publication.encode(self.welcome.token), REQUEST_NS)
+        })
     }
 }
 
