@@ -3,6 +3,7 @@
 # the right incarnation withdraws, noise and a full table do no harm, signals and
 # errors are answered as the manual says.
 # vm: --no-module --nodes 2
+# checks: 42
 . "$(dirname "$0")/lib.sh"
 
 readonly LOG=$VM_RUN/meta.log OUT=$VM_RUN/meta.out NODE=::ffff:10.77.0.1

@@ -2,6 +2,7 @@
 # Peers that are down, pinned or used with pool=rc, do not delay the queue pair of a
 # peer that is up, and do not keep the module from being unloaded.
 # vm: --meta --nodes 12 --mem 2048 --timeout 600
+# checks: 10
 . "$(dirname "$0")/lib.sh"
 
 readonly KO=$WEFT_OUT/kmod/weft.ko META=10.77.0.1:7471
