@@ -75,10 +75,11 @@ show_progress() {
     line+="${line:+, }${STEP_NAMES[i]} $((SECONDS - STEP_BEGUN[i])) s"
     last=${STEP_LOGS[i]}
   done
-  last=$(tail -c 300 "$last" | tr '\r' '\n' | tr -cd '[:print:]\n' | grep . | tail -n 1 || true)
+  last=$(tail -c 300 "$last" | sed 's/\x1b\[[0-9;]*[a-zA-Z]//g' | tr '\r' '\n' | tr -cd '[:print:]\n' | grep . | tail -n 1 || true)
   columns=$(stty size 2>/dev/null </dev/tty | cut -d' ' -f2 || true)
+  [ "${columns:-0}" -gt 0 ] || columns=80
   line="[weft] $line: $last"
-  printf '\r\033[K%s' "${line:0:$((${columns:-80} - 1))}" >&2
+  printf '\r\033[K%s' "${line:0:$((columns - 1))}" >&2
 }
 
 # Says in plain words what the commonest failures mean.
