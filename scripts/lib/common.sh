@@ -33,11 +33,11 @@ need_setup() {
   [ -e "$WEFT_CACHE/setup.done" ] || die "this machine is not set up." "Run scripts/setup first (3 minutes)."
 }
 
-# Compilers and libraries are enough.
+# Programs are built without the kernel's SDK: compilers and libraries are enough.
 need_tools() { [ -e "$WEFT_CACHE/tools.done" ] || need_setup; }
 
-# What a root user may lack, in a container above all. It is tried, because what a
-# process is allowed says little.
+# Dies if root lacks a right that the build tree needs, as in most containers. Each is
+# tried out, because a capability alone does not tell: seccomp and nodev refuse as well.
 need_rights() {
   local probe missing=()
   probe=$(mktemp -d "$WEFT_CACHE/probe.XXXXXX")

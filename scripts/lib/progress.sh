@@ -13,14 +13,15 @@ step() {
   finish_steps
 }
 
-# start_step WHAT CMD...: in the background, as a process group that can be ended. A
-# caller that starts some has `trap stop_steps EXIT`.
+# start_step WHAT CMD...: runs it in the background, as a process group, so that it ends
+# with this script.
 start_step() {
   local what=$1 log
   shift
   mkdir -p "$WEFT_CACHE/log"
   log=$WEFT_CACHE/log/$(printf '%s' "$what" | tr -c 'a-zA-Z0-9' '-').log
   is_terminal || say "$what ..."
+  [ -n "$(trap -p EXIT)" ] || trap stop_steps EXIT
   set -m
   (set -e; "$@") >"$log" 2>&1 </dev/null &
   set +m

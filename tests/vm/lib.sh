@@ -29,16 +29,16 @@ check() {
   fi
 }
 
-# is NAME GOT WANTED: what says nothing passes for nothing.
+# is NAME GOT WANTED: two empty texts are a failure, because what said nothing has failed.
 is() {
   if [ "$2" = "$3" ] && [ -n "$2" ]; then ok "$1"; else not_ok "$1" "got ${2:-nothing}, wanted ${3:-something}"; fi
 }
 
-# No command takes longer to say no.
+# No refusal takes longer.
 readonly NO_WITHIN=20
 
-# refuses STATUS TEXT CMD...: a program, CMD, ends by itself with STATUS, and says TEXT. One
-# that is not there, crashes or hangs has not refused anything.
+# refuses STATUS TEXT CMD...: the program CMD ends by itself with STATUS and says TEXT. A
+# program that is missing, crashes or hangs has not refused anything.
 refuses() {
   local wanted=$1 text=$2 status=0 output
   shift 2

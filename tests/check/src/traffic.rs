@@ -176,8 +176,8 @@ impl Traffic {
         Ok(())
     }
 
-    /// One batch after the other, until it is told to stop; of a bystander that has done
-    /// nothing nobody can say that it was not disturbed.
+    /// Runs batches until it is told to stop. It fails if it ran none: then it shows
+    /// nothing about who disturbs it.
     pub fn until(&mut self, stop: &AtomicBool, pause: Duration) -> Result<()> {
         let mut rounds = 0;
         while !stop.load(Ordering::Relaxed) {

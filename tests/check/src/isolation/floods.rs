@@ -74,7 +74,7 @@ pub fn port(stage: &mut Stage) -> Result<Outcome> {
     let thread = std::thread::spawn(move || {
         while !until.load(Ordering::Relaxed) {
             if let Err(error) = flood_with(&session, port, &mut queues) {
-                // Without its flood the attempt is none.
+                // The attempt says nothing without its flood.
                 eprintln!("the flood ends: {error:#}");
                 std::process::exit(1);
             }

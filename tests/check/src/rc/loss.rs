@@ -202,7 +202,7 @@ fn node_goes(report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// How requests end of which one fails.
+/// How a batch ends in which a request fails.
 #[derive(Debug, PartialEq, Eq)]
 enum End {
     /// The first that fails has this status; those behind it are flushed.
