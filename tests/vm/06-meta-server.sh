@@ -3,9 +3,10 @@
 # the right incarnation withdraws, only the node itself publishes, noise, floods, crowds
 # and a full table do no harm, signals and errors are answered as the manual says.
 # vm: --no-module --nodes 2 --timeout 600
+# checks: 74
 . "$(dirname "$0")/lib.sh"
 
-readonly HERE=$(dirname "$0")
+HERE=$(dirname "$0")
 # As in meta-server: connections of one address from unreserved and reserved ports.
 readonly READERS_PER_PEER=16 NODE_PER_PEER=32
 readonly LOG=$VM_RUN/meta.log OUT=$VM_RUN/meta.out NODE=::ffff:10.77.0.1

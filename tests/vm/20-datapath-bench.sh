@@ -3,6 +3,7 @@
 # row for each system and transport with the fields that others read, and Weft's
 # are compared with verbs'.
 # vm: --meta --nodes 3 --mem 2048
+# checks: 14
 . "$(dirname "$0")/lib.sh"
 
 readonly JSON=$VM_RUN/datapath.json
@@ -10,11 +11,7 @@ readonly JSON=$VM_RUN/datapath.json
 # rows PATTERN: how many results match.
 rows() { grep -cE -- "$1" "$JSON"; }
 
-# refused ARG...: weft-bench answers with an error, at once.
-refused() { ! timeout "$(seconds 10)" weft-bench datapath "$@"; }
-
-worker_gauges >/tmp/before
-back_to_base() { [ "$(worker_gauges)" = "$(cat /tmp/before)" ]; }
+take_base
 
 check "READs and WRITEs, one at a time and in batches" \
   timeout "$(seconds 90)" weft-bench datapath --samples 2 --clients 1 --ops read,write --sizes 8,65536 --json "$JSON"
@@ -32,7 +29,7 @@ is "messages have a row of verbs and one of DC, atomic operations one of each tr
 
 check "the longest requests" timeout "$(seconds 60)" weft-bench datapath --samples 1 --modes sync --ops write --sizes 4194304 --clients 2
 check "DC alone" timeout "$(seconds 20)" weft-bench datapath --samples 1 --clients 1 --ops read --sizes 64 --systems weft --transports dc
-check "a size that is too large is refused" refused --sizes 4194305
-check "so is a system without a data path" refused --systems ref
+check "a size that is too large is refused" refuses 2 "4194305" weft-bench datapath --sizes 4194305
+check "so is a system without a data path" refuses 2 "ref" weft-bench datapath --systems ref
 check "nothing is left behind" within 20 back_to_base
 done_testing

@@ -2,6 +2,7 @@
 # What becomes of a node when addresses come and go beside its own, when somebody else
 # has its UDP port, and when its network namespace is left by everybody.
 # vm: --meta --nodes 3
+# checks: 31
 . "$(dirname "$0")/lib.sh"
 
 readonly UDP_PORT=4793

@@ -3,9 +3,10 @@
 # answers come at a bounded rate, contexts have a limit per address, what a header
 # claims stays out of the DCCache, and the others work meanwhile.
 # vm: --meta --nodes 3 --timeout 600
+# checks: 14
 . "$(dirname "$0")/lib.sh"
 
-readonly HERE=$(dirname "$0")
+HERE=$(dirname "$0")
 read -r PORT < <(weft-probe target 10.77.0.1 | cut -d' ' -f4)
 # Of each node, what a member knows: DC target number, key, incarnation.
 read -r -a NODE0 < <(weft-probe target 10.77.0.1 | cut -d' ' -f1-3)

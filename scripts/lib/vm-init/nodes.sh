@@ -3,8 +3,8 @@
 # device rxek. Two nodes hang on one cable; more, or several machines, on a
 # bridge that has a namespace of its own ("fabric").
 
-# Path MTU 4096 needs room for headers, and has to be there before rxe is.
-readonly NODE_MTU=9000
+# It has to be there before rxe is, which takes its path MTU from it.
+readonly NODE_MTU=$VM_MTU
 
 node_address() { echo "10.77.$VM_INDEX.$(($1 + 1))"; }
 in_node() {

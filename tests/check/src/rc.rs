@@ -19,6 +19,7 @@ mod switch;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{anyhow, ensure, Result};
 use weft_shim::{Device, MemoryRegion};
@@ -157,13 +158,7 @@ fn mistakes(report: &mut Report) {
         let lost = counter("rc_lost")?;
         let chains = counter("rc_chains")?;
         thread::scope(|scope| {
-            let bystander = scope.spawn(|| -> Result<()> {
-                while !stop.load(Ordering::Relaxed) {
-                    traffic.round()?;
-                    thread::yield_now();
-                }
-                Ok(())
-            });
+            let bystander = scope.spawn(|| traffic.until(&stop, Duration::ZERO));
             bad::run_requests(report);
             stop.store(true, Ordering::Relaxed);
             report.check("a bystander on the queue pair noticed nothing", || {

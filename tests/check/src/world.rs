@@ -19,7 +19,7 @@ pub const SETTLE: Duration = Duration::from_secs(20);
 
 const COUNTERS: &str = "/sys/kernel/debug/weft/counters";
 /// What exists because somebody uses the module.
-const GAUGES: [&str; 7] = [
+pub const GAUGES: [&str; 7] = [
     "sessions",
     "vqps",
     "mrs",

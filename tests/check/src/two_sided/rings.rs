@@ -11,7 +11,7 @@ use weft_core::uapi::{Pod, RecvWr, Sge, Wc};
 use weft_shim::{Device, Payload, SendWr, Wc as Completion};
 
 use super::ends::{new_port, sender, Ear, PATIENCE};
-use crate::raw::{Field, Memory, Queue, Session};
+use crate::raw::{buffer, Field, Memory, Queue, Session};
 use crate::rng::Rng;
 use weft_testkit::pace::patient;
 
@@ -45,17 +45,12 @@ impl Fool {
     }
 
     fn buffer(&self) -> RecvWr {
-        let mut wr = RecvWr {
-            wr_id: 5,
-            num_sge: 1,
-            ..Pod::zeroed()
-        };
-        wr.sges[0] = Sge {
+        let local = Sge {
             addr: self.memory.addr(),
             len: 64,
             lkey: self.lkey,
         };
-        wr
+        buffer(5, local)
     }
 
     /// Bytes outside of the region are as they were.
@@ -129,7 +124,9 @@ pub fn rewriting(seed: u64) -> Result<()> {
         let arrived = pester(&device, fool.port, 300);
         stop.store(true, Ordering::Relaxed);
         rewriter.join().map_err(|_| anyhow!("it panicked"))?;
-        println!("# {} of 300 messages arrived", arrived?);
+        let arrived = arrived?;
+        println!("# {arrived} of 300 messages arrived");
+        ensure!(arrived > 0, "no message met a buffer");
         fool.is_contained()?;
         bystander.works(&device)
     })
