@@ -3,7 +3,7 @@
 # answers come at a bounded rate, contexts have a limit per address, what a header
 # claims stays out of the DCCache, and the others work meanwhile.
 # vm: --meta --nodes 3 --timeout 600
-# checks: 14
+# checks: 22
 . "$(dirname "$0")/lib.sh"
 
 HERE=$(dirname "$0")
