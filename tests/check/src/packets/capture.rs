@@ -3,10 +3,9 @@
 //! What the attacker sees of the nodes' packets: genuine ones, which it changes, and
 //! the answers to its own requests, from which it learns how far its streams are.
 
+use std::cell::{RefCell, RefMut};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
 
 use anyhow::{Context, Result};
 use nix::errno::Errno;
@@ -20,6 +19,9 @@ const ETHERNET_BYTES: usize = 14;
 const UDP: u8 = 17;
 /// Packets that are kept of those that were captured.
 const KEPT: usize = 512;
+/// Bytes of a frame that are looked at, and frames that are at a time.
+const LONGEST_FRAME: usize = 9216;
+const FRAMES: usize = 4096;
 /// Streams of the attacker's about which something is known, at most.
 const STREAMS: usize = 4096;
 /// Answers to the attacker's own requests repeat its tokens, which begin so.
@@ -119,43 +121,49 @@ impl Seen {
     }
 }
 
-/// What was seen.
-pub struct Capture(Arc<Mutex<Seen>>);
+/// What was seen. It is looked for when it is wanted, by whoever sends: a packet is
+/// answered before the call that sends it returns.
+pub struct Capture {
+    socket: OwnedFd,
+    seen: RefCell<Seen>,
+}
 
 impl Capture {
-    /// On the bridge: of each port, what comes in. It ends with the program.
+    /// On the bridge: of each port, what comes in.
     pub fn start() -> Result<Self> {
         let socket = raw_socket("fabric", AddressFamily::Packet, SockProtocol::EthAll)?;
         ignore_outgoing(&socket).context("PACKET_IGNORE_OUTGOING")?;
-        let seen = Arc::new(Mutex::new(Seen::default()));
-        let keep = Arc::downgrade(&seen);
-        thread::spawn(move || {
-            let mut frame = vec![0; 1 << 16];
-            while let Ok(len) = recv(socket.as_raw_fd(), &mut frame, MsgFlags::empty()) {
-                let Some(seen) = keep.upgrade() else { return };
-                if let Some(payload) = udp_payload(&frame[..len]) {
-                    let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
-                    seen.take(payload);
-                }
-            }
-        });
-        Ok(Self(seen))
+        Ok(Self {
+            socket,
+            seen: RefCell::default(),
+        })
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Takes what has come since the last time.
+    fn look(&self) -> RefMut<'_, Seen> {
+        let mut seen = self.seen.borrow_mut();
+        let mut frame = [0; LONGEST_FRAME];
+        for _ in 0..FRAMES {
+            let Ok(len) = recv(self.socket.as_raw_fd(), &mut frame, MsgFlags::MSG_DONTWAIT) else {
+                break;
+            };
+            if let Some(payload) = udp_payload(&frame[..len]) {
+                seen.take(payload);
+            }
+        }
+        seen
     }
 
     /// One of the genuine packets.
     pub fn pick(&self, chosen: u64) -> Option<Vec<u8>> {
-        let seen = self.seen();
+        let seen = self.seen.borrow();
         let at = chosen as usize % seen.kept.len().max(1);
         seen.kept.get(at).cloned()
     }
 
     /// What is known of one of the attacker's streams; that it is stuck is told once.
     pub fn progress(&self, token: u64) -> Progress {
-        let mut seen = self.seen();
+        let mut seen = self.look();
         let Some(progress) = seen.streams.get_mut(&token) else {
             return Progress::default();
         };
@@ -166,12 +174,12 @@ impl Capture {
 
     /// The attacker has given a stream up.
     pub fn forget(&self, token: u64) {
-        self.seen().streams.remove(&token);
+        self.seen.borrow_mut().streams.remove(&token);
     }
 
     /// How far the attacker got.
     pub fn reach(&self) -> Reach {
-        self.seen().reach.clone()
+        self.look().reach.clone()
     }
 }
 

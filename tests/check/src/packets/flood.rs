@@ -32,11 +32,17 @@ pub fn flood(target: &Target, seed: u64) -> Result<()> {
     let region = MemoryRegion::allocate(&far, SLICE, full_access())?;
     let mut traffic = Traffic::new(&near, 2, region.remote(), seed)?;
     let mut times = [Vec::new(), Vec::new()];
+    // Made once: that takes longer than a phase.
+    let mut stranger = Stranger {
+        sender: Sender::new()?,
+        target,
+        rng: Rng::new(seed),
+    };
     let (mut arrived, mut flooded_for) = (0, Duration::ZERO);
     for phase in 0..2 * PHASES {
         let flooded = phase % 2 == 1;
         let (before, start) = (refusals()?, Instant::now());
-        beside(flooded.then_some((target, seed)), || {
+        beside(flooded.then_some(&mut stranger), || {
             while start.elapsed() < PHASE {
                 let begin = Instant::now();
                 traffic.round()?;
@@ -72,31 +78,35 @@ fn refusals() -> Result<i64> {
     Ok(of("refusals_sent") + of("refusals_suppressed"))
 }
 
+/// Sends requests with a wrong key.
+struct Stranger<'a> {
+    sender: Sender,
+    target: &'a Target,
+    rng: Rng,
+}
+
+impl Stranger<'_> {
+    /// At the rate that is judged.
+    fn flood(&mut self, stop: &AtomicBool) {
+        let (start, mut sent) = (Instant::now(), 0);
+        while !stop.load(Ordering::Relaxed) {
+            self.sender.send(&stranger(&mut self.rng, self.target));
+            sent += 1;
+            pace(start, sent, PER_SECOND);
+        }
+    }
+}
+
 /// Runs `body` beside a stranger, if there is one.
-fn beside(stranger: Option<(&Target, u64)>, body: impl FnOnce() -> Result<()>) -> Result<()> {
+fn beside(stranger: Option<&mut Stranger<'_>>, body: impl FnOnce() -> Result<()>) -> Result<()> {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
-        let stop = &stop;
-        let stranger =
-            stranger.map(|(target, seed)| scope.spawn(move || be_stranger(target, seed, stop)));
+        let stranger = stranger.map(|stranger| scope.spawn(|| stranger.flood(&stop)));
         let outcome = body();
         stop.store(true, Ordering::Relaxed);
         if let Some(stranger) = stranger {
-            stranger.join().map_err(|_| anyhow!("it panicked"))??;
+            stranger.join().map_err(|_| anyhow!("it panicked"))?;
         }
         outcome
     })
-}
-
-/// Sends requests with a wrong key, at the rate that is judged.
-fn be_stranger(target: &Target, seed: u64, stop: &AtomicBool) -> Result<()> {
-    let mut sender = Sender::new()?;
-    let mut rng = Rng::new(seed);
-    let (start, mut sent) = (Instant::now(), 0);
-    while !stop.load(Ordering::Relaxed) {
-        sender.send(&stranger(&mut rng, target));
-        sent += 1;
-        pace(start, sent, PER_SECOND);
-    }
-    Ok(())
 }
