@@ -144,6 +144,8 @@ impl Traffic {
             taken += progress.submitted;
             completed += progress.completed;
         }
+        // A batch that fails has a completion for each of its requests, signalled or not.
+        let moved = wcs[0].result().context("a request failed")?;
         ensure!(
             completed == 1,
             "{completed} completions of one signalled request: {:?}",
@@ -152,7 +154,6 @@ impl Traffic {
                 .map(Wc::status)
                 .collect::<Vec<_>>()
         );
-        let moved = wcs[0].result().context("a request failed")?;
         ensure!(
             moved as usize == end - start,
             "{moved} bytes of {}",
