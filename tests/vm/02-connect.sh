@@ -12,7 +12,7 @@ check "weftctl shows the module's status" says connects_cached weftctl status
 check "the meta server knows node 0" says 10.77.0.1 weftctl lookup 10.77.0.1
 check "the meta server knows node 1" says 10.77.0.2 weftctl lookup 10.77.0.2
 check "node 1 asks it too" says 10.77.0.1 weftctl -d 1 lookup 10.77.0.1
-check "a node that nobody has published is refused" refuses 1 "no meta server knows 10.77.0.99" weftctl lookup 10.77.0.99
+check "a node that nobody has published is refused" refuses 1 "no meta server knows ::ffff:10.77.0.99" weftctl lookup 10.77.0.99
 
 cached=$(counter connects_cached) uncached=$(counter connects_uncached) executed=$(counter requests_executed)
 check "connections carry data" weft-bench connect --quick --systems weft
