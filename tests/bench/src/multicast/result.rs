@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::case::{Case, Experiment};
 use super::seen::{Seen, Sizes};
 use crate::report::{number, rounded, Sheet};
-use crate::stats::Times;
+use crate::stats::{median, Times};
 
 /// One case. Rates are medians over the rounds; counts are of all rounds and all
 /// members together.
@@ -159,18 +159,6 @@ fn rounded_fine(gb: f64) -> f64 {
     (gb * 1e6).round() / 1e6
 }
 
-/// The middle one, or the mean of the two.
-fn median(values: &[f64]) -> Option<f64> {
-    let mut values = values.to_vec();
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    match values.len() {
-        0 => None,
-        len if len % 2 == 1 => Some(values[middle]),
-        _ => Some((values[middle - 1] + values[middle]) / 2.0),
-    }
-}
-
 /// The table for people.
 pub struct Table(Sheet);
 
@@ -245,13 +233,6 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_median_is_in_the_middle() {
-        assert_eq!(median(&[]), None);
-        assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
-        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
-    }
 
     #[test]
     fn cases_are_compared_with_plain_writes_of_their_round() {
