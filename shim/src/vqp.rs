@@ -236,6 +236,13 @@ impl Vqp {
         })
     }
 
+    /// System calls that have handed requests to the kernel or waited for completions
+    /// (`IOC_ENTER`, `IOC_RUN`) since the VQP was made, for measurements.
+    #[must_use]
+    pub fn system_calls(&self) -> u64 {
+        self.handle.calls()
+    }
+
     /// Reads `remote` into `local` and waits until it is there; answers with
     /// the bytes read. One system call, if nothing else is in flight on the
     /// VQP. Completions of earlier requests are kept for the next poll.
