@@ -138,7 +138,7 @@ impl State {
         }
         match self.connection.read(addr, rkey, len, REQUEST_NS) {
             Ok(bytes) => Ok(bytes),
-            // Whoever wanted it was interrupted; the link is as good as before.
+            // A signal ended the wait; the link is as good as before.
             Err(EINTR) => Err(EINTR),
             Err(error) => {
                 self.broken = true;

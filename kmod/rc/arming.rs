@@ -16,7 +16,7 @@ const ARM_TRIES: u32 = 4;
 /// How often the completion queue is looked at while it is not armed because threads
 /// attend, in milliseconds: longer than they leave it alone while they have a CPU.
 const RELIEF_MS: u32 = 4;
-/// Which of a queue's works that is.
+/// Tells this work of a queue from its other one.
 pub(super) const RELIEF: usize = 1;
 
 impl<R: Requester> RcQueue<R> {

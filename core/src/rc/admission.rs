@@ -65,7 +65,7 @@ struct Sender {
     bucket: Bucket,
 }
 
-/// What each of some senders has taken. A row whose bucket is full is free.
+/// The tokens that each of some senders has taken. A row whose bucket is full is free.
 struct Shares<const ROWS: usize>([Sender; ROWS]);
 
 impl<const ROWS: usize> Shares<ROWS> {

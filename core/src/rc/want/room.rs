@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! Which wanted peer makes room for another one when the table of wanted peers is full.
+//! Chooses the wanted peer that makes room for another one when their table is full.
 //!
 //! A user can want any number of peers that never answer. So a want without a queue pair
 //! makes room for another one: at once if its user has at least two wants more than the
