@@ -26,8 +26,13 @@ const OTHERS_END: [End; 2] = [
     End::Status(WcStatus::RetryExcErr),
     End::Status(WcStatus::RemAbortErr),
 ];
-/// How the node's own requests do.
-const OWN_END: [End; 2] = [End::Status(WcStatus::FatalErr), End::NodeGone];
+/// How the node's own requests do. Where the device ends the queue pair before the node
+/// has said why, it flushes all of them, as with verbs.
+const OWN_END: [End; 3] = [
+    End::Status(WcStatus::FatalErr),
+    End::Status(WcStatus::WrFlushErr),
+    End::NodeGone,
+];
 
 const TAKE_ADDRESS: &str = "ip -n n1 address del 10.77.0.2/24 dev v1";
 const GIVE_ADDRESS: &str = "ip -n n1 address add 10.77.0.2/24 dev v1";
