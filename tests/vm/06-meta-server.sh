@@ -170,7 +170,7 @@ is "all of them are gone again" "$(report)" "weft-meta records=1 connections=0"
 
 check "a second server on the port says what is wrong" fails_with "another program listens" weft-meta
 check "so does one on the address" fails_with "another program listens" weft-meta --listen 10.77.0.1:7471
-check "a second server on another port runs beside it" timeout -s TERM --preserve-status 0.5 weft-meta --listen 10.77.0.1:7472
+check "a second server on another port runs beside it" timeout -s TERM --preserve-status "$(seconds 3)" weft-meta --listen 10.77.0.1:7472
 stop TERM
 is "SIGTERM ends it cleanly" "$STATUS" 0
 
