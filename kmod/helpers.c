@@ -226,34 +226,22 @@ int weft_rings_map(struct vm_area_struct *vma, void *base, size_t bytes)
 }
 
 /*
- * Charges the caller's address space for pages that are to be pinned, by the
- * rule that ib_core uses for those that it pins (drivers/infiniband/core/umem.c).
- * NULL: over RLIMIT_MEMLOCK.
+ * The count that ib_core keeps of the pages that it pins for an address space
+ * (drivers/infiniband/core/umem.c), and the caller's limit of it.
  */
-struct mm_struct *weft_mm_charge(unsigned long pages)
+u64 weft_mm_pinned_add(struct mm_struct *mm, long pages)
 {
-	struct mm_struct *mm = current->mm;
-	unsigned long limit = rlimit(RLIMIT_MEMLOCK) >> PAGE_SHIFT;
-
-	if (!mm)
-		return NULL;
-	if (atomic64_add_return(pages, &mm->pinned_vm) > limit && !capable(CAP_IPC_LOCK)) {
-		atomic64_sub(pages, &mm->pinned_vm);
-		return NULL;
-	}
-	mmgrab(mm);
-	return mm;
+	return atomic64_add_return(pages, &mm->pinned_vm);
 }
 
-bool weft_mm_is_current(const struct mm_struct *mm)
+unsigned long weft_memlock_pages(void)
 {
-	return current->mm == mm;
+	return rlimit(RLIMIT_MEMLOCK) >> PAGE_SHIFT;
 }
 
-void weft_mm_uncharge(struct mm_struct *mm, unsigned long pages)
+bool weft_capable_ipc_lock(void)
 {
-	atomic64_sub(pages, &mm->pinned_vm);
-	mmdrop(mm);
+	return capable(CAP_IPC_LOCK);
 }
 
 /*

@@ -5,8 +5,10 @@
 use core::ptr::NonNull;
 
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
+use kernel::mm::Mm;
 use kernel::page::{PAGE_SHIFT, PAGE_SIZE};
 use kernel::prelude::*;
+use kernel::sync::aref::ARef;
 
 use crate::bindings;
 use crate::counters::{Counted, COUNTERS};
@@ -38,33 +40,45 @@ unsafe impl Send for UserPages {}
 // owner may do at any time; nobody holds references into the pages.
 unsafe impl Sync for UserPages {}
 
-/// What was charged to an address space for pages that it holds.
+/// Pages charged to an address space.
 ///
 /// # Invariants
 ///
-/// We hold a reference to `mm`, and have charged it for `pages`.
+/// `mm` has been charged for `pages`.
 pub(crate) struct Charge {
-    mm: NonNull<bindings::mm_struct>,
+    mm: ARef<Mm>,
     pages: usize,
 }
 
 impl Charge {
-    /// Charges so many pages to the caller.
+    /// Charges so many pages to the caller, by the rule that ib_core uses for those that
+    /// it pins (`ib_umem_get`).
     ///
     /// # Errors
     ///
     /// `ENOMEM`: over `RLIMIT_MEMLOCK`.
     pub(crate) fn new(pages: usize) -> Result<Self> {
-        // SAFETY: called from a system call, so that there is a current task.
-        let mm = NonNull::new(unsafe { bindings::weft_mm_charge(pages) }).ok_or(ENOMEM)?;
-        // INVARIANT: so says the call.
-        Ok(Self { mm, pages })
+        let task = current!();
+        let mm: &Mm = task.mm().ok_or(ENOMEM)?;
+        let (mm, count) = (ARef::from(mm), isize::try_from(pages)?);
+        // SAFETY: the reference keeps the address space.
+        let charged = unsafe { bindings::weft_mm_pinned_add(mm.as_raw().cast(), count) };
+        // INVARIANT: charged just now. An error drops it, which takes that back.
+        let charge = Self { mm, pages };
+        // SAFETY: no requirement.
+        let limit = unsafe { bindings::weft_memlock_pages() };
+        // SAFETY: called from a system call.
+        if charged > limit as u64 && !unsafe { bindings::weft_capable_ipc_lock() } {
+            return Err(ENOMEM);
+        }
+        Ok(charge)
     }
 
     /// Whether the caller is charged.
     pub(crate) fn is_callers(&self) -> bool {
-        // SAFETY: called from a system call, so that there is a current task.
-        unsafe { bindings::weft_mm_is_current(self.mm.as_ptr()) }
+        current!()
+            .mm()
+            .is_some_and(|mm| mm.as_raw() == self.mm.as_raw())
     }
 }
 
@@ -72,8 +86,9 @@ impl Drop for Charge {
     fn drop(&mut self) {
         // The last reference to an address space frees its page tables, which is not for
         // softirqs: users of this are dropped in process context.
-        // SAFETY: charged and referenced by the invariant.
-        unsafe { bindings::weft_mm_uncharge(self.mm.as_ptr(), self.pages) };
+        // SAFETY: `mm` is referenced, and was charged by the invariant; `new` has found
+        // that the number fits.
+        unsafe { bindings::weft_mm_pinned_add(self.mm.as_raw().cast(), -(self.pages as isize)) };
     }
 }
 
@@ -104,7 +119,7 @@ impl UserPages {
         Ok(this)
     }
 
-    /// What is pinned, for a device to be told of it.
+    /// The pinned pages, for a device to map.
     pub(crate) fn span(&self) -> Span<'_> {
         Span {
             pages: &self.pages,
