@@ -38,7 +38,7 @@ struct File {
     reason = "the kernel's own; only its address is taken"
 )]
 extern "C" {
-    /// What C calls `THIS_MODULE`. The kernel crate's name for it is not the same in
+    /// C's `THIS_MODULE`. The kernel crate's name for it is not the same in
     /// all kernels.
     static __this_module: Opaque<c::module>;
 }
@@ -184,10 +184,10 @@ unsafe extern "C" fn mmap(file: *mut c::file, vma: *mut c::vm_area_struct) -> i3
     })
 }
 
-/// What the system call answers: a number for [`uapi::IOC_ENTER`] and [`uapi::IOC_RUN`],
+/// The system call's return value: a number for [`uapi::IOC_ENTER`] and [`uapi::IOC_RUN`],
 /// else 0.
 ///
-/// What it calls is not inlined: together they would take kilobytes of stack, which
+/// The functions that it calls are not inlined: together they would take kilobytes of stack, which
 /// `qconnect` would have to step over to pages that nobody else touches.
 fn dispatch(file: &File, request: u32, arg: &Arg<'_>) -> Result<u32> {
     // Before the rest: what the fast paths cost is what counts here.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What exists and what has happened, readable in debugfs as `weft/counters`,
+//! Gauges of what exists and counters of events, readable in debugfs as `weft/counters`,
 //! one `name value` a line. The gauges at the top return to their base when
 //! their users are gone; the tests hold the module to that.
 

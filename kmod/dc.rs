@@ -129,7 +129,7 @@ impl<B: Bearer, R: Requester> SoftDc<B, R> {
         )
     }
 
-    /// What carries the packets.
+    /// The transport that carries the packets.
     pub(crate) fn bearer(&self) -> &B {
         &self.bearer
     }
@@ -139,7 +139,7 @@ impl<B: Bearer, R: Requester> SoftDc<B, R> {
         &self.mrs
     }
 
-    /// Who receives messages.
+    /// The receivers of messages.
     pub(crate) fn receivers(&self) -> &Receivers<R> {
         &self.receivers
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What carries SoftDc's packets.
+//! The UDP transport of SoftDc's packets.
 
 mod netns;
 mod skb;
@@ -24,7 +24,7 @@ pub(crate) struct Endpoint {
 /// Carries packets between nodes, as a datagram network does: it may lose,
 /// repeat and reorder them. UD queue pairs can be another one.
 pub(crate) trait Bearer: Send + Sync + 'static {
-    /// What it remembers of the way to a peer.
+    /// The route to a peer, kept between packets.
     type Path: Send + Unpin;
 
     /// Largest chunk that fits into a packet with its headers, in bytes.

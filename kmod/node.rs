@@ -219,7 +219,7 @@ impl Node {
         self.netns == unsafe { bindings::weft_current_net_inum() }
     }
 
-    /// What users hold of it.
+    /// Counts what users hold of the node.
     pub(crate) fn quota(&self) -> &Arc<Quota> {
         &self.quota
     }
@@ -294,7 +294,7 @@ impl Node {
         &self.mrs
     }
 
-    /// What is known of a configured meta server.
+    /// The state of a configured meta server.
     ///
     /// # Errors
     ///
@@ -377,7 +377,7 @@ impl Node {
         DeviceUse::new(self).is_ok_and(|using| using.directory().is_published())
     }
 
-    /// What users may know of it.
+    /// The node's description for users.
     pub(crate) fn info(&self, index: u32) -> NodeInfo {
         NodeInfo {
             index,

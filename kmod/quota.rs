@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What users hold of a node, so that none of them can take it all. A session has
+//! Counts what users hold of a node, so that none of them can take it all. A session has
 //! limits of its own; these are for all sessions of a user together.
 //!
 //! A user has a row as long as it holds something. Rows are kept in a tree that
@@ -53,7 +53,7 @@ pub(crate) fn current_user() -> u32 {
     user
 }
 
-/// What is counted.
+/// The kinds of objects that are counted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Virtual queue pairs.
@@ -74,10 +74,10 @@ const LIMITS: [u32; KINDS] = [
     MAX_BLOCKS_PER_USER,
 ];
 
-/// What one user holds, by kind.
+/// One user's objects, by kind.
 type Row = [u32; KINDS];
 
-/// What the users of a node hold.
+/// The objects that the users of a node hold.
 ///
 /// # Invariants
 ///

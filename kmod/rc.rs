@@ -63,7 +63,7 @@ const TICK_MS: u32 = 1000;
 /// An offer or an answer.
 pub(crate) type HelloBytes = [u8; HELLO_BYTES];
 
-/// What a message says of its sender; whoever can forge packets can claim anything.
+/// A message's claim about its sender; whoever can forge packets can claim anything.
 #[derive(Clone, Copy)]
 pub(crate) struct Claim {
     /// Where it came from.
@@ -189,7 +189,7 @@ impl<R: Requester> Rc<R> {
         }
     }
 
-    /// What carries messages to peers, unless the node has stopped. Only the work
+    /// The DC transport for messages to peers, unless the node has stopped. Only the work
     /// items take it, and `stop` waits for them: none of them holds the last reference.
     fn exchange(&self) -> Result<Arc<dyn Exchange>> {
         self.exchange.lock().clone().ok_or(EAGAIN)

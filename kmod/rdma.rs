@@ -2,7 +2,7 @@
 
 //! Safe wrappers over ib_core and rdma_cm: as much of them as Weft uses.
 //!
-//! What must outlive what is in the types: a completion queue and a protection
+//! The types say which object must outlive which: a completion queue and a protection
 //! domain hold on to nothing but are held by the queue pair that needs them, and
 //! only a queue pair that is ready to send has operations to post.
 

@@ -26,7 +26,7 @@ use crate::rings::Arena;
 use crate::sync::{new_lock, new_poll_queue, FastLock, PollQueue};
 use crate::vqp::{Owner, Senders, Vqp};
 
-/// What `poll(2)` answers, as `uapi/linux/eventpoll.h` has it.
+/// Events of `poll(2)`, as `uapi/linux/eventpoll.h` has them.
 const EPOLLIN: u32 = 0x1;
 const EPOLLRDNORM: u32 = 0x40;
 pub(crate) const EPOLLERR: u32 = 0x8;
@@ -49,7 +49,7 @@ fn next_flow() -> u32 {
     }
 }
 
-/// What a session's lock is for.
+/// Objects of a session, behind its lock.
 struct Owned {
     /// By handle. Room for all is made at the start.
     vqps: KVec<Option<Arc<Vqp>>>,
@@ -410,7 +410,7 @@ impl Session {
     }
 }
 
-/// Who gets the messages of a VQP that is connected so.
+/// The receiver of the messages of a VQP that is connected so.
 fn receiver(request: &QConnect) -> Option<Receiver> {
     (request.port != 0).then_some(Receiver::Port(request.port))
 }

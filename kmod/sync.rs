@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the kernel crate lacks for code that runs in softirqs and for paths of a
+//! Synchronisation that the kernel crate lacks, for code that runs in softirqs and for paths of a
 //! microsecond: locks that keep softirqs out, sleeping on a counter, work that
 //! can be stopped.
 

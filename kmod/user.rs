@@ -15,8 +15,8 @@ use crate::bindings;
 /// Words of any argument, at most.
 const WORDS: usize = 16;
 
-/// What a system call was given. It is copied once, whatever it is: what is
-/// checked is the copy. All calls share one copy routine, so it stays in the instruction
+/// A system call's argument. It is copied once, whatever it is, and
+/// the copy is checked. All calls share one copy routine, so it stays in the instruction
 /// cache.
 ///
 /// # Invariants

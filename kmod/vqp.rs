@@ -39,12 +39,12 @@ use crate::sync::{
 
 pub(crate) use senders::{Sender, Senders};
 
-/// What a VQP is connected to.
+/// A VQP's connection to a peer.
 struct Connection {
     peer: Arc<Peer>,
-    /// Who gets its messages, if it may send any.
+    /// The receiver of its messages; `None`: it may not send any.
     to: Option<Receiver>,
-    /// What carries requests by DC; made when the first one is posted.
+    /// Carries requests by DC; made when the first one is posted.
     stream: Once<Arc<VqpStream>>,
 }
 
@@ -57,7 +57,7 @@ impl Drop for Connection {
     }
 }
 
-/// Whose a VQP is.
+/// The session and the user that own a VQP.
 #[derive(Clone, Copy)]
 pub(crate) struct Owner {
     /// The session, whose memory its requests may use.
@@ -66,7 +66,7 @@ pub(crate) struct Owner {
     pub(crate) user: u32,
 }
 
-/// What the thread that submits needs.
+/// State of the thread that submits requests; a lock gives it to one at a time.
 struct Submitter {
     /// Index of the next request to copy.
     head: u32,
@@ -98,7 +98,7 @@ pub(crate) struct Vqp {
     /// go by DC from then on.
     only_dc: AtomicBool,
     connection: Once<Connection>,
-    /// What carries requests by RC, if that is what they go by now. Here, because
+    /// Carries requests by RC, if they go by RC now. It stands here because
     /// `qconnect` has no time to allocate.
     #[pin]
     queue: FastLock<Option<Arc<VqpQueue>>>,
@@ -113,7 +113,7 @@ pub(crate) struct Vqp {
     queues: BhLock<Queues>,
     #[pin]
     submitter: FastMutex<Submitter>,
-    /// What its process waits for without a completion.
+    /// The request that its process waits for without a completion (`IOC_RUN`).
     direct: Direct,
     /// Counts the requests that have ended, and messages.
     #[pin]
@@ -172,7 +172,7 @@ impl Vqp {
         self.flow
     }
 
-    /// What it shares with its process.
+    /// The rings that it shares with its process.
     pub(crate) fn rings(&self) -> &Rings {
         &self.rings
     }
@@ -283,12 +283,12 @@ impl Connection {
 }
 
 impl Vqp {
-    /// What requests go to by RC now; `None`: they go by DC.
+    /// The RC queue that requests go to now; `None`: they go by DC.
     fn queue(&self) -> Option<Arc<VqpQueue>> {
         self.queue.lock().clone()
     }
 
-    /// What requests go to by RC from now on. It changes only while none is on its
+    /// Chooses the RC queue for requests from now on. It changes only while none is on its
     /// way.
     #[inline]
     fn choose(&self, submitter: &mut Submitter, peer: &Peer) -> Option<Arc<VqpQueue>> {

@@ -7,7 +7,7 @@
 //!                    -> node -> peer (DCCache), meta -> rdma (ib_core, rdma_cm)
 //! ```
 //!
-//! What thinks is in `weft_core`; what is here talks to the kernel.
+//! `weft_core` has the protocols; the code here talks to the kernel.
 
 use core::borrow::Borrow;
 

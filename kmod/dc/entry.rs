@@ -11,14 +11,14 @@ use weft_core::uapi::{self, SendWr, Sge, WcStatus, MAX_INLINE, MAX_SGE};
 /// The bytes of a request that has them in itself.
 pub(crate) type Words = [u64; MAX_INLINE as usize / 8];
 
-/// Whose requests they are.
+/// The origin of requests.
 #[derive(Clone, Copy)]
 pub(crate) struct Origin {
     /// The virtual queue pair.
     pub(crate) flow: u32,
     /// The session, whose memory they may use.
     pub(crate) owner: u64,
-    /// Who hears of them at the peer, if anybody may.
+    /// The receiver of its messages at the peer; `None`: it may not send any.
     pub(crate) to: Option<Receiver>,
 }
 
@@ -52,7 +52,7 @@ impl Entry {
             uapi::OP_SEND | uapi::OP_SEND_WITH_IMM => OpKind::Send,
             uapi::OP_CAS => OpKind::CompareSwap,
             uapi::OP_FAA => OpKind::FetchAdd,
-            // What is none of these either, `check` refuses.
+            // `check` refuses any other opcode.
             _ => OpKind::Write,
         };
         self.failed = match weft_core::vqp::check(&self.wr) {
@@ -65,7 +65,7 @@ impl Entry {
         };
     }
 
-    /// What it does.
+    /// The operation.
     #[inline]
     pub(crate) fn kind(&self) -> OpKind {
         self.kind

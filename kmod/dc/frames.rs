@@ -30,7 +30,7 @@ pub(crate) struct Arrived<'a> {
     packet: &'a Skb,
     /// Its first bytes, as many as lie in one place.
     start: &'a [u8],
-    /// Who sent it.
+    /// Its sender.
     pub(crate) from: Endpoint,
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct Frame<'a> {
     pub(crate) packet: &'a Skb,
     /// Where in the packet the bytes are that it carries.
     pub(crate) bytes_at: u32,
-    /// Who sent it.
+    /// Its sender.
     pub(crate) from: Endpoint,
     /// The header.
     pub(crate) request: Request,

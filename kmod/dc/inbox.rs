@@ -52,7 +52,7 @@ impl ControlMessage {
         })
     }
 
-    /// What it says.
+    /// Its payload.
     pub(crate) fn text(&self) -> &[u8] {
         self.bytes.get(..self.len).unwrap_or(&[])
     }

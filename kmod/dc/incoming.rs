@@ -19,7 +19,7 @@ use crate::mem::{Access, MrTable};
 use crate::net::{Bearer, Endpoint};
 use crate::sync::BhDisabled;
 
-/// What a receiver learns of a message.
+/// A message's description for its receiver.
 pub(crate) struct Arrival {
     /// Its header.
     pub(crate) message: Message,
@@ -33,7 +33,7 @@ pub(crate) struct Arrival {
 
 /// Gets messages. Called in softirqs, under the lock of a set of contexts.
 pub(crate) trait Receives: Send + Sync + 'static {
-    /// Whose memory its buffers are in.
+    /// The session whose memory its buffers are in.
     fn owner(&self) -> u64;
 
     /// Whether it takes messages from there.
@@ -49,7 +49,7 @@ pub(crate) trait Receives: Send + Sync + 'static {
     /// Bytes have landed, or could not.
     fn landed(&self);
 
-    /// What became of a buffer that was claimed.
+    /// Tells how a buffer that was claimed has ended.
     fn received(&self, buffer: &RecvWr, arrival: &Arrival, status: WcStatus);
 
     /// There will be no messages any more.
@@ -147,7 +147,7 @@ pub(super) fn take_chunk<B: Bearer, R: Receives>(
         return Err(Status::Invalid);
     }
     if request.remote_addr == 0 {
-        // What was before it will never end.
+        // The message before it will never end.
         *pending = None;
         let incoming = Incoming::begin(target.receivers, frame, message)?;
         let incoming = match check_recv(&incoming.buffer) {

@@ -23,7 +23,7 @@ pub(super) fn append<B: Bearer>(
     let (kind, op) = (request.kind, outgoing.op);
     let carries = matches!(kind, Kind::Write | Kind::Send | Kind::WriteImm);
     if !carries {
-        // What comes back needs a place.
+        // The answer's bytes need a buffer.
         let mut pieces = op.local.pieces(outgoing.offset, request.len);
         let usable = pieces.all(|sge| {
             let access = Access::LocalWrite;

@@ -70,7 +70,7 @@ impl<R: Send + Sync> Receivers<R> {
         drop(removed);
     }
 
-    /// Who receives under a name.
+    /// The receiver of a name.
     pub(crate) fn find(&self, name: Receiver) -> Option<Arc<R>> {
         let set = self.set(name).lock();
         let (_, receiver) = set.iter().find(|(other, _)| *other == name)?;

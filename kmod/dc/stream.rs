@@ -30,13 +30,13 @@ const DRAIN_BATCH: usize = 32;
 pub(crate) struct Target {
     /// Where its packets go.
     pub(crate) endpoint: Endpoint,
-    /// What its requests have to name.
+    /// The name that its requests have to carry.
     pub(crate) destination: Destination,
     /// Raised when it turns out to be another, or gone.
     pub(crate) suspicion: Arc<Suspicion>,
 }
 
-/// Who posted an operation.
+/// The VQP that posted an operation.
 struct Owner<R> {
     /// Nobody, if it is a control message of the node's.
     requester: Option<Arc<R>>,
@@ -66,7 +66,7 @@ pub(crate) struct Stream<B: Bearer, R: Requester> {
     /// Counts the times that room was made.
     #[pin]
     room: EventCount,
-    /// What it counts as of its user; the node's own count as nobody's.
+    /// Counts for its user; the node's own streams count for nobody.
     _held: Option<Held>,
     _count: Counted,
 }

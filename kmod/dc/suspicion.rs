@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What is known of peers may be outdated.
+//! The cached records of peers may be outdated.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -16,7 +16,7 @@ pub(crate) fn peer_changes() -> u64 {
     CHANGES.load(Ordering::Acquire)
 }
 
-/// What is known of a peer was replaced.
+/// Counts a cached record of a peer that was replaced.
 pub(crate) fn count_peer_change() {
     CHANGES.fetch_add(1, Ordering::Release);
 }

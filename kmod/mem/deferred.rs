@@ -34,7 +34,7 @@ pub(super) struct DeferredFrees {
     next_ticket: u64,
 }
 
-/// What a deferred free waits for.
+/// The event that a deferred free waits for.
 pub(super) enum Waits {
     /// Nothing: the region is freed.
     Gone,
@@ -92,7 +92,7 @@ impl DeferredFrees {
         self.regions.len() != before
     }
 
-    /// What the region of a ticket waits for.
+    /// The event that the region of a ticket waits for.
     pub(super) fn waits(&self, ticket: u64, ledger: &Ledger) -> Waits {
         match self
             .regions

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What the RDMA device knows of a node's regions: nothing until RC is used.
+//! A node's regions as the RDMA device knows them: none until RC is used.
 //!
 //! Then the table that peers read is made ([`MrTable::use_rc`]), and the regions are
 //! registered one by one, those that exist when the first queue pair is connected and

@@ -15,7 +15,7 @@ use crate::net::Skb;
 use crate::quota::Held;
 use crate::sync::{BhDisabled, Once};
 
-/// What a key may be used for.
+/// Uses of a key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     /// The owner's WRITEs take bytes from here.
@@ -76,7 +76,7 @@ impl Mr {
         self.users.load(Ordering::Acquire) != 0
     }
 
-    /// What peers may learn of it: nothing, until the device knows it.
+    /// Its records in the table that peers READ: none, until the device knows it.
     pub(super) fn records(&self) -> impl Iterator<Item = (BlockName, Record)> + '_ {
         let access = self.access & ACCESS_REMOTE;
         let blocks = self.ib.get().filter(|_| access != 0);

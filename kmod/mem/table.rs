@@ -62,7 +62,7 @@ pub(super) struct State {
     frees: DeferredFrees,
     /// Queue pairs by which peers can reach the regions.
     ledger: KBox<Ledger>,
-    /// What peers read of them, once RC is used.
+    /// The table that peers READ, once RC is used.
     pub(super) valid: Option<ValidMr>,
 }
 

@@ -37,7 +37,7 @@ const VERIFY_TRIES: usize = 50;
 /// How long a link has to be up before connections are made over it again.
 const STEADY_NS: u64 = 2_000_000_000;
 
-/// What connecting takes, as long as the device is there.
+/// All that connecting takes, as long as the device is there.
 pub(crate) struct Uplink {
     connector: Connector,
     netdev: Netdev,
@@ -277,7 +277,7 @@ impl Directory {
         self.connected().any(|server| server.published.is_some())
     }
 
-    /// What is known of a configured server.
+    /// The state of a configured server.
     ///
     /// # Errors
     ///

@@ -15,7 +15,7 @@ use crate::sync::lock_interruptible;
 /// How long a READ or SEND may take before the link counts as broken.
 const REQUEST_NS: u64 = 2_000_000_000;
 
-/// What a look-up found, and how many READs it took.
+/// The result of a look-up, and how many READs it took.
 pub(crate) struct Answer {
     pub(crate) record: Option<Record>,
     pub(crate) reads: u32,

@@ -106,7 +106,7 @@ impl Skb {
         unsafe { bindings::weft_skb_len(self.raw.as_ptr()) }
     }
 
-    /// Who sent it, of a packet that a UDP socket has received.
+    /// The source address and port of a packet that a UDP socket has received.
     pub(crate) fn source(&self) -> Endpoint {
         // SAFETY: the packet is ours and its IP header is where UDP left it.
         let addr = unsafe { bindings::weft_skb_source_addr(self.raw.as_ptr()) };

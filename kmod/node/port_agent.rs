@@ -18,7 +18,7 @@ const BUSY_MS: u32 = 100;
 /// The longest pause between tries to start a node.
 const LONGEST_PAUSE_MS: u32 = 3200;
 
-/// What an agent knows of its port.
+/// An agent's state: the node on its port, if there is one.
 struct State {
     node: Option<Arc<Node>>,
     /// Why the node could not be started last time; a reason is told once.

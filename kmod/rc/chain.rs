@@ -17,7 +17,7 @@ pub(super) const CHAIN: usize = 16;
 /// Pieces of local memory that a request may have.
 pub(super) const SGES: usize = MAX_SGE;
 
-/// What an operation does with the memory of both sides.
+/// The access that an operation needs to local and to remote memory.
 pub(super) fn access(kind: OpKind) -> (Access, Access) {
     match kind {
         OpKind::Read => (Access::LocalWrite, Access::RemoteRead),

@@ -37,7 +37,7 @@ pub(super) struct Probe {
 }
 
 impl<R: Requester> RcQueue<R> {
-    /// What is known of a block of the peer's region of a key; `None`: peers have to use
+    /// The record of a block of the peer's region of a key; `None`: peers have to use
     /// it by DC, if there is such a region.
     #[inline]
     pub(super) fn remote_block(&self, key: u32, addr: u64) -> Result<Option<Record>, WcStatus> {
@@ -121,7 +121,7 @@ impl<R: Requester> RcQueue<R> {
         outcome
     }
 
-    /// What a probe READs, and to where; `None`: it was never connected.
+    /// A probe's READ: source and destination; `None`: it was never connected.
     pub(super) fn probe_read(&self, qp: &Qp<Ready>) -> Option<Probe> {
         let table = self.remote.get()?;
         let mut keys = Keys {

@@ -22,7 +22,7 @@ const PSN_MASK: u32 = 0x00ff_ffff;
 /// How long a broken queue pair may take to flush before it is destroyed anyway.
 const FLUSH_MS: u32 = 200;
 
-/// What a node's queue pairs are made of, as long as its device is there.
+/// The device's objects that a node's queue pairs are made of, as long as the device is there.
 #[derive(Clone)]
 pub(super) struct Hardware {
     pub(super) port: Port,
@@ -196,7 +196,7 @@ impl<R: Requester> RcQueue<R> {
             drop(cq);
             self.mrs.remove_link(self.token);
         }
-        // What the device did not flush, and what was refused meanwhile.
+        // Ends the requests that the device did not flush, and those that were refused meanwhile.
         self.poll();
         // Nobody waits for the buffer any more: its request has ended.
         let buffer = self.control.lock().take();

@@ -24,7 +24,7 @@ const MAX_CHECKS: u32 = 5;
 /// A queue pair to a peer.
 pub(super) struct Link<R: Requester> {
     pub(super) queue: Arc<RcQueue<R>>,
-    /// What this node sent: the offer, or the answer to the peer's.
+    /// Whether this node sent the offer, or the answer to the peer's.
     role: Role,
     /// Checks of it while it was not up.
     checks: u32,
@@ -52,7 +52,7 @@ fn views<R: Requester>(links: &[Link<R>]) -> impl Iterator<Item = LinkView> + '_
     links.iter().map(Link::view)
 }
 
-/// What upkeep does with a queue pair.
+/// Upkeep's decision about a queue pair.
 enum Verdict {
     /// It is checked again.
     Keep,

@@ -31,7 +31,7 @@ use crate::rc::slots::{CompletionTarget, Slot};
 /// Room for the first of them, in a queue's list.
 const FIRST_ROOM: usize = 8;
 
-/// What the pieces of a request share.
+/// State that the pieces of a request share.
 pub(super) struct Whole<R> {
     requester: Arc<R>,
     cookie: u64,
@@ -151,7 +151,7 @@ impl<R> Longs<R> {
 }
 
 impl<R: Requester> RcQueue<R> {
-    /// What cutting a request takes: room in the list, and the device's keys for all
+    /// Reserves all that cutting a request takes: room in the list, and the device's keys for all
     /// that it names of the peer's memory. May sleep.
     ///
     /// # Errors
@@ -362,7 +362,7 @@ impl<R: Requester> RcQueue<R> {
             whole.requester.set_being_cut(false);
         }
         if refused.is_some() {
-            // What is posted after it, from now on, is flushed.
+            // Requests posted after it, from now on, are flushed.
             whole.requester.fail();
         }
         let slot = Slot {

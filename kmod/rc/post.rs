@@ -23,7 +23,7 @@ use crate::rc::slots::{CompletionTarget, Slot};
 /// takes another notice of the peer's just then.
 const PREPARE_TRIES: usize = 8;
 
-/// What became of requests.
+/// The outcome of posting requests.
 #[derive(Clone, Copy)]
 pub(crate) enum Posted {
     /// So many were taken; of the others the first has no room.
@@ -68,7 +68,7 @@ impl From<NotHeld> for Refusal {
 /// Those of a batch's requests, from the first on, that may go by RC.
 struct Batch<'a, R> {
     entries: &'a [Entry],
-    /// What the last of them needs, if it has to be cut.
+    /// The state that the pieces of the last of them share, if it has to be cut.
     whole: Option<Arc<Whole<R>>>,
 }
 
@@ -194,7 +194,7 @@ impl<R: Requester> RcQueue<R> {
                 refused |= self.post_pieces(&mut posting);
             }
         }
-        // What was refused has its turn when those before it have ended: perhaps
+        // A refused request has its turn when those before it have ended: perhaps
         // now.
         if refused {
             self.poll();
@@ -223,7 +223,7 @@ impl<R: Requester> RcQueue<R> {
             let Some(next) = prepared.as_mut_slice().last_mut() else {
                 break;
             };
-            // What follows one that is refused is flushed, whatever its keys.
+            // Requests after one that is refused are flushed, whatever their keys.
             if is_refused {
                 continue;
             }
@@ -297,7 +297,7 @@ impl<R: Requester> RcQueue<R> {
         // SAFETY: not published yet, and the caller holds the poster's lock.
         unsafe { self.slots.fill(claim, slot) };
         if refused.is_some() {
-            // What is posted after it, from now on, is flushed.
+            // Requests posted after it, from now on, are flushed.
             requester.fail();
             return;
         }
@@ -357,7 +357,7 @@ impl<R: Requester> RcQueue<R> {
             return Err(status.into());
         }
         if self.failure().is_some() {
-            // What it is told is for `fill` to say.
+            // `fill` decides how it ends.
             return Ok(Form::Whole);
         }
         let (local, remote) = access(entry.kind());

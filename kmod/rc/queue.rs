@@ -41,7 +41,7 @@ use crate::sync::{new_event_count, new_lock, new_periodic, EventCount, FastLock,
 /// waking it costs.
 const POLLED_OF_SOFTWARE: u32 = 4;
 
-/// What a probe READs.
+/// Bytes that a probe READs.
 pub(super) const PROBE_BYTES: usize = 8;
 
 /// The state of a queue's poster.
@@ -69,7 +69,7 @@ pub(crate) struct RcQueue<R: Requester> {
     pub(super) gid: Gid,
     /// The number of the connection, the same at both ends.
     pub(super) token: u64,
-    /// What the device takes in one request.
+    /// The device's limits for one request.
     pub(super) limits: Limits,
     /// Where probes READ to: the end of `control`'s buffer, which nothing else uses.
     pub(super) probe_addr: u64,
@@ -78,7 +78,7 @@ pub(crate) struct RcQueue<R: Requester> {
     /// region that is not there (`read_reply` in rxe_resp.c): a warning, and the queue
     /// pair breaks.
     pub(super) avoids_empty: bool,
-    /// What the peer's first message has to carry, if it has to speak first.
+    /// The peer's first message has to carry this, if it has to speak first.
     pub(super) nonce: u32,
     /// Its atomic operations are atomic with SoftDc's too.
     global_atomics: bool,
@@ -92,7 +92,7 @@ pub(crate) struct RcQueue<R: Requester> {
     pub(super) posting: FastLock<Posting<R>>,
     #[pin]
     pub(super) reaping: FastLock<Reaping>,
-    /// What was read of the peer's table.
+    /// Entries of the peer's table that were READ.
     #[pin]
     pub(super) store: FastLock<KBox<Store>>,
     pub(super) remote: Once<RemoteTable>,
@@ -112,7 +112,7 @@ pub(crate) struct RcQueue<R: Requester> {
     failure: AtomicU8,
     /// Requests that no user has posted.
     pub(super) own_requests: AtomicU32,
-    /// What upkeep has seen of the queue's progress.
+    /// The queue's progress, as upkeep saw it last.
     #[pin]
     pub(super) stall: FastLock<Stall>,
     /// Requests published at the last upkeep.

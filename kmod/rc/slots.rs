@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What an RC queue pair keeps of its outstanding requests.
+//! An RC queue pair's records of its outstanding requests.
 
 use core::cell::UnsafeCell;
 
@@ -52,7 +52,7 @@ impl<R> Slot<R> {
     };
 }
 
-/// What is left of a request that has ended.
+/// A request that has ended, for its completion to be reported.
 pub(super) struct Ended<R> {
     pub(super) target: CompletionTarget<R>,
     pub(super) cookie: u64,

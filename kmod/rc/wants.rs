@@ -249,7 +249,7 @@ unsafe impl<R: Requester> Routine for Connector<R> {
     }
 }
 
-/// What a connector is to do.
+/// A connector's next step.
 struct Next {
     id: u64,
     gid: Gid,
@@ -362,7 +362,7 @@ impl<R: Requester> Rc<R> {
         self.hurry(slot);
     }
 
-    /// What the connector of a slot is to do; `None`: nothing, the slot is free.
+    /// The next step of a slot's connector; `None`: the slot is free.
     fn next_step(&self, slot: usize, now_ns: u64) -> Option<Next> {
         let mut wants = self.wants.lock();
         let entry = wants.slots.get_mut(slot)?.as_mut()?;

@@ -12,7 +12,7 @@ use kernel::prelude::*;
 use crate::bindings;
 use crate::rdma::Device;
 
-/// What is kept for each device.
+/// The state kept for each device.
 pub(crate) trait Client: Sized + Send + Sync + 'static {
     /// A device is there. Process context.
     fn add(device: Device) -> Result<KBox<Self>>;

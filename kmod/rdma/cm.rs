@@ -42,7 +42,7 @@ const AF_INET: u16 = 2;
 /// Size of C's `sockaddr_storage`.
 const STORAGE_BYTES: usize = 128;
 
-/// What rdma_cm has told last.
+/// The last event of rdma_cm.
 #[derive(Clone, Copy)]
 struct Event {
     kind: bindings::rdma_cm_event_type,

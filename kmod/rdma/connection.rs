@@ -144,7 +144,7 @@ impl Connection {
                 continue;
             }
             let seen = self.cq.events().seen();
-            // What came before it was armed is seen at the next look.
+            // Completions that came before it was armed are found by the next poll.
             if self.cq.arm() {
                 let left_ns = timeout_ns.saturating_sub(waited_ns);
                 if let Some(outcome) = self.poll_for(number) {

@@ -112,13 +112,13 @@ impl Cq {
     }
 }
 
-/// What is of interest in a completion.
+/// The fields of a completion that are used.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct WorkCompletion {
     /// The number that the request was posted with.
     pub(crate) wr_id: u64,
     pub(crate) status: bindings::ib_wc_status,
-    /// What a message carried in its header.
+    /// The immediate data of a message.
     pub(crate) imm: Option<u32>,
 }
 

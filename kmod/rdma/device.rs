@@ -49,7 +49,7 @@ impl Device {
         out
     }
 
-    /// What it can do.
+    /// Its capabilities.
     fn attrs(self) -> &'static bindings::ib_device_attr {
         // SAFETY: the device is valid, its attributes do not change, and the
         // callers here copy out of them at once.

@@ -41,7 +41,7 @@ impl DmaBuffer {
         self.dma
     }
 
-    /// What the device has left in the first `len` bytes. Only between two
+    /// The bytes that the device has left in the first `len`. Only between two
     /// requests that use the buffer: `&mut` says that there is none.
     pub(crate) fn received(&mut self, len: usize) -> &[u8] {
         self.sync(true);

@@ -14,7 +14,7 @@ use kernel::types::Opaque;
 
 use crate::bindings;
 
-/// What has a [`Periodic`] in it, or several, which are told apart by `N`.
+/// A type with a [`Periodic`] in it, or several, which are told apart by `N`.
 ///
 /// # Safety
 ///

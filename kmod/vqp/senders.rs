@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Who has sent messages to a bound VQP, so that VQPs can be connected back to
+//! The senders of messages to a bound VQP, so that VQPs can be connected back to
 //! them without asking anybody (krcore §4.4).
 //!
 //! A sender has a place for as long as nobody else needs it. Its number, which the

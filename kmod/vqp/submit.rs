@@ -69,7 +69,7 @@ impl Vqp {
                 let queue = queue.as_deref();
                 self.wait(request, &mut start_ns, full, queue, &mut attending)
             };
-            // What nobody is told of makes room all the same. Each turn takes some.
+            // Unsignalled requests that have ended make room too. Each turn takes some.
             let mut before = None;
             while outcome == Err(ENOSPC) && before != Some(submitted) {
                 before = Some(submitted);
@@ -93,7 +93,7 @@ impl Vqp {
                 outcome = wait(false).map(drop);
             }
         }
-        // What was done is reported; the reason why no more was done comes back
+        // The number of requests done is reported; the reason why no more were done comes back
         // with the next call.
         match outcome {
             Err(error) if submitted == 0 => Err(error),
@@ -158,7 +158,7 @@ impl Vqp {
         Ok(())
     }
 
-    /// Whose its requests are.
+    /// The origin of its requests.
     fn origin(&self, connection: &Connection) -> Origin {
         Origin {
             flow: self.flow,
