@@ -89,10 +89,7 @@ impl Fuzzer<'_> {
         let session = self.known[at].session.clone();
         let outcome = self.call(&session, uapi::IOC_ACCEPT, &mut arg).map(drop);
         if outcome == Err(Errno::ENOENT) {
-            self.known[at]
-                .queues
-                .iter_mut()
-                .for_each(|queue| queue.sender = None);
+            self.forget_sender(at);
         }
         outcome?;
         let before = self.known[at].queues.len();
@@ -101,7 +98,16 @@ impl Fuzzer<'_> {
             (queue.to, queue.has_port) = (Some(0), true);
             self.stats.add("senders accepted", 1);
         }
+        self.forget_sender(at);
         Ok(())
+    }
+
+    /// The sender that `accept` took is not wanted any more.
+    fn forget_sender(&mut self, at: usize) {
+        let mut queues = self.known[at].queues.iter_mut();
+        if let Some(queue) = queues.find(|queue| queue.sender.is_some()) {
+            queue.sender = None;
+        }
     }
 
     /// Maps something, mostly nothing that is there; or lets a VQP's rings go under
