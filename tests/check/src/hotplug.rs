@@ -6,6 +6,7 @@
 //! soft-RoCE does not let a device go that a program has open by verbs, and a
 //! meta server has all of them open. So there is none while a device goes.
 
+mod look_ups;
 mod unanswered;
 
 use std::os::fd::AsFd;
@@ -27,6 +28,8 @@ use crate::world::{
     connect, counter, counters, full_access, gid, system, timely, wait_for, Link, GAUGES,
 };
 use weft_testkit::report::Report;
+
+pub use look_ups::run as run_look_ups;
 
 /// Nothing on a node that is gone takes longer.
 const BOUND: Duration = Duration::from_secs(20);

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{anyhow, ensure, Context, Result};
 use nix::errno::Errno;
 use nix::libc::{c_ulong, ioctl, syscall, SYS_userfaultfd, O_CLOEXEC};
-use weft_testkit::pace::{patient, skip};
+use weft_testkit::pace::patient;
 
 use super::{BOUND, DELETE};
 use crate::raw::{Memory, Session};
@@ -33,13 +33,11 @@ struct Unanswered {
 }
 
 impl Unanswered {
-    /// The faults of all of `memory`, which nobody has touched. `None`: the kernel cannot.
-    fn new(memory: &Memory) -> Result<Option<Self>> {
+    /// The faults of all of `memory`, which nobody has touched.
+    fn new(memory: &Memory) -> Result<Self> {
         // SAFETY: no memory is involved.
-        let fd = match Errno::result(unsafe { syscall(SYS_userfaultfd, O_CLOEXEC) }) {
-            Err(Errno::ENOSYS) => return Ok(None),
-            fd => fd.context("userfaultfd")?,
-        };
+        let fd = Errno::result(unsafe { syscall(SYS_userfaultfd, O_CLOEXEC) });
+        let fd = fd.context("userfaultfd")?;
         // SAFETY: made just now, and nobody else's.
         let fd = unsafe { OwnedFd::from_raw_fd(i32::try_from(fd)?) };
         let call = |request, words: &mut [u64]| {
@@ -50,18 +48,14 @@ impl Unanswered {
         call(UFFDIO_API, &mut [UFFD_API, 0, 0])?;
         let range = [memory.addr(), LEN as u64, REGISTER_MODE_MISSING, 0];
         call(UFFDIO_REGISTER, &mut { range })?;
-        Ok(Some(Self { _fd: fd }))
+        Ok(Self { _fd: fd })
     }
 }
 
 /// The device of node 1 is deleted meanwhile.
 pub fn device_goes() -> Result<()> {
     let memory = Memory::map(LEN)?;
-    let Some(unanswered) = Unanswered::new(&memory)? else {
-        skip("a page that never comes", "the kernel has no userfaultfd");
-        // The device has to go all the same, for what follows.
-        return super::system(DELETE);
-    };
+    let unanswered = Unanswered::new(&memory)?;
     let session = Session::open(1)?;
     thread::scope(|scope| {
         let registers = scope.spawn(|| session.register(&memory, 0, LEN as u64, 7));
