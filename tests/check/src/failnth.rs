@@ -7,22 +7,28 @@
 //!
 //! The kernel does it (`Documentation/fault-injection`): a thread writes `n` to its
 //! `fail-nth`, and the n-th point that can fail, does. What runs in a softirq or in a
-//! work item is not the thread's, and does not count. Page pins have no such point: a
-//! registration meets a hole at each of its pages instead.
+//! work item is not the thread's, and does not count: [`elsewhere`] reaches it. There a
+//! failure may cost a packet or a moment, but not the call. Page pins have no such point:
+//! a registration meets a hole at each of its pages instead.
+//!
+//! All of it by DC, then, where that makes a difference, with an RC queue pair.
 
+mod elsewhere;
 mod inject;
 mod leaks;
 mod module;
 mod pins;
 mod steps;
+mod sweep;
 
 use std::time::Duration;
 
-use anyhow::{anyhow, ensure, Context, Result};
+use anyhow::Result;
 use nix::errno::Errno;
 
-use crate::world::Baseline;
-use inject::{prepare_kernel, Injection};
+use crate::rc::pin;
+use crate::world::Transport;
+use inject::prepare_kernel;
 use steps::STEPS;
 use weft_testkit::report::Report;
 
@@ -54,6 +60,8 @@ struct Step {
     name: &'static str,
     errnos: &'static [Errno],
     prepare: fn() -> Result<Attempt>,
+    /// What requests are to go by while it is tried.
+    by: &'static [Transport],
 }
 
 /// All checks.
@@ -67,11 +75,15 @@ pub fn run(report: &mut Report, args: &Args) {
     if let Some(module) = &args.module {
         module::run(report, module, &args.module_args, &mut failed, &wanted);
     } else {
-        for step in STEPS.iter().filter(|step| wanted(step.name)) {
-            sweep(report, step, &mut failed);
-        }
+        calls(report, Transport::Usual, &mut failed, &wanted);
         if wanted("pins") {
             pins::run(report, &mut failed);
+        }
+        if report
+            .need("a pinned peer is connected by RC", pin)
+            .is_some()
+        {
+            calls(report, Transport::Rc, &mut failed, &wanted);
         }
     }
     println!("# {failed} points failed in turn");
@@ -82,37 +94,17 @@ pub fn run(report: &mut Report, args: &Args) {
     }
 }
 
-/// Fails each point of a step in turn.
-fn sweep(report: &mut Report, step: &Step, failed: &mut u32) {
-    let mut points = 0;
-    report.check_within(step.name, LONGEST, || {
-        // What the first call allocates for good is not left behind by the others.
-        try_once(step, 0)?;
-        let baseline = Baseline::take(2)?;
-        while try_once(step, points + 1).with_context(|| format!("point {}", points + 1))? {
-            points += 1;
-            ensure!(points < MAX_POINTS, "there is no end of points");
-        }
-        baseline.is_back()
-    });
-    *failed += points;
-    println!("# {}: {points} points", step.name);
-}
-
-/// Tries a step with its `nth` point failing (0: none). Answers whether there is one.
-fn try_once(step: &Step, nth: u32) -> Result<bool> {
-    let mut attempt = (step.prepare)().context("preparing it")?;
-    let injection = Injection::arm(nth)?;
-    let outcome = attempt();
-    let hit = injection.disarm()?;
-    if let Err(errno) = outcome {
-        ensure!(hit, "{errno:?} although nothing failed");
-        ensure!(
-            step.errnos.contains(&errno),
-            "{errno:?} is none of {:?}",
-            step.errnos
-        );
-        attempt().map_err(|errno| anyhow!("the next try: {errno:?}"))?;
+/// Each point of each call, the thread's own and those elsewhere.
+fn calls(report: &mut Report, by: Transport, failed: &mut u32, wanted: &impl Fn(&str) -> bool) {
+    for step in STEPS
+        .iter()
+        .filter(|step| step.by.contains(&by) && wanted(step.name))
+    {
+        let name = match by {
+            Transport::Usual => step.name.to_owned(),
+            Transport::Rc => format!("{}, by RC", step.name),
+        };
+        sweep::thread(report, &name, step, failed);
+        sweep::elsewhere(report, &name, step, failed);
     }
-    Ok(hit)
 }

@@ -73,6 +73,8 @@ enum What {
     Churn,
     /// Devices that go while they are used, and come back.
     HotPlug,
+    /// A device that goes while a meta server on another machine is asked.
+    LookUps { server: std::net::SocketAddr },
     /// A process that was told all of another's keys, handles and addresses.
     Isolation(isolation::Args),
     /// Anything at all, from several processes at once.
@@ -151,6 +153,7 @@ fn main() -> ExitCode {
         What::DeathSoak(args) => soak::run(&mut report, &args, seed),
         What::Failnth(args) => failnth::run(&mut report, &args),
         What::HotPlug => hotplug::run(&mut report),
+        What::LookUps { server } => hotplug::run_look_ups(&mut report, server),
         What::Isolation(args) => isolation::run(&mut report, &args, seed),
     }
     report.exit_code()

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use anyhow::{bail, ensure, Context, Result};
 
-const DEBUGFS: &str = "/sys/kernel/debug";
+pub const DEBUGFS: &str = "/sys/kernel/debug";
 /// What can fail. Pages for user space do not: the program would meet that in its own
 /// memory, not in the call.
 const SETTINGS: [(&str, &str); 7] = [
@@ -27,6 +27,10 @@ pub fn prepare_kernel() -> Result<()> {
     ensure!(
         Path::new("/proc/thread-self/fail-nth").exists(),
         "this kernel injects no faults: it needs CONFIG_FAULT_INJECTION, as the checked kernel has it"
+    );
+    ensure!(
+        Path::new(DEBUGFS).join("failslab/require-start").exists(),
+        "this kernel needs CONFIG_FAULT_INJECTION_STACKTRACE_FILTER: scripts/setup --checked builds it anew"
     );
     for (name, value) in SETTINGS {
         let path = format!("{DEBUGFS}/{name}");

@@ -17,11 +17,14 @@ use anyhow::{ensure, Context, Result};
 use nix::errno::Errno;
 use nix::libc;
 
+use super::elsewhere::{Elsewhere, Kind};
 use super::inject::Injection;
 use super::leaks::{self, Unloaded};
-use super::MAX_POINTS;
+use super::{sweep, MAX_POINTS};
 use crate::raw::Session;
-use crate::world::{gauges, timely, wait_for, SETTLE};
+use crate::rc::wait_until_up;
+use crate::world::{counter, gauges, gid, timely, wait_for, SETTLE};
+use weft_shim::Device;
 use weft_testkit::report::Report;
 
 const NAME: &std::ffi::CStr = c"weft";
@@ -46,11 +49,14 @@ pub fn run(
     let Some(module) = opened else {
         return;
     };
-    for name in ["load", "unload"].into_iter().filter(|name| wanted(name)) {
+    let names = ["load", "unload", "unload with RC up", "connect by RC"];
+    for name in names.into_iter().filter(|name| wanted(name)) {
         let mut points = 0;
         report.check_within(name, super::LONGEST, || match name {
             "load" => module.load_points(&mut points),
-            _ => module.unload_points(&mut points),
+            "unload" => module.unload_points(|| Ok(()), &mut points),
+            "unload with RC up" => module.unload_points(pin_and_wait, &mut points),
+            _ => module.pin_points(&mut points),
         });
         *failed += points;
         println!("# {name}: {points} points");
@@ -126,13 +132,42 @@ impl Module {
         comes_up_and_goes()
     }
 
-    /// Fails each point of unloading, which has no way to fail.
-    fn unload_points(&self, points: &mut u32) -> Result<()> {
+    /// Fails allocations while a queue pair is connected: it takes longer, no more.
+    fn pin_points(&self, points: &mut u32) -> Result<()> {
+        let good = GoodLoad::first(self)?;
+        for kind in Kind::ALL {
+            sweep::each(kind, points, |space| {
+                self.load().context("loading")?;
+                comes_up(BOUND)?;
+                let device = Device::open_on(0)?;
+                let injection = Elsewhere::arm(kind, space)?;
+                let pinned = device.pool_pin(gid(1));
+                let waited = pinned.as_ref().map(|()| connected());
+                let outcome = injection.disarm()?;
+                if let Ok(waited) = waited {
+                    waited?;
+                } else {
+                    ensure!(outcome.failed, "{pinned:?} although nothing failed");
+                    pin_and_wait().context("the next try")?;
+                }
+                wait_until_up()?;
+                drop(device);
+                timely(BOUND, unload)??;
+                leaks::gone()?;
+                Ok(outcome)
+            })?;
+        }
+        good.again(self)
+    }
+
+    /// Fails each point of unloading, which has no way to fail, after `prepare`.
+    fn unload_points(&self, prepare: fn() -> Result<()>, points: &mut u32) -> Result<()> {
         let good = GoodLoad::first(self)?;
         loop {
             let nth = *points + 1;
             self.load().context("loading")?;
             comes_up(BOUND)?;
+            prepare()?;
             let injection = Injection::arm(nth)?;
             let outcome = unload();
             let hit = injection.disarm()?;
@@ -150,6 +185,19 @@ impl Module {
             *points += 1;
         }
     }
+}
+
+/// Pins node 1 at node 0, and waits until each has its end of a queue pair. This needs
+/// no call but the first, so that what fails meanwhile is not the caller's.
+fn pin_and_wait() -> Result<()> {
+    Device::open_on(0)?.pool_pin(gid(1))?;
+    connected()
+}
+
+fn connected() -> Result<()> {
+    wait_for("a queue pair is connected", BOUND, || {
+        Ok(counter("rc_queues")? == 2)
+    })
 }
 
 /// What there is before a load in which nothing fails, during it, and afterwards.

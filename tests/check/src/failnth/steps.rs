@@ -6,11 +6,11 @@
 
 use anyhow::Result;
 use nix::errno::Errno;
-use weft_core::uapi::{self, SendWr, Sge, WcStatus, OP_CAS, OP_READ, OP_WRITE, SEND_SIGNALED};
+use weft_core::uapi::{self, Pod, SendWr, Sge, WcStatus, OP_CAS, OP_READ, OP_WRITE, SEND_SIGNALED};
 
 use super::{Attempt, Step};
 use crate::raw::{buffer, message, request, Memory, Queue, Session};
-use crate::world::gid;
+use crate::world::{gid, Transport};
 
 /// Bytes of the regions here: several pages, and several chunks of SoftDc.
 const BYTES: usize = 64 << 10;
@@ -23,24 +23,25 @@ const PORT: u32 = 77;
 const CALL: &[Errno] = &[Errno::ENOMEM, Errno::EFAULT];
 
 /// All of them, in the order of a worker's life.
-pub const STEPS: [Step; 17] = [
+pub const STEPS: [Step; 18] = [
     step("open", open),
     step("hello", hello),
-    step("register", register),
+    also_by_rc("register", register),
     step("create a VQP", create),
     step("map its rings", map),
     step("connect, cached", connect_cached),
     step("connect, looked up", connect_looked_up),
-    step("the first WRITE of a session", first_write),
-    step("a long WRITE", long_write),
-    step("a READ", read),
-    step("an atomic operation", atomic),
+    also_by_rc("the first WRITE of a session", first_write),
+    also_by_rc("a long WRITE", long_write),
+    also_by_rc("a READ", read),
+    also_by_rc("an atomic operation", atomic),
+    only_by_rc("a READ that runs in the call", run_read),
     step("bind", bind),
     step("send and receive", send_and_receive),
     step("accept", accept),
-    step("deregister", deregister),
-    step("destroy a VQP with requests on their way", destroy),
-    step("close with everything open", close),
+    also_by_rc("deregister", deregister),
+    also_by_rc("destroy a VQP with requests on their way", destroy),
+    also_by_rc("close with everything open", close),
 ];
 
 const fn step(name: &'static str, prepare: fn() -> Result<Attempt>) -> Step {
@@ -48,6 +49,23 @@ const fn step(name: &'static str, prepare: fn() -> Result<Attempt>) -> Step {
         name,
         errnos: CALL,
         prepare,
+        by: &[Transport::Usual],
+    }
+}
+
+/// A step that does something else once there is an RC queue pair.
+const fn also_by_rc(name: &'static str, prepare: fn() -> Result<Attempt>) -> Step {
+    Step {
+        by: &[Transport::Usual, Transport::Rc],
+        ..step(name, prepare)
+    }
+}
+
+/// A step that is refused without one.
+const fn only_by_rc(name: &'static str, prepare: fn() -> Result<Attempt>) -> Step {
+    Step {
+        by: &[Transport::Rc],
+        ..step(name, prepare)
     }
 }
 
@@ -185,6 +203,23 @@ fn read() -> Result<Attempt> {
 
 fn atomic() -> Result<Attempt> {
     used(OP_CAS, 8)
+}
+
+fn run_read() -> Result<Attempt> {
+    let pair = Pair::new()?;
+    pair.run(OP_WRITE, 8)?;
+    let run = uapi::Run {
+        vqp: pair.queue.vqp,
+        opcode: OP_READ.into(),
+        rkey: pair.remote.rkey,
+        remote_addr: pair.remote.addr,
+        local: Sge {
+            len: 8,
+            ..pair.local
+        },
+        ..Pod::zeroed()
+    };
+    Ok(Box::new(move || succeeded(pair.near.run(&run)?)))
 }
 
 fn bind() -> Result<Attempt> {
