@@ -1,4 +1,4 @@
-"""A record that is published by an ordinary UDP socket, for 06-meta-server.sh.
+"""A record that is published by an ordinary UDP socket, for weft-meta.sh.
 
 python3 - SOURCE SERVER PORT CLAIMED GID [blind] asks, by packets of RoCE v2 made by hand,
 for a connection from port 600 of the address CLAIMED whose path leads to SOURCE, and

@@ -1,4 +1,4 @@
-"""Packets that no initiator or target would send, for 33-hostile-packets.sh.
+"""Packets that no initiator or target would send, for hostile-packets.sh.
 
 hostile-packets.py ADDR PORT ACTION ARG... sends them by an ordinary UDP socket and
 prints what came back. The layouts are those of core/src/dc/wire.rs and core/src/mr.

@@ -9,11 +9,13 @@
 mod bad;
 mod cgroup;
 mod data;
-mod death;
 mod failnth;
 mod fuzz;
 mod hotplug;
 mod isolation;
+mod killed_peer;
+mod killed_worker;
+mod many_connections;
 mod meta_lost;
 mod packets;
 mod peer_down;
@@ -21,7 +23,6 @@ mod poll;
 mod raw;
 mod rc;
 mod signals;
-mod soak;
 mod traffic;
 mod two_sided;
 mod world;
@@ -54,9 +55,9 @@ enum What {
     /// The same promises where one-sided requests go by RC queue pairs.
     Rc(rc::Args),
     /// Requests that make no sense get their documented errno.
-    BadInput,
+    BadCalls,
     /// Work requests that make no sense get their documented status.
-    BadRequests,
+    BadWorkRequests,
     /// No meta server, one that is stopped, killed, restarted.
     MetaLost,
     /// Packets that no node would send, while bystanders work.
@@ -68,9 +69,9 @@ enum What {
     /// A peer whose link is down.
     PeerDown,
     /// Processes that die between and during calls leave nothing behind.
-    Death,
+    KilledWorker,
     /// 10,000 connections that come and go leave nothing behind.
-    Churn,
+    ManyConnections,
     /// Devices that go while they are used, and come back.
     HotPlug,
     /// A device that goes while a meta server on another machine is asked.
@@ -80,7 +81,7 @@ enum What {
     /// Anything at all, from several processes at once.
     Fuzz(fuzz::Args),
     /// One of four processes is killed again and again.
-    DeathSoak(soak::Args),
+    KilledPeer(killed_peer::Args),
     /// Each allocation, user copy and page pin on the way of a call fails in turn.
     Failnth(failnth::Args),
     /// A process that the others start.
@@ -93,11 +94,11 @@ enum Worker {
     /// Random traffic on part of somebody's region.
     Traffic(traffic::WorkerArgs),
     /// A fixed sequence of calls that stops before one of them.
-    Sequence(death::SequenceArgs),
+    Sequence(killed_worker::SequenceArgs),
     /// Says anything at all to the device.
     Fuzz(fuzz::WorkerArgs),
     /// One of four that exchange data.
-    Peer(soak::PeerArgs),
+    Peer(killed_peer::PeerArgs),
     /// Calls a port with many VQPs, and hears the same back.
     Caller(two_sided::CallerArgs),
     /// Sends long messages for ever.
@@ -140,17 +141,17 @@ fn main() -> ExitCode {
         What::Lossy => data::run_lossy(&mut report, seed),
         What::TwoSided(args) => two_sided::run(&mut report, &args, seed),
         What::Rc(args) => rc::run(&mut report, &args, seed),
-        What::BadInput => bad::run_input(&mut report),
-        What::BadRequests => bad::run_requests(&mut report),
+        What::BadCalls => bad::run_input(&mut report),
+        What::BadWorkRequests => bad::run_requests(&mut report),
         What::MetaLost => meta_lost::run(&mut report),
         What::Packets(args) => packets::run(&mut report, &args, seed),
         What::Cgroup => cgroup::run(&mut report),
         What::Poll => poll::run(&mut report),
         What::PeerDown => peer_down::run(&mut report),
-        What::Death => death::run(&mut report, seed, 40, world::Transport::Usual),
-        What::Churn => death::run_churn(&mut report),
+        What::KilledWorker => killed_worker::run(&mut report, seed, 40, world::Transport::Usual),
+        What::ManyConnections => many_connections::run(&mut report),
         What::Fuzz(args) => fuzz::run(&mut report, &args, seed),
-        What::DeathSoak(args) => soak::run(&mut report, &args, seed),
+        What::KilledPeer(args) => killed_peer::run(&mut report, &args, seed),
         What::Failnth(args) => failnth::run(&mut report, &args),
         What::HotPlug => hotplug::run(&mut report),
         What::LookUps { server } => hotplug::run_look_ups(&mut report, server),
@@ -171,9 +172,9 @@ fn default_seed() -> u64 {
 fn work(worker: &Worker, report: &mut Report) -> ExitCode {
     let outcome = match worker {
         Worker::Traffic(args) => traffic::work(args),
-        Worker::Sequence(args) => death::sequence(args),
+        Worker::Sequence(args) => killed_worker::sequence(args),
         Worker::Fuzz(args) => fuzz::work(args),
-        Worker::Peer(args) => soak::work(args),
+        Worker::Peer(args) => killed_peer::work(args),
         Worker::Caller(args) => two_sided::call(args),
         Worker::Sender(args) => two_sided::send_for_ever(args),
         Worker::Listener(args) => two_sided::listen_for_ever(args),

@@ -26,7 +26,7 @@ use weft_shim::{Device, MemoryRegion};
 
 use crate::traffic::{Traffic, SLICE};
 use crate::world::{counter, full_access, Baseline, Transport};
-use crate::{bad, data, death, two_sided};
+use crate::{bad, data, killed_worker, two_sided};
 use weft_testkit::report::Report;
 
 pub use blocks::BLOCK;
@@ -99,7 +99,7 @@ pub fn run(report: &mut Report, args: &Args, seed: u64) {
         Transport::Rc.check(report, name, || revocation::under_load(seed));
         let name = "many that go at once cost few notices";
         Transport::Rc.check(report, name, revocation::many);
-        death::run(report, seed, 6, Transport::Rc);
+        killed_worker::run(report, seed, 6, Transport::Rc);
     }
     report.check("no queue pair broke until now", || {
         let now = counter("rc_lost")?;

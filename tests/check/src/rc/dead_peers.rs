@@ -17,7 +17,7 @@ use weft_testkit::report::Report;
 
 const DEAD: std::ops::RangeInclusive<u8> = 2..=11;
 /// Nodes that have records and addresses that no machine has: 10.77.0.100 to 10.77.0.179.
-/// `tests/vm/25-rc-dead-peers.sh` publishes them.
+/// `tests/vm/rc-dead-peers.sh` publishes them.
 const NOBODYS: std::ops::RangeInclusive<u8> = 99..=178;
 /// Peers that a node wants at a time.
 const WANTS: i64 = 64;

@@ -2,4 +2,4 @@
 # Every senseless request gets its documented errno, in time.
 # vm: --meta --nodes 2
 # checks: 216
-exec weft-check bad-input
+exec weft-check bad-calls

@@ -3,4 +3,4 @@
 # suffers.
 # vm: --meta --nodes 2
 # checks: 48
-exec weft-check bad-requests
+exec weft-check bad-work-requests

@@ -21,12 +21,12 @@ const SLACK_KIB: i64 = 8 << 10;
 
 /// Opens, connects and closes, again and again.
 pub fn run(report: &mut Report) {
-    if let Err(error) = churn(report) {
+    if let Err(error) = come_and_go(report) {
         report.check("all of it could be tried", || Err(error));
     }
 }
 
-fn churn(report: &mut Report) -> Result<()> {
+fn come_and_go(report: &mut Report) -> Result<()> {
     let holder = Holder::start()?;
     let memory = Memory::map(4096)?;
     let baseline = Baseline::take(2)?;

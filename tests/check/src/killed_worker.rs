@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Processes that die: between any two calls, at any moment, and 10,000 that end
-//! well. What they had goes with them, and nobody else notices.
+//! Workers that are killed, between any two calls and at any moment: what they had
+//! goes with them, and nobody else notices.
 
-mod churn;
 mod sequence;
 
 use std::io::{BufRead, BufReader};
@@ -20,7 +19,6 @@ use crate::traffic::{self, Traffic, SLICE};
 use crate::world::{connect, full_access, Baseline, Holder, Transport};
 use weft_testkit::report::Report;
 
-pub use churn::run as run_churn;
 pub use sequence::{sequence, SequenceArgs};
 
 /// Workers that are killed at the same time.

@@ -3,4 +3,4 @@
 # nothing behind, and a bystander does not notice.
 # vm: --meta --nodes 2
 # checks: 27
-exec weft-check death
+exec weft-check killed-worker

@@ -3,4 +3,4 @@
 # see error completions on the VQPs to it, and nothing else.
 # vm: --meta --nodes 2
 # checks: 3
-exec weft-check death-soak --kills 30
+exec weft-check killed-peer --kills 30
