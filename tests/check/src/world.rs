@@ -4,8 +4,10 @@
 //! waited for, and two nodes' memory with a VQP between.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Seek, Write};
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -63,9 +65,29 @@ pub fn timely<T>(bound: Duration, body: impl FnOnce() -> T) -> Result<T> {
     Ok(value)
 }
 
+/// The counters' file, for a process that may not open it any more.
+static KEPT: OnceLock<File> = OnceLock::new();
+
+/// Opens the counters' file, so that they can be read as another user too.
+pub fn keep_counters() -> Result<()> {
+    let file = File::open(COUNTERS).with_context(|| format!("opening {COUNTERS}"))?;
+    let _ = KEPT.set(file);
+    Ok(())
+}
+
+fn counters_text() -> std::io::Result<String> {
+    let Some(mut file) = KEPT.get() else {
+        return std::fs::read_to_string(COUNTERS);
+    };
+    let mut text = String::new();
+    file.rewind()?;
+    file.read_to_string(&mut text)?;
+    Ok(text)
+}
+
 /// The module's counters.
 pub fn counters() -> Result<BTreeMap<String, i64>> {
-    let text = std::fs::read_to_string(COUNTERS).with_context(|| format!("reading {COUNTERS}"))?;
+    let text = counters_text().with_context(|| format!("reading {COUNTERS}"))?;
     let pairs = text.lines().filter_map(|line| line.split_once(' '));
     Ok(pairs
         .filter_map(|(name, n)| Some((name.to_owned(), n.trim().parse().ok()?)))

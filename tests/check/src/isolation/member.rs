@@ -18,6 +18,7 @@ use weft_core::kv::Geometry;
 use weft_core::mr::{BlockSize, Keys, Notice, NoticeKind};
 use weft_core::rc::{Hello, Role};
 use weft_shim::Device;
+use weft_testkit::pace::patient;
 
 use super::attacker::{Outcome, Stage};
 use super::crowd::Crowd;
@@ -33,6 +34,10 @@ use crate::world::gid;
 const PACKETS: u32 = 200;
 /// Contexts that are asked for, each by a stream of its own.
 const CONTEXTS: u32 = 20_000;
+/// After so many of them there is a pause: the kernel keeps a thousand packets that no
+/// softirq has come to yet, and drops the others.
+const BURST: u32 = 250;
+const PAUSE: Duration = Duration::from_millis(2);
 /// The queue pair that is offered: no peer has it.
 pub const FORGED_QPN: u32 = 17;
 const UDP_BYTES: usize = 8;
@@ -228,6 +233,9 @@ pub fn contexts(stage: &mut Stage) -> Result<Outcome> {
         aim.request.stream = stream;
         aim.request.token = rng.next();
         aim.send(&aim.request.encode())?;
+        if stream % BURST == BURST - 1 {
+            std::thread::sleep(patient(PAUSE));
+        }
     }
     NO_EFFECT
 }

@@ -19,7 +19,7 @@ use weft_core::uapi::{
 };
 
 use super::users::{become_user, stay_on_first_cpu, SOMEBODY};
-use crate::world::worker;
+use crate::world::{keep_counters, worker};
 use body::Body;
 
 pub use mailbox::BUFFER;
@@ -109,6 +109,7 @@ pub struct VictimArgs {
 /// Is the victim, until its input ends.
 pub fn work(args: &VictimArgs) -> Result<()> {
     stay_on_first_cpu()?;
+    keep_counters()?;
     become_user(SOMEBODY)?;
     let (sender, orders) = channel();
     thread::spawn(move || {

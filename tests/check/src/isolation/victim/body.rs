@@ -242,7 +242,7 @@ impl Lane {
             Some(traffic) => traffic,
             None => Traffic::new(&self.device, self.to, self.region.remote(), seed)?,
         };
-        traffic.round()?;
+        traffic.patient_round()?;
         self.traffic = Some(traffic);
         Ok(())
     }
