@@ -13,6 +13,7 @@ mod cli;
 mod connect;
 mod counters;
 mod datapath;
+mod environment;
 mod factors;
 mod mesh;
 mod messages;

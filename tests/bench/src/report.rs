@@ -12,26 +12,48 @@ use comfy_table::{presets, CellAlignment, Table};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
-/// Where JSON lines go, if anywhere.
-pub struct JsonLines(Option<BufWriter<File>>);
+use crate::environment::Environment;
+
+/// Where JSON lines go, if anywhere. Each has the fields of a row, and those of
+/// the [`Environment`].
+pub struct JsonLines {
+    file: Option<BufWriter<File>>,
+    environment: Environment,
+}
+
+#[derive(Serialize)]
+struct Line<'a, T> {
+    #[serde(flatten)]
+    row: &'a T,
+    #[serde(flatten)]
+    environment: &'a Environment,
+}
 
 impl JsonLines {
     /// Opens `path` anew; without one, lines go nowhere.
     pub fn create(path: Option<&Path>) -> Result<Self> {
-        let Some(path) = path else {
-            return Ok(Self(None));
+        let create = |path: &Path| {
+            let file = File::create(path);
+            file.with_context(|| format!("cannot write results to {}", path.display()))
         };
-        let file = File::create(path)
-            .with_context(|| format!("cannot write results to {}", path.display()))?;
-        Ok(Self(Some(BufWriter::new(file))))
+        Ok(Self {
+            file: path.map(create).transpose()?.map(BufWriter::new),
+            environment: Environment::here(),
+        })
+    }
+
+    /// Names a program that is compared with in all lines from now on.
+    pub fn name_version(&mut self, program: &'static str, version: String) {
+        self.environment.name_version(program, version);
     }
 
     /// Writes a line.
     pub fn write(&mut self, row: &impl Serialize) -> Result<()> {
-        let Some(file) = &mut self.0 else {
+        let Some(file) = &mut self.file else {
             return Ok(());
         };
-        serde_json::to_writer(&mut *file, row)?;
+        let environment = &self.environment;
+        serde_json::to_writer(&mut *file, &Line { row, environment })?;
         file.write_all(b"\n")?;
         file.flush().context("cannot write results")
     }
@@ -88,6 +110,21 @@ pub fn progress(what: String, steps: u64) -> ProgressBar {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_has_the_rows_fields_and_the_environments() {
+        #[derive(Serialize)]
+        struct Row {
+            bytes: u32,
+        }
+        let mut environment = Environment::here();
+        environment.name_version("perftest", "6.24".to_owned());
+        let (row, environment) = (&Row { bytes: 8 }, &environment);
+        let json = serde_json::to_value(Line { row, environment }).unwrap();
+        assert_eq!(json["bytes"], 8);
+        assert_eq!(json["perftest"], "6.24");
+        assert!(json["kernel"].is_string());
+    }
 
     #[test]
     fn numbers_read_as_perftest_prints_them() {
