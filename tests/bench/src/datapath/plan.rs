@@ -316,7 +316,7 @@ mod tests {
 
     #[test]
     fn atomic_operations_have_one_size() {
-        let args = args(&["--ops", "cas,faa", "--modes", "sync"]);
+        let args = args(&["--ops", "cas,faa", "--modes", "async"]);
         let sizes: Vec<_> = works(&args, 1).iter().map(|work| work.bytes).collect();
         assert_eq!(sizes, [8, 8]);
     }

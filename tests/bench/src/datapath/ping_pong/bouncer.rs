@@ -173,7 +173,10 @@ fn has_arrived(end: &impl End, mark: u8) -> Result<bool> {
 
 fn to_hex(endpoint: &Endpoint) -> String {
     let bytes = endpoint.encode();
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 0xf]);
+    digits
+        .filter_map(|digit| char::from_digit(digit.into(), 16))
+        .collect()
 }
 
 fn from_hex(text: &str) -> Result<Endpoint> {
