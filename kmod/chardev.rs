@@ -180,7 +180,7 @@ unsafe extern "C" fn mmap(file: *mut c::file, vma: *mut c::vm_area_struct) -> i3
         let offset = page.checked_mul(kernel::page::PAGE_SIZE).ok_or(EINVAL)?;
         let vqp = session.vqp_at(offset as u64)?;
         // SAFETY: C called us with it.
-        unsafe { vqp.rings().map(vma.cast()) }.map(|()| 0)
+        unsafe { vqp.rings().map(vma) }.map(|()| 0)
     })
 }
 

@@ -11,22 +11,25 @@ use kernel::fmt;
 use kernel::prelude::*;
 
 macro_rules! counters {
-    (gauges { $($(#[$gmeta:meta])* $gauge:ident,)* } totals { $($(#[$tmeta:meta])* $total:ident,)* }) => {
+    (gauges { $($(#[$gmeta:meta])* $gauge:ident,)* } totals { $($(#[$tmeta:meta])* $total:ident,)* } peaks { $($(#[$pmeta:meta])* $peak:ident,)* }) => {
         /// All of them.
         pub(crate) struct Counters {
             $($(#[$gmeta])* pub(crate) $gauge: Gauge,)*
             $($(#[$tmeta])* pub(crate) $total: Total,)*
+            $($(#[$pmeta])* pub(crate) $peak: Peak,)*
         }
 
         /// The module's counters.
         pub(crate) static COUNTERS: Counters = Counters {
             $($gauge: Gauge(AtomicI64::new(0)),)*
             $($total: Total(AtomicU64::new(0)),)*
+            $($peak: Peak(AtomicU64::new(0)),)*
         };
 
         fn show(f: &mut fmt::Formatter<'_>) -> fmt::Result {
             $(writeln!(f, concat!(stringify!($gauge), " {}"), COUNTERS.$gauge.0.load(Ordering::Relaxed))?;)*
             $(writeln!(f, concat!(stringify!($total), " {}"), COUNTERS.$total.0.load(Ordering::Relaxed))?;)*
+            $(writeln!(f, concat!(stringify!($peak), " {}"), COUNTERS.$peak.0.load(Ordering::Relaxed))?;)*
             Ok(())
         }
     };
@@ -80,6 +83,8 @@ counters! {
     refusals_sent,
     /// Such answers that were not sent, because there were too many.
     refusals_suppressed,
+    /// Searches for idle contexts because all that there may be were taken.
+    context_searches,
     /// Messages that met a receiver without buffers.
     not_ready,
     /// Requests refused because of their key, range or access.
@@ -96,6 +101,10 @@ counters! {
     rc_lost,
     /// Offers of RC queue pairs that were not answered.
     rc_offers_refused,
+    }
+    peaks {
+    /// Contexts that shared a set and its lock, at most.
+    longest_context_set,
     }
 }
 
@@ -114,6 +123,19 @@ pub(crate) struct Total(AtomicU64);
 impl Total {
     pub(crate) fn bump(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The most that something has been.
+pub(crate) struct Peak(AtomicU64);
+
+impl Peak {
+    pub(crate) fn reach(&self, n: usize) {
+        let n = n as u64;
+        // Mostly it is no new peak, and then the cache line stays shared.
+        if self.0.load(Ordering::Relaxed) < n {
+            self.0.fetch_max(n, Ordering::Relaxed);
+        }
     }
 }
 

@@ -240,6 +240,15 @@ impl<B: Bearer, R: Requester> SoftDc<B, R> {
     }
 }
 
+/// Takes an element out at a position that there is; the last one takes its place.
+fn swap_remove<T>(from: &mut KVec<T>, at: usize) -> Option<T> {
+    let last = from.pop()?;
+    match from.get_mut(at) {
+        Some(place) => Some(core::mem::replace(place, last)),
+        None => Some(last),
+    }
+}
+
 impl<B: Bearer, R: Requester> Handler for SoftDc<B, R> {
     fn receive(&self, mut packet: Skb, from: Endpoint) {
         match Arrived::open(&mut packet, from) {
@@ -250,8 +259,9 @@ impl<B: Bearer, R: Requester> Handler for SoftDc<B, R> {
     }
 }
 
-// SAFETY: the offset is the field's own; `stop` stops the tick, and `Drop` below
-// makes sure that it has been called.
+// SAFETY: the offset is the field's own. `stop` stops the tick, and `Node::stop` calls it
+// before the node lets go of the provider; in one whose node never started nobody has
+// posted, so that the tick was never scheduled.
 unsafe impl<B: Bearer, R: Requester> Routine for SoftDc<B, R> {
     const OFFSET: usize = core::mem::offset_of!(Self, tick);
 

@@ -20,6 +20,8 @@ errno! {
     not_supported = 95;
     /// The port has a receiver already.
     addr_in_use = 98;
+    /// The port is bound to any address already.
+    addr_not_avail = 99;
     /// The VQP is connected already.
     is_conn = 106;
     /// The VQP is not connected.

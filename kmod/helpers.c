@@ -6,6 +6,7 @@
 #include <linux/fault-inject-usercopy.h>
 #include <linux/highmem.h>
 #include <linux/module.h>
+#include <linux/mutex.h>
 #include <linux/netdevice.h>
 #include <linux/ns_common.h>
 #include <linux/sched/mm.h>
@@ -31,6 +32,11 @@ void weft_local_bh_disable(void)
 void weft_local_bh_enable(void)
 {
 	local_bh_enable();
+}
+
+int weft_mutex_lock_interruptible(struct mutex *lock)
+{
+	return mutex_lock_interruptible(lock);
 }
 
 u32 weft_cpu(void)
@@ -202,8 +208,8 @@ void *weft_rings_alloc(size_t bytes)
 }
 
 /*
- * A child that fork makes has no business in its parent's rings. vm_ops stays
- * empty: the pages count their mappings themselves. remap_vmalloc_range would take
+ * A child that fork makes has no business in its parent's rings. The pages count
+ * their mappings themselves. remap_vmalloc_range would take
  * memory of vmalloc_user alone, which no cgroup is charged for.
  */
 int weft_rings_map(struct vm_area_struct *vma, void *base, size_t bytes)
@@ -310,11 +316,6 @@ u64 weft_page_fetch_add(struct page *page, size_t offset, u64 add)
 
 /* ---- network ---- */
 
-struct net *weft_netdev_net(const struct net_device *dev)
-{
-	return dev_net(dev);
-}
-
 /* Connections of rdma_cm keep a namespace too, but do not count here. */
 bool weft_netdev_netns_is_live(const struct net_device *dev)
 {
@@ -324,6 +325,25 @@ bool weft_netdev_netns_is_live(const struct net_device *dev)
 	live = ns_ref_active_read(dev_net_rcu(dev)) != 0;
 	rcu_read_unlock();
 	return live;
+}
+
+/*
+ * A reference to its namespace, NULL once the last one has gone. The device has to be
+ * referenced: the memory of a namespace stays until its devices have been given up.
+ */
+struct net *weft_netdev_net_get(const struct net_device *dev)
+{
+	struct net *net;
+
+	rcu_read_lock();
+	net = maybe_get_net(dev_net_rcu(dev));
+	rcu_read_unlock();
+	return net;
+}
+
+void weft_net_put(struct net *net)
+{
+	put_net(net);
 }
 
 u32 weft_netdev_mtu(const struct net_device *dev)

@@ -21,6 +21,7 @@ struct vm_area_struct;
 /* locks, CPUs, credentials */
 void weft_local_bh_disable(void);
 void weft_local_bh_enable(void);
+int weft_mutex_lock_interruptible(struct mutex *lock);
 u32 weft_cpu(void);
 bool weft_in_interrupt(void);
 void weft_yield(void);
@@ -59,7 +60,8 @@ u64 weft_page_fetch_add(struct page *page, size_t offset, u64 add);
 int weft_page_write_skb(struct page *page, size_t offset, const struct sk_buff *skb, int from, size_t len);
 
 /* network */
-struct net *weft_netdev_net(const struct net_device *dev);
+struct net *weft_netdev_net_get(const struct net_device *dev);
+void weft_net_put(struct net *net);
 bool weft_netdev_netns_is_live(const struct net_device *dev);
 u32 weft_netdev_mtu(const struct net_device *dev);
 u32 weft_netdev_link_changes(const struct net_device *dev);

@@ -2,10 +2,12 @@
 
 //! What carries SoftDc's packets.
 
+mod netns;
 mod skb;
 mod train;
 mod udp;
 
+pub(crate) use netns::Netns;
 pub(crate) use skb::Skb;
 pub(crate) use train::Train;
 pub(crate) use udp::{Handler, UdpBearer};

@@ -24,13 +24,13 @@ use crate::counters::{Counted, COUNTERS};
 use crate::dc::SoftDc;
 use crate::mem::MrTable;
 use crate::meta::{Directory, Uplink};
-use crate::net::{Endpoint, UdpBearer};
+use crate::net::{Endpoint, Netns, UdpBearer};
 use crate::peer::{DcCache, Peer};
 use crate::quota::{Kind, Quota};
 use crate::random::{random_u32, random_u64};
 use crate::rc::Rc;
-use crate::rdma::{Connector, Pd, Port};
-use crate::sync::{new_poll_queue, PollQueue};
+use crate::rdma::{Connector, Netdev, Pd, Port};
+use crate::sync::{lock_interruptible, new_poll_queue, PollQueue};
 use crate::vqp::{Sender, Vqp};
 
 pub(crate) use netns::Namespaces;
@@ -108,17 +108,15 @@ impl Drop for DeviceUse<'_> {
 }
 
 impl Node {
-    /// Starts a node on a port whose address is there.
+    /// Starts a node on a port whose address is there. The caller holds the namespace
+    /// of the port's network device until the node is in the registry, or has stopped.
     ///
     /// # Errors
     ///
-    /// `EAGAIN`: the port has no network device or no IPv4 address yet. Those of
-    /// its parts.
-    fn start(port: Port, udp_port: u16) -> Result<Arc<Self>> {
-        let netdev = port.netdev().ok_or(EAGAIN)?;
+    /// `EAGAIN`: the port has no IPv4 address yet. Those of its parts.
+    fn start(port: Port, netdev: Netdev, netns: &Netns, udp_port: u16) -> Result<Arc<Self>> {
         let gid = port.first_ipv4_gid().ok_or(EAGAIN)?;
         let addr = gid.to_ipv4().ok_or(EAGAIN)?;
-        let net = netdev.net().ok_or(EAGAIN)?;
         let identity = Destination {
             dct_number: random_u32(),
             dct_key: random_u64(),
@@ -134,9 +132,10 @@ impl Node {
             addr,
             port: udp_port,
         };
-        // SAFETY: a namespace that goes stops its nodes, and so their bearers, first
-        // (`netns`).
-        let bearer = unsafe { UdpBearer::open(net, local, netdev.mtu(), MAX_CHUNK_BYTES) }?;
+        // SAFETY: until the node is in the registry the caller holds the namespace. After
+        // that a namespace that goes finds the node there and waits until it has stopped,
+        // and its bearer with it (`netns`).
+        let bearer = unsafe { UdpBearer::open(netns, local, netdev.mtu(), MAX_CHUNK_BYTES) }?;
         let pd = Arc::new(Pd::new(port.device)?, GFP_KERNEL)?;
         let mrs = MrTable::new()?;
         if port.device.has_fast_registration() {
@@ -152,8 +151,7 @@ impl Node {
             pd: Arc::new(Pd::new(port.device)?, GFP_KERNEL)?,
             source: addr,
         };
-        // SAFETY: `net` is valid as above.
-        let netns = unsafe { bindings::weft_net_inum(net.as_ptr()) };
+        let netns = netns.inum();
         let dccache = DcCache::new()?;
         let directory = Directory::new(gid, record, Uplink::new(connector, netdev));
         let node = Arc::pin_init(
@@ -263,11 +261,13 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// `ENODEV`, and those of [`MrTable::register`].
-    pub(crate) fn register(&self, owner: u32, user: u32, request: &MrReg) -> Result<u32> {
-        let _using = DeviceUse::new(self)?;
+    /// `ENODEV`, and those of [`MrTable::pin`].
+    pub(crate) fn register(&self, owner: u64, user: u32, request: &MrReg) -> Result<u32> {
         let held = self.quota.take(user, Kind::Regions)?;
-        let key = self.dc.mrs().register(owner, held, request)?;
+        // Before the device is used: a page fault may last for ever.
+        let region = MrTable::pin(owner, held, request)?;
+        let _using = DeviceUse::new(self)?;
+        let key = self.dc.mrs().insert(region)?;
         self.rc.on_new_region(key);
         Ok(key)
     }
@@ -278,7 +278,7 @@ impl Node {
     /// # Errors
     ///
     /// Those of [`MrTable::remove`].
-    pub(crate) fn deregister(&self, owner: u32, key: u32) -> Result<u64> {
+    pub(crate) fn deregister(&self, owner: u64, key: u32) -> Result<u64> {
         let ticket = self.dc.mrs().remove(owner, key)?;
         self.rc.tell_peers();
         Ok(ticket)
@@ -323,7 +323,8 @@ impl Node {
     /// Those of [`weft_core::uapi::QConnect`].
     pub(crate) fn find_peer(&self, gid: &Gid) -> Result<Arc<Peer>> {
         let using = DeviceUse::new(self)?;
-        let _lookup = self.lookups[DcCache::lane(gid, LOOKUP_LANES)].lock();
+        let lane = &self.lookups[DcCache::lane(gid, LOOKUP_LANES)];
+        let _lookup = lock_interruptible(lane).map_err(as_connect_error)?;
         if let Some(peer) = self.cached_peer(gid) {
             return Ok(peer);
         }
@@ -396,10 +397,14 @@ impl Node {
     }
 }
 
-/// A link that broke is to the user a server that did not answer.
+/// A link that broke is to the user a server that did not answer. A look-up that a signal
+/// interrupted has changed nothing: unless the signal's handler forbids it, the kernel
+/// calls again.
 fn as_connect_error(error: Error) -> Error {
     if error == EIO {
         ETIMEDOUT
+    } else if error == EINTR {
+        ERESTARTSYS
     } else {
         error
     }

@@ -102,9 +102,9 @@ impl Peer {
         self.target.suspicion.is_raised()
     }
 
-    /// The RC queue pair that a VQP is to use; `None`: DC.
-    pub(crate) fn rc_queue(&self) -> Option<Arc<VqpQueue>> {
-        self.rc.choose(&self.gid)
+    /// The RC queue pair that a VQP of a user's is to use; `None`: DC.
+    pub(crate) fn rc_queue(&self, user: u32) -> Option<Arc<VqpQueue>> {
+        self.rc.choose(&self.gid, user)
     }
 
     /// A user's stream of a DC initiator to this peer, made if need be.

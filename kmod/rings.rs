@@ -8,16 +8,17 @@
 
 mod arena;
 mod frees;
+mod mapping;
 
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use kernel::bindings as c;
 use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 use weft_core::uapi::{Pod, RecvWr, RingHeader, SendWr, VqpCreate, Wc};
 
-use crate::bindings;
 use arena::Lent;
 
 pub(crate) use arena::Arena;
@@ -130,7 +131,7 @@ impl Rings {
     /// # Safety
     ///
     /// `vma` is what C's `mmap` operation was called with.
-    pub(crate) unsafe fn map(&self, vma: *mut bindings::vm_area_struct) -> Result {
+    pub(crate) unsafe fn map(&self, vma: *mut c::vm_area_struct) -> Result {
         // SAFETY: the caller's promise.
         unsafe { self.memory.map(vma) }
     }

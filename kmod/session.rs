@@ -6,7 +6,7 @@
 //! Lock order: `mrs` and `owned` are each held alone, but for `mrs` around a set
 //! of the node's table.
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::bindings as c;
@@ -32,14 +32,19 @@ const EPOLLRDNORM: u32 = 0x40;
 pub(crate) const EPOLLERR: u32 = 0x8;
 const EPOLLHUP: u32 = 0x10;
 
-/// Numbers that are given once: sessions and flows. 0 is nobody.
-static NEXT_NUMBER: AtomicU32 = AtomicU32::new(1);
+/// Numbers of sessions, each given once: whoever has a session's number may use its
+/// memory. 0 is nobody.
+static NEXT_SESSION: AtomicU64 = AtomicU64::new(1);
 
-fn next_number() -> u32 {
+/// Numbers of flows. They come round: a receiver's that another one has is refused
+/// ([`Session::take_in`]). 0 is nobody.
+static NEXT_FLOW: AtomicU32 = AtomicU32::new(1);
+
+fn next_flow() -> u32 {
     loop {
-        let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
-        if number != 0 {
-            return number;
+        let flow = NEXT_FLOW.fetch_add(1, Ordering::Relaxed);
+        if flow != 0 {
+            return flow;
         }
     }
 }
@@ -64,7 +69,7 @@ struct Known {
 /// A session.
 #[pin_data(PinnedDrop)]
 pub(crate) struct Session {
-    id: u32,
+    id: u64,
     user: u32,
     node: Arc<Node>,
     arena: Arc<Arena>,
@@ -89,7 +94,7 @@ impl Session {
         let pollers = Arc::pin_init(new_poll_queue!("weft_session_pollers"), GFP_KERNEL)?;
         Arc::pin_init(
             pin_init!(Self {
-                id: next_number(),
+                id: NEXT_SESSION.fetch_add(1, Ordering::Relaxed),
                 user,
                 node,
                 arena,
@@ -216,7 +221,7 @@ impl Session {
             user: self.user,
         };
         let pollers = self.pollers.clone();
-        Vqp::new(next_number(), owner, held, &self.arena, pollers, request)
+        Vqp::new(next_flow(), owner, held, &self.arena, pollers, request)
     }
 
     /// Gives a VQP a handle. From now on messages reach it.

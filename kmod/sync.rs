@@ -6,6 +6,7 @@
 
 mod bh;
 mod event;
+mod mutex;
 mod once;
 mod poll;
 mod spinner;
@@ -13,6 +14,7 @@ mod work;
 
 pub(crate) use bh::{cpu, new_lock, BhDisabled, BhGuard, BhLock, FastGuard, FastLock, FastMutex};
 pub(crate) use event::{new_event_count, EventCount, Woken};
+pub(crate) use mutex::lock_interruptible;
 pub(crate) use once::Once;
 pub(crate) use poll::{new_poll_queue, PollQueue};
 pub(crate) use spinner::{reschedule_if_needed, Spinner};

@@ -61,7 +61,7 @@ impl Drop for Connection {
 #[derive(Clone, Copy)]
 pub(crate) struct Owner {
     /// The session, whose memory its requests may use.
-    pub(crate) session: u32,
+    pub(crate) session: u64,
     /// The user, with whose other VQPs it shares streams.
     pub(crate) user: u32,
 }
@@ -298,7 +298,11 @@ impl Vqp {
             return current;
         }
         let is_barred = self.only_dc.load(Ordering::Relaxed);
-        let chosen = if is_barred { None } else { peer.rc_queue() };
+        let chosen = if is_barred {
+            None
+        } else {
+            peer.rc_queue(self.owner.user)
+        };
         if current.is_some() || chosen.is_some() {
             self.go_by(chosen.clone());
         }

@@ -25,6 +25,8 @@ impl fmt::Display for BadGid {
     }
 }
 
+impl core::error::Error for BadGid {}
+
 impl Gid {
     /// The GID of a RoCE v2 port with this IPv4 address.
     #[must_use]

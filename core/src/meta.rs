@@ -10,6 +10,11 @@
 //! A node connects to a meta server by rdma_cm. The server's reply carries a
 //! [`Welcome`] as private data: where its table is. The node then SENDs a
 //! [`Publication`] and knows that it took effect by looking itself up.
+//!
+//! The request for a connection, and requests on it, can be forged by whoever can send
+//! a UDP packet: nothing in RoCE is secret. So the reply carries a random token, which
+//! each publication repeats. Only who has received the reply, at the address that the
+//! connection is from, can publish for that address.
 
 use crate::dc::wire::Destination;
 use crate::gid::Gid;
@@ -74,13 +79,15 @@ pub struct Welcome {
     pub table_rkey: u32,
     /// Shape of the table.
     pub geometry: kv::Geometry,
+    /// Random; the publications on this connection repeat it.
+    pub token: u64,
 }
 
 /// Bytes of an encoded [`Welcome`]; fits rdma_cm's private data.
-pub const WELCOME_BYTES: usize = 32;
+pub const WELCOME_BYTES: usize = 40;
 const WELCOME_MAGIC: u32 = u32::from_le_bytes(*b"WFTm");
 /// Version of the messages and of the table's layout.
-const META_VERSION: u32 = 1;
+const META_VERSION: u32 = 2;
 
 impl Welcome {
     /// The message as bytes.
@@ -93,6 +100,7 @@ impl Welcome {
         out[16..20].copy_from_slice(&self.table_rkey.to_le_bytes());
         out[20..24].copy_from_slice(&self.geometry.main_buckets().to_le_bytes());
         out[24..28].copy_from_slice(&self.geometry.total_buckets().to_le_bytes());
+        out[32..40].copy_from_slice(&self.token.to_le_bytes());
         out
     }
 
@@ -108,6 +116,7 @@ impl Welcome {
             table_addr: le_u64(bytes, 8),
             table_rkey: le_u32(bytes, 16),
             geometry: kv::Geometry::new(le_u32(bytes, 20), le_u32(bytes, 24))?,
+            token: le_u64(bytes, 32),
         })
     }
 }
@@ -122,15 +131,15 @@ pub enum Publication {
 }
 
 /// Bytes of an encoded [`Publication`].
-pub const PUBLICATION_BYTES: usize = 48;
+pub const PUBLICATION_BYTES: usize = 56;
 const PUBLICATION_MAGIC: u32 = u32::from_le_bytes(*b"WFTp");
 const PUBLISH: u32 = 1;
 const WITHDRAW: u32 = 2;
 
 impl Publication {
-    /// The message as bytes.
+    /// The message as bytes, for the connection whose [`Welcome`] had this token.
     #[must_use]
-    pub fn encode(&self) -> [u8; PUBLICATION_BYTES] {
+    pub fn encode(&self, token: u64) -> [u8; PUBLICATION_BYTES] {
         let mut out = [0; PUBLICATION_BYTES];
         out[..4].copy_from_slice(&PUBLICATION_MAGIC.to_le_bytes());
         match self {
@@ -145,12 +154,14 @@ impl Publication {
                 out[36..40].copy_from_slice(&incarnation.to_le_bytes());
             }
         }
+        out[48..56].copy_from_slice(&token.to_le_bytes());
         out
     }
 
-    /// Reads a message. `None`: it is malformed or names the zero GID.
+    /// Reads a message and the token that it repeats. `None`: it is malformed or names
+    /// the zero GID.
     #[must_use]
-    pub fn decode(bytes: &[u8]) -> Option<Self> {
+    pub fn decode(bytes: &[u8]) -> Option<(Self, u64)> {
         let bytes: &[u8; PUBLICATION_BYTES] = bytes.try_into().ok()?;
         let gid = Gid(bytes[8..24].try_into().ok()?);
         if le_u32(bytes, 0) != PUBLICATION_MAGIC || gid.is_zero() {
@@ -158,11 +169,12 @@ impl Publication {
         }
         let value: kv::Value = bytes[24..24 + kv::VALUE_BYTES].try_into().ok()?;
         let record = Record::from_value(&value);
-        match le_u32(bytes, 4) {
-            PUBLISH => Some(Self::Publish(gid, record)),
-            WITHDRAW => Some(Self::Withdraw(gid, record.incarnation)),
-            _ => None,
-        }
+        let publication = match le_u32(bytes, 4) {
+            PUBLISH => Self::Publish(gid, record),
+            WITHDRAW => Self::Withdraw(gid, record.incarnation),
+            _ => return None,
+        };
+        Some((publication, le_u64(bytes, 48)))
     }
 }
 

@@ -14,8 +14,9 @@
 //! - [`Limits`] says what the device takes in one request.
 //! - [`WrId`] is what a completion names its request by.
 //! - [`Hello`] is what two nodes tell each other to connect a pair.
-//! - [`Want`] says when to offer one to a peer, [`Admission`] how many offers of others
-//!   are taken, [`displaced`] and [`is_superseded`] which queue pairs then have to go.
+//! - [`Want`] says when to offer one to a peer, [`makes_room`] which peer is no longer
+//!   wanted for another's sake, [`Admission`] how many offers of others are taken,
+//!   [`displaced`] and [`is_superseded`] which queue pairs then have to go.
 
 mod admission;
 mod attend;
@@ -38,7 +39,7 @@ pub use handshake::{Hello, Role, HELLO_BYTES};
 pub use limits::Limits;
 pub use links::{displaced, is_superseded, usable, LinkView, Stage, MAX_HALF_OPEN};
 pub use stall::{Stall, STALL_NS};
-pub use want::{Step, Want};
+pub use want::{makes_room, passes_to, Step, Want, WantedBy};
 pub use window::{Claim, Poster, Window};
 pub use wr_id::WrId;
 

@@ -109,6 +109,8 @@ pub const RC_USED: u32 = 1;
 /// [`NodeInfo::rc`]: DC alone, because the device registers no memory by requests on
 /// queue pairs (`IB_DEVICE_MEM_MGT_EXTENSIONS`), or is gone.
 pub const RC_NO_FAST_REGISTRATION: u32 = 2;
+/// [`Run::opcode`]: waits for the request that a signal left on its way.
+pub const RUN_RESUME: u32 = u32::MAX;
 /// [`Hello::node`]: the first node in the caller's network namespace.
 pub const NODE_ANY: u32 = u32::MAX;
 
@@ -362,7 +364,9 @@ pod! {
     /// Errors: `EBADF` (no such VQP), `EISCONN` (connected already), `EINVAL`
     /// (zero GID, no such port), `EHOSTUNREACH` (no meta server knows the GID), `EAGAIN` (no
     /// meta server is connected and the peer is not cached), `ETIMEDOUT` (the
-    /// meta server did not answer), `ENODEV` (the local node is gone).
+    /// meta server did not answer), `EINTR` (a signal came before the meta server's
+    /// answer; nothing has changed. Where the handler says `SA_RESTART`, the kernel calls
+    /// again), `ENODEV` (the local node is gone).
     pub struct QConnect [32] {
         /// The VQP.
         pub vqp: u32,
@@ -380,7 +384,7 @@ pod! {
     ///
     /// Errors: `EINVAL` (no length, longer than [`MAX_MR_BYTES`], unknown access
     /// flags, remote write without local write), `EFAULT` (not all of it is
-    /// mapped, or not writable), `ENOMEM` (over `RLIMIT_MEMLOCK`), `EMFILE`
+    /// mapped, or not writable), `EINTR` (a signal came; nothing is registered), `ENOMEM` (over `RLIMIT_MEMLOCK`), `EMFILE`
     /// ([`MAX_MRS_PER_SESSION`] or [`MAX_MRS_PER_USER`] reached), `ENODEV` (the node is gone).
     pub struct MrReg [32] {
         /// In: first byte.
@@ -400,6 +404,10 @@ pod! {
 
 pod! {
     /// `IOC_MR_DEREG`. Errors: `ENOENT` (the session has no such region).
+    ///
+    /// When it returns nobody touches the memory any more. It waits for that through
+    /// signals that do not kill: the key is gone at once, so an interrupted caller could
+    /// not wait again. A peer that does not answer is waited for 1.3 s.
     pub struct MrDereg [8] {
         /// The region's `lkey`.
         pub lkey: u32,
@@ -462,16 +470,17 @@ pod! {
     /// be run, and one at a time on a VQP; one that is long, or goes across the end of a
     /// block of registered memory, cannot. Errors: `EAGAIN` (it cannot, and nothing was
     /// done: the request has to go through the ring, where it gets its completion),
-    /// `EBADF` (no such VQP), `EINVAL` (a reserved field), `EINTR` (the process is being
-    /// killed).
+    /// `EBADF` (no such VQP), `EINVAL` (a reserved field), `EINTR` (a signal came; the
+    /// request is on its way), `ENOENT` ([`RUN_RESUME`]: there is none to wait for).
     ///
     /// The call lasts until the request has ended; a request to a dead peer ends, with
-    /// an error, in about a second. Other signals than a fatal one wait until then:
-    /// interrupted, the caller could not know whether its memory will still be written.
+    /// an error, in about a second. A signal ends the call and not the request, whose
+    /// memory may still be read or written: [`RUN_RESUME`] goes on waiting for it and
+    /// answers how it ended. Once it has, another request may take its place.
     pub struct Run [40] {
         /// The VQP.
         pub vqp: u32,
-        /// [`OP_READ`] or [`OP_WRITE`].
+        /// [`OP_READ`] or [`OP_WRITE`]; or [`RUN_RESUME`], which looks at no other field.
         pub opcode: u32,
         /// The peer's key.
         pub rkey: u32,

@@ -75,3 +75,22 @@ fn the_place_of_one_that_was_left_is_free_in_the_end() {
         assert!(again || memory.direct.begin());
     });
 }
+
+#[test]
+fn a_waiter_that_comes_back_sees_what_its_request_did() {
+    loom::model(|| {
+        let memory = begun();
+        let other = ender(&memory);
+        memory.direct.leave();
+        assert!(memory.direct.resume(), "nobody else began one");
+        while memory.direct.outcome().is_none() {
+            thread::yield_now();
+        }
+        // SAFETY: see `Memory`.
+        assert_eq!(memory.bytes.with(|bytes| unsafe { *bytes }), 7);
+        memory.direct.finish();
+        other.join().unwrap();
+        assert!(!memory.direct.is_under_way());
+        assert!(memory.direct.begin());
+    });
+}

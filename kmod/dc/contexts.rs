@@ -11,20 +11,31 @@ use kernel::alloc::KVBox;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 use weft_core::dc::wire::{Kind, Request, Response, Status};
+use weft_core::pace::{Pace, Rate};
 
 use crate::clock::now_ns;
+use crate::counters::COUNTERS;
 use crate::dc::frames::Arrived;
 use crate::dc::incoming::Receives;
 use crate::dc::refusals::Refusals;
 use crate::dc::seats::{Seat, Seats};
 use crate::dc::slot::{Slot, TargetContext};
+use crate::dc::swap_remove;
 use crate::net::{Bearer, Endpoint, Train};
 use crate::random::KeyedHash;
 use crate::sync::{new_lock, BhDisabled, BhLock};
 
 const SETS: usize = 4096;
-/// Sets that are searched for idle contexts when a new one finds no seat.
+/// Searches for idle contexts when new ones find no seat. Between them all sets are
+/// searched once a second.
+const SEARCHES: Rate = Rate {
+    burst: 16,
+    per_second: 1000,
+};
+/// Sets of a search.
 const SETS_SEARCHED: usize = 4;
+/// Idle contexts that a search frees, at most.
+const REAPED_IN_SEARCH: usize = 64;
 /// Idle contexts that are taken out of a set at a time.
 const REAPED_AT_ONCE: usize = 8;
 
@@ -47,6 +58,7 @@ pub(crate) struct Contexts<P, R: Receives> {
     seats: Arc<Seats>,
     refusals: Refusals,
     sets: Pin<KVBox<Sets<P, R>>>,
+    searches: Pace,
     /// The set that is searched next for idle contexts.
     next_search: AtomicUsize,
 }
@@ -60,33 +72,39 @@ impl<P, R: Receives> Contexts<P, R> {
             seats: Seats::new(size_of::<Slot<P, R>>() + size_of::<Way<P, R>>())?,
             refusals: Refusals::new()?,
             sets: KVBox::pin_init(pin_init::pin_init_array_from_fn(new_set), GFP_KERNEL)?,
+            searches: Pace::new(),
             next_search: AtomicUsize::new(0),
         })
     }
 
-    fn set(&self, from: Endpoint, stream: u32) -> &BhLock<Set<P, R>> {
+    /// The set of the request's stream. All that tells streams apart is hashed: else a
+    /// peer could put all of its contexts into one set.
+    fn set(&self, request: &Request, from: Endpoint) -> &BhLock<Set<P, R>> {
         let (addr, port) = (u32::from_ne_bytes(from.addr), u32::from(from.port));
-        &self.sets[self.hash.place([addr, port, stream, 0], SETS)]
+        let (high, low) = ((request.token >> 32) as u32, request.token as u32);
+        let first = self.hash.of([addr, port, request.stream, 0]);
+        &self.sets[self.hash.place([first, high, low, 0], SETS)]
     }
 
     /// Frees the contexts that have not been used for long.
     pub(crate) fn reap(&self, now_ns: u64) {
         for set in self.sets.iter() {
-            reap_set(set, now_ns);
+            reap_set(set, now_ns, usize::MAX);
         }
     }
 
-    /// Frees idle contexts of a few sets, of others each time. Softirq context.
+    /// Frees idle contexts of a few sets, of others each time, unless that was done too
+    /// often. No set is locked. Softirq context.
     fn reap_some(&self, now_ns: u64) {
+        if !self.searches.take(SEARCHES, now_ns) {
+            return;
+        }
+        COUNTERS.context_searches.bump();
         let first = self.next_search.fetch_add(SETS_SEARCHED, Ordering::Relaxed);
-        for set in self
-            .sets
-            .iter()
-            .cycle()
-            .skip(first % SETS)
-            .take(SETS_SEARCHED)
-        {
-            reap_set(set, now_ns);
+        let sets = self.sets.iter().cycle().skip(first % SETS);
+        let mut left = REAPED_IN_SEARCH;
+        for set in sets.take(SETS_SEARCHED) {
+            left -= reap_set(set, now_ns, left);
         }
     }
 
@@ -113,12 +131,17 @@ impl<P, R: Receives> Contexts<P, R> {
         if first.kind == Kind::Close {
             return self.close(first, from);
         }
-        if first.psn == 0 && self.seats.is_full() {
-            // Before a set is locked: none is while another one is.
+        let mut set = self.set(first, from).lock();
+        let mut found = find(&set, first, from);
+        if found.is_none() && first.psn == 0 && self.seats.is_full() {
+            // No set is locked while another one is.
+            drop(set);
             self.reap_some(now_ns());
+            set = self.set(first, from).lock();
+            // Another CPU may have opened it meanwhile.
+            found = find(&set, first, from);
         }
-        let mut set = self.set(from, first.stream).lock();
-        let at = match find(&set, first, from) {
+        let at = match found {
             Some(at) => Ok(at),
             None => self.open(&mut set, bearer, first, from),
         };
@@ -137,8 +160,8 @@ impl<P, R: Receives> Contexts<P, R> {
 
     /// Forgets a stream that its initiator will not use again.
     fn close(&self, request: &Request, from: Endpoint) {
-        let mut set = self.set(from, request.stream).lock();
-        let closed = find(&set, request, from).and_then(|at| set.remove(at).ok());
+        let mut set = self.set(request, from).lock();
+        let closed = find(&set, request, from).and_then(|at| swap_remove(&mut set, at));
         drop(set);
         drop(closed);
     }
@@ -162,6 +185,7 @@ impl<P, R: Receives> Contexts<P, R> {
             slot: KBox::new(slot, GFP_ATOMIC).map_err(|_| Status::Busy)?,
         };
         set.push(way, GFP_ATOMIC).map_err(|_| Status::Busy)?;
+        COUNTERS.longest_context_set.reach(set.len());
         Ok(set.len() - 1)
     }
 
@@ -185,26 +209,44 @@ fn find<P, R: Receives>(set: &Set<P, R>, request: &Request, from: Endpoint) -> O
         .position(|way| way.token == request.token && way.slot.is_for(request, from))
 }
 
-/// Frees the idle contexts of a set, a few per hold of its lock.
-fn reap_set<P, R: Receives>(set: &BhLock<Set<P, R>>, now_ns: u64) {
-    let mut from = 0;
-    loop {
+/// Frees idle contexts of a set, a few per hold of its lock, `most` in all. Answers how
+/// many.
+fn reap_set<P, R: Receives>(set: &BhLock<Set<P, R>>, now_ns: u64, most: usize) -> usize {
+    let (mut from, mut left) = (0, most);
+    while left != 0 {
         let mut reaped = [const { None }; REAPED_AT_ONCE];
-        let mut room = reaped.iter_mut();
-        let mut locked = set.lock();
-        let mut place = room.next();
-        while let Some(to) = place.take() {
-            let rest = locked.get(from..).unwrap_or(&[]);
-            let Some(idle) = rest.iter().position(|way| way.slot.is_idle(now_ns)) else {
-                if locked.is_empty() {
-                    // Gives back the memory of a set that was large.
-                    *locked = KVec::new();
-                }
-                return;
-            };
-            from += idle;
-            *to = locked.remove(from).ok();
-            place = room.next();
+        let places = reaped.iter_mut().take(left);
+        let wanted = places.len();
+        let taken = take_idle(&mut set.lock(), &mut from, now_ns, places);
+        left -= taken;
+        if taken < wanted {
+            break;
         }
     }
+    most - left
+}
+
+/// Takes idle contexts out of a set, from the position `from` on, as many as there are
+/// places. Answers how many.
+fn take_idle<'a, P: 'a, R: Receives>(
+    set: &mut Set<P, R>,
+    from: &mut usize,
+    now_ns: u64,
+    places: impl Iterator<Item = &'a mut Option<Way<P, R>>>,
+) -> usize {
+    let mut taken = 0;
+    for place in places {
+        let rest = set.get(*from..).unwrap_or(&[]);
+        let Some(idle) = rest.iter().position(|way| way.slot.is_idle(now_ns)) else {
+            if set.is_empty() {
+                // Gives back the memory of a set that was large.
+                *set = KVec::new();
+            }
+            break;
+        };
+        *from += idle;
+        *place = swap_remove(set, *from);
+        taken += 1;
+    }
+    taken
 }

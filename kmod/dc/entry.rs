@@ -17,7 +17,7 @@ pub(crate) struct Origin {
     /// The virtual queue pair.
     pub(crate) flow: u32,
     /// The session, whose memory they may use.
-    pub(crate) owner: u32,
+    pub(crate) owner: u64,
     /// Who hears of them at the peer, if anybody may.
     pub(crate) to: Option<Receiver>,
 }

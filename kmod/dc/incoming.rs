@@ -34,7 +34,7 @@ pub(crate) struct Arrival {
 /// Gets messages. Called in softirqs, under the lock of a set of contexts.
 pub(crate) trait Receives: Send + Sync + 'static {
     /// Whose memory its buffers are in.
-    fn owner(&self) -> u32;
+    fn owner(&self) -> u64;
 
     /// Whether it takes messages from there.
     fn admits(&self, arrival: &Arrival) -> bool;

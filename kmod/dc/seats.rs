@@ -13,6 +13,7 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use crate::bindings;
+use crate::dc::swap_remove;
 use crate::random::KeyedHash;
 use crate::sync::{new_lock, BhLock};
 
@@ -124,7 +125,7 @@ impl Drop for Seat {
                 source.contexts
             });
             if left == 0 {
-                let _ = set.remove(at);
+                let _ = swap_remove(&mut set, at);
             }
         }
         drop(set);

@@ -228,6 +228,8 @@ impl<P, R: Receives> Slot<P, R> {
             None => Err(()),
         };
         if sent.is_err() {
+            // Counted like the first one: a repeat may name any key.
+            COUNTERS.access_errors.bump();
             self.answer(train, Response::to(request, Status::Access), more);
         }
     }

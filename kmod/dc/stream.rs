@@ -232,14 +232,14 @@ impl<B: Bearer, R: Requester> Stream<B, R> {
         self.run(inner, now_ns());
     }
 
-    /// Tells the target that the stream ends; it may not hear it.
+    /// Tells the target that the stream ends, if that can do no harm; it may not hear it.
     pub(crate) fn farewell(&self) {
         let mut inner = self.inner.lock();
-        if inner.initiator.was_used() && !inner.dead {
-            let inner = &mut *inner;
-            let header = inner.initiator.close_request().encode();
+        let request = inner.initiator.close_request().filter(|_| !inner.dead);
+        if let Some(request) = request {
             let bh = BhDisabled::new();
             let mut train = Train::new(self.dc.bearer(), &bh);
+            let header = request.encode();
             let _: Result<(), ()> = train.append(&mut inner.path, &header, 0, false, |_| Ok(()));
             train.flush(&mut inner.path);
         }

@@ -246,8 +246,9 @@ impl Drop for UserPages {
         // Pages that peers may have written are dirty, whatever the page tables
         // say.
         // SAFETY: these pages are pinned by the invariant, and `NonNull<page>`
-        // has the layout of a page pointer. Process context: regions are dropped
-        // as deferred frees alone (`mem::deferred`).
+        // has the layout of a page pointer. Process context: a region that was
+        // registered is dropped as a deferred free (`mem::deferred`), any other by the
+        // system call that was to register it.
         unsafe {
             bindings::unpin_user_pages_dirty_lock(
                 self.pages.as_mut_ptr().cast(),

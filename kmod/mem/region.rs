@@ -50,7 +50,7 @@ impl Access {
 /// A registered memory region.
 pub(super) struct Mr {
     pub(super) key: u32,
-    pub(super) owner: u32,
+    pub(super) owner: u64,
     pub(super) access: u32,
     pub(super) addr: u64,
     pub(super) len: u64,
@@ -100,7 +100,7 @@ impl Mr {
     }
 
     /// Where in the region the range begins, if `owner` may use it so.
-    pub(super) fn start_of(&self, owner: u32, addr: u64, len: u32, access: Access) -> Option<u64> {
+    pub(super) fn start_of(&self, owner: u64, addr: u64, len: u32, access: Access) -> Option<u64> {
         let flag = access.flag();
         if self.access & flag != flag || (access.is_local() && self.owner != owner) {
             return None;

@@ -75,6 +75,9 @@ pub(crate) enum NotHeld {
     DcOnly,
 }
 
+/// Memory that is pinned and not registered yet.
+pub(crate) struct PinnedRegion(KBox<Mr>);
+
 /// The regions of a node.
 #[pin_data]
 pub(crate) struct MrTable {
@@ -160,13 +163,14 @@ impl MrTable {
         self.state.lock().ledger.is_waiting()
     }
 
-    /// Registers memory of the caller and answers its key. The device learns of it
-    /// later, if ever ([`Self::unregistered`]).
+    /// Pins and charges memory of the caller. May sleep for as long as a page fault takes,
+    /// which is for ever if a process answers it (userfaultfd, FUSE): a fatal signal alone
+    /// ends that. So nobody waits for the caller meanwhile.
     ///
     /// # Errors
     ///
     /// Those of [`UserPages::pin`]; `ENOMEM`.
-    pub(crate) fn register(&self, owner: u32, held: Held, request: &uapi::MrReg) -> Result<u32> {
+    pub(crate) fn pin(owner: u64, held: Held, request: &uapi::MrReg) -> Result<PinnedRegion> {
         let (addr, len) = (request.addr, request.len);
         let writable = request.access & uapi::ACCESS_LOCAL_WRITE != 0;
         let mr = Mr {
@@ -183,10 +187,16 @@ impl MrTable {
             held,
             _count: Counted::one(&COUNTERS.mrs),
         };
-        self.insert(KBox::new(mr, GFP_KERNEL_ACCOUNT)?)
+        Ok(PinnedRegion(KBox::new(mr, GFP_KERNEL_ACCOUNT)?))
     }
 
-    fn insert(&self, mut mr: KBox<Mr>) -> Result<u32> {
+    /// Registers pinned memory and answers its key. The device learns of it later, if
+    /// ever ([`Self::unregistered`]).
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn insert(&self, PinnedRegion(mut mr): PinnedRegion) -> Result<u32> {
         let node = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
         let mut state = self.state.lock();
         state.frees.reserve()?;
@@ -210,7 +220,7 @@ impl MrTable {
     /// # Errors
     ///
     /// `ENOENT`: the owner has no such region.
-    pub(crate) fn remove(&self, owner: u32, key: u32) -> Result<u64> {
+    pub(crate) fn remove(&self, owner: u64, key: u32) -> Result<u64> {
         let mut state = self.state.lock();
         let mr = {
             let mut set = self.set(key).lock();
@@ -326,7 +336,7 @@ impl MrTable {
         &self,
         bh: &'a BhDisabled,
         key: u32,
-        owner: u32,
+        owner: u64,
         addr: u64,
         len: u32,
         access: Access,
@@ -353,7 +363,7 @@ impl MrTable {
     pub(crate) fn hold(
         &self,
         key: u32,
-        owner: u32,
+        owner: u64,
         addr: u64,
         len: u32,
         access: Access,

@@ -134,15 +134,12 @@ impl Directory {
     /// # Errors
     ///
     /// `EHOSTUNREACH` (a server answered, none knows it), `EAGAIN` (none is
-    /// connected, or the record was being written), `ETIMEDOUT`, `EIO`.
+    /// connected, or the record was being written), `ETIMEDOUT`, `EIO`, `EINTR`.
     pub(crate) fn look_up(&self, gid: &Gid) -> Result<(Record, u32)> {
         let lane = cpu();
         let (mut outcome, mut reads) = (EAGAIN, 0);
         for server in self.connected() {
-            let Some(link) = server.links.get(lane % server.links.len().max(1)) else {
-                continue;
-            };
-            match link.look_up(gid) {
+            match server.look_up(gid, lane) {
                 Ok(Answer {
                     record: Some(record),
                     reads: more,
@@ -154,6 +151,7 @@ impl Directory {
                     reads += more;
                     outcome = errno::host_unreach();
                 }
+                Err(EINTR) => return Err(EINTR),
                 Err(error) if outcome != errno::host_unreach() => outcome = error,
                 Err(_) => {}
             }
@@ -192,14 +190,18 @@ impl Directory {
         if !uplink.is_steady() {
             return false;
         }
-        // The new connection stands before the old one goes.
+        // The new connection stands before the old one goes. If none can be made, the
+        // links that still work stay.
         let server = wanted.map(|addr| self.connect(uplink, addr));
         let (server, well) = match server {
             Some(Ok(server)) => {
                 let complete = server.is_complete();
                 (Some(server), complete)
             }
-            Some(Err(_)) => (None, false),
+            Some(Err(_)) => (
+                have.clone().filter(|server| server.answers(&self.gid)),
+                false,
+            ),
             None => (None, true),
         };
         let stale = core::mem::replace(&mut *slot.lock(), server);
@@ -209,13 +211,13 @@ impl Directory {
 
     /// Connects to a server and makes the node known to it.
     fn connect(&self, uplink: &Uplink, addr: MetaServer) -> Result<Arc<Server>> {
-        let net = uplink.netdev.net().ok_or(ENODEV)?;
+        // All links are made while the namespace is held: each keeps it, and the last
+        // reference may be that of a link that fails.
+        let netns = uplink.netdev.netns().ok_or(ENODEV)?;
         let lanes = (kernel::cpu::nr_cpu_ids() as usize).clamp(1, MAX_LANES);
         let mut links = KVec::with_capacity(lanes, GFP_KERNEL)?;
         for _ in 0..lanes {
-            // SAFETY: the network device is registered in the namespace until the
-            // RDMA device on it has gone, and `shutdown` comes before that.
-            let connection = unsafe { uplink.connector.connect(net, addr.addr, addr.port) }?;
+            let connection = uplink.connector.connect(&netns, addr.addr, addr.port)?;
             links.push(Link::new(connection)?, GFP_KERNEL)?;
         }
         let published = match links.first() {
@@ -305,6 +307,33 @@ impl Directory {
 }
 
 impl Server {
+    /// Looks a node up by the link of this lane, or by the next one that is not known
+    /// to be broken.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Link::look_up`]; `EAGAIN` if all links are broken.
+    fn look_up(&self, gid: &Gid, lane: usize) -> Result<Answer> {
+        let count = self.links.len();
+        for turn in 0..count {
+            let link = self.links.get(lane.wrapping_add(turn) % count);
+            match link.map(|link| link.look_up(gid)) {
+                // It was broken before, and this took no time.
+                Some(Err(error)) if error == errno::not_conn() => {}
+                Some(answer) => return answer,
+                None => break,
+            }
+        }
+        Err(EAGAIN)
+    }
+
+    /// Whether the server answers by one of its links; those by which it does not are
+    /// known to be broken afterwards.
+    fn answers(&self, gid: &Gid) -> bool {
+        let mut alive = self.links.iter().filter(|link| link.is_alive());
+        alive.any(|link| matches!(link.probe(gid), Ok(_) | Err(EAGAIN)))
+    }
+
     /// Whether it is connected, has the node's record, and answers.
     fn is_well(&self, gid: &Gid, record: &Record) -> bool {
         if !self.is_complete() {

@@ -10,6 +10,7 @@ use weft_core::meta::{Publication, Record, Welcome};
 
 use crate::counters::{Counted, COUNTERS};
 use crate::rdma::Connection;
+use crate::sync::lock_interruptible;
 
 /// How long a READ or SEND may take before the link counts as broken.
 const REQUEST_NS: u64 = 2_000_000_000;
@@ -68,8 +69,9 @@ impl Link {
     ///
     /// # Errors
     ///
-    /// `EAGAIN`: the record was being written all the while, or the link was broken
-    /// before. `ETIMEDOUT`, `EIO`: it broke now.
+    /// `EAGAIN`: the record was being written all the while. `ENOTCONN`: the link was
+    /// broken before. `ETIMEDOUT`, `EIO`: it broke now. `EINTR`: a
+    /// signal came.
     pub(crate) fn look_up(&self, gid: &Gid) -> Result<Answer> {
         COUNTERS.meta_reads.bump();
         let answer = self.find(gid)?;
@@ -90,7 +92,7 @@ impl Link {
     fn find(&self, gid: &Gid) -> Result<Answer> {
         let mut lookup = Lookup::new(self.welcome.geometry, gid.0);
         let mut at = lookup.next_read();
-        let mut state = self.state.lock();
+        let mut state = lock_interruptible(&self.state)?;
         loop {
             let addr = self.welcome.table_addr.wrapping_add(at.offset);
             let bucket = state.read(addr, self.welcome.table_rkey, at.len)?;
@@ -116,9 +118,9 @@ impl Link {
     ///
     /// `ETIMEDOUT`, `EIO`: the link is broken.
     pub(crate) fn tell(&self, publication: &Publication) -> Result {
-        self.state
-            .lock()
-            .guarded(|connection| connection.send(&publication.encode(), REQUEST_NS))
+        self.state.lock().guarded(|connection| {
+            connection.send(&publication.encode(self.welcome.token), REQUEST_NS)
+        })
     }
 }
 
@@ -132,10 +134,12 @@ impl State {
 
     fn read(&mut self, addr: u64, rkey: u32, len: u32) -> Result<&[u8]> {
         if self.broken {
-            return Err(EAGAIN);
+            return Err(crate::errno::not_conn());
         }
         match self.connection.read(addr, rkey, len, REQUEST_NS) {
             Ok(bytes) => Ok(bytes),
+            // A signal ended the wait; the link is as good as before.
+            Err(EINTR) => Err(EINTR),
             Err(error) => {
                 self.broken = true;
                 Err(error)

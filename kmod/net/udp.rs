@@ -13,7 +13,7 @@ use kernel::prelude::*;
 use weft_core::dc::wire::{MESSAGE_BYTES, REQUEST_BYTES};
 
 use crate::bindings;
-use crate::net::{Bearer, Endpoint, Skb};
+use crate::net::{Bearer, Endpoint, Netns, Skb};
 
 /// Bytes of UDP and IPv4 headers.
 const IP_UDP_BYTES: u32 = 28;
@@ -70,9 +70,10 @@ impl UdpBearer {
     ///
     /// # Safety
     ///
-    /// `net` is valid until [`UdpBearer::stop`] has returned.
+    /// The namespace stays valid until [`UdpBearer::stop`] has returned, without the
+    /// reference that is passed in.
     pub(crate) unsafe fn open(
-        net: NonNull<bindings::net>,
+        netns: &Netns,
         local: Endpoint,
         mtu: u32,
         chunk_max: u32,
@@ -85,8 +86,10 @@ impl UdpBearer {
         config.local_udp_port = local.port.to_be();
         config.set_use_udp_checksums(1);
         let mut socket = ptr::null_mut();
-        // SAFETY: `net` is valid by the caller's promise; the rest is local.
-        to_result(unsafe { bindings::udp_sock_create4(net.as_ptr(), &mut config, &mut socket) })?;
+        // SAFETY: the namespace is valid and referenced; the rest is local.
+        to_result(unsafe {
+            bindings::udp_sock_create4(netns.raw().as_ptr(), &mut config, &mut socket)
+        })?;
         // SAFETY: the call succeeded, so that `socket` is a valid socket.
         let sock = NonNull::new(unsafe { (*socket).sk }).ok_or(EINVAL)?;
         // SAFETY: `sock` is valid as long as the socket is.
@@ -99,11 +102,11 @@ impl UdpBearer {
         } else {
             (room / 2 + 1).next_power_of_two().max(256)
         };
-        // INVARIANT: the reference was taken above.
+        // INVARIANT: the reference was taken above; the namespace as the caller promises.
         Ok(Self {
             socket: AtomicPtr::new(socket),
             sock,
-            net,
+            net: netns.raw(),
             local,
             payload_max,
             packet_max,

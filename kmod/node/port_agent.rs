@@ -113,17 +113,15 @@ impl PortAgent {
     }
 
     fn new_node(&self) -> Result<Arc<Node>> {
-        if !self.is_in_live_netns() {
+        let netdev = self.port.netdev().ok_or(EAGAIN)?;
+        if !netdev.is_in_live_netns() {
             return Err(EAGAIN);
         }
-        let node = Node::start(self.port, crate::udp_port())?;
+        // A namespace that goes looks for its nodes in the registry. This one is held
+        // until the node is there.
+        let netns = netdev.netns().ok_or(EAGAIN)?;
+        let node = Node::start(self.port, netdev, &netns, crate::udp_port())?;
         registry::insert(&node).inspect_err(|_| node.stop())?;
-        // A namespace that goes looks for its nodes in the registry: either it finds
-        // this one, or it had begun to go before that, which is seen here.
-        if !self.is_in_live_netns() {
-            retire(&node);
-            return Err(EAGAIN);
-        }
         pr_info!("node {} is up, port {}\n", Shown(node.gid), node.port);
         Ok(node)
     }
@@ -138,10 +136,14 @@ impl PortAgent {
     }
 }
 
-/// Takes a node out of the registry and stops it. May sleep.
+/// Stops a node and takes it out of the registry. May sleep.
+///
+/// In this order: stopping gives up connections that may be the last to keep the
+/// namespace. It then goes at once, looks for the node, and has to find it and wait
+/// until its socket is closed.
 pub(super) fn retire(node: &Arc<Node>) {
-    registry::remove(node);
     node.stop();
+    registry::remove(node);
 }
 
 // SAFETY: the offset is the field's own; `drop` below stops the work.

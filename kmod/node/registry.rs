@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The nodes of this host, by their index.
+//! The nodes of this host, by their index. A node that stops stays in its place until
+//! it has stopped, and nobody is handed it any more.
 
 use kernel::prelude::*;
 use kernel::sync::{global_lock, Arc};
@@ -40,12 +41,9 @@ pub(crate) fn count(is_it: impl Fn(&Node) -> bool) -> usize {
 ///
 /// `ENODEV`.
 pub(crate) fn get(index: u32) -> Result<Arc<Node>> {
-    NODES
-        .lock()
-        .get(index as usize)
-        .cloned()
-        .flatten()
-        .ok_or(ENODEV)
+    let nodes = NODES.lock();
+    let node = nodes.get(index as usize).and_then(Option::as_ref);
+    node.filter(|node| node.is_alive()).cloned().ok_or(ENODEV)
 }
 
 /// The first node in the caller's network namespace, and its index.
@@ -59,13 +57,13 @@ pub(crate) fn of_caller() -> Result<(u32, Arc<Node>)> {
     let nodes = NODES.lock();
     let found = nodes.iter().enumerate().find_map(|(index, node)| {
         node.as_ref()
-            .filter(|node| node.netns == netns)
+            .filter(|node| node.netns == netns && node.is_alive())
             .map(|node| (index as u32, node.clone()))
     });
     found.ok_or(ENODEV)
 }
 
-/// The first node that `is_it`.
+/// The first node that `is_it`, also if it is about to stop.
 pub(super) fn find(is_it: impl Fn(&Node) -> bool) -> Option<Arc<Node>> {
     let nodes = NODES.lock();
     let found = nodes.iter().flatten().find(|node| is_it(node));

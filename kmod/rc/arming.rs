@@ -8,11 +8,16 @@ use core::sync::atomic::Ordering;
 use crate::dc::Requester;
 use crate::rc::queue::RcQueue;
 use crate::rdma::Notified;
-use crate::sync::{Routine, Woken};
+use crate::sync::{EventCount, Routine, Woken};
 
 /// Times that the queue is armed and found not to be empty before it is left to
 /// the work item.
 const ARM_TRIES: u32 = 4;
+/// How often the completion queue is looked at while it is not armed because threads
+/// attend, in milliseconds: longer than they leave it alone while they have a CPU.
+const RELIEF_MS: u32 = 4;
+/// Tells this work of a queue from its other one.
+pub(super) const RELIEF: usize = 1;
 
 impl<R: Requester> RcQueue<R> {
     /// Sleeps until room was made after `seen`, also while the caller attends.
@@ -20,6 +25,35 @@ impl<R: Requester> RcQueue<R> {
         self.poll();
         self.arm();
         self.room.wait(seen, timeout_ns, interruptible)
+    }
+
+    /// Sleeps until `done` is no longer `seen`. Requests of the caller are on their way:
+    /// the device calls when they end, also while others attend, which may have lost
+    /// their CPU.
+    pub(crate) fn sleep(&self, done: &EventCount, seen: u32, timeout_ns: u64) -> Woken {
+        // Either we see that the device has called, or its call sees us.
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        if !self.armed.load(Ordering::SeqCst) {
+            self.arm();
+        }
+        let woken = done.wait(seen, timeout_ns, true);
+        self.sleepers.fetch_sub(1, Ordering::Relaxed);
+        woken
+    }
+
+    /// Sees to it that completions are noticed soon, though only threads that attend
+    /// would. For those that leave requests behind and wait in `poll(2)`.
+    #[inline]
+    pub(super) fn relieve_later(&self) {
+        if !self.is_quiet() {
+            self.relief.schedule(RELIEF_MS);
+        }
+    }
+
+    /// Stops what runs in the background, for good. Process context.
+    pub(super) fn stop_work(&self) {
+        self.relief.stop();
+        self.work.stop();
     }
 
     /// Nobody polls, and the device will not call.
@@ -63,7 +97,7 @@ impl<R: Requester> RcQueue<R> {
 
 impl<R: Requester> Notified for RcQueue<R> {
     fn on_completion(&self) {
-        self.armed.store(false, Ordering::Release);
+        self.armed.swap(false, Ordering::SeqCst);
         self.events.notify();
         self.work.schedule(0);
     }
@@ -71,6 +105,20 @@ impl<R: Requester> Notified for RcQueue<R> {
 
 // SAFETY: the offset is the field's own; `Link`s, which own the queues, stop the
 // work before they let go of them.
+unsafe impl<R: Requester> Routine<RELIEF> for RcQueue<R> {
+    const OFFSET: usize = core::mem::offset_of!(Self, relief);
+
+    fn run(&self) {
+        self.poll();
+        if self.attendance.is_empty() {
+            self.arm();
+        } else {
+            self.relieve_later();
+        }
+    }
+}
+
+// SAFETY: as above.
 unsafe impl<R: Requester> Routine for RcQueue<R> {
     const OFFSET: usize = core::mem::offset_of!(Self, work);
 
@@ -78,8 +126,10 @@ unsafe impl<R: Requester> Routine for RcQueue<R> {
         self.poll();
         if let Some(status) = self.failure() {
             self.shut_down(status);
-        } else if self.attendance.is_empty() {
+        } else if self.attendance.is_empty() || self.sleepers.load(Ordering::SeqCst) != 0 {
             self.arm();
+        } else {
+            self.relieve_later();
         }
     }
 }

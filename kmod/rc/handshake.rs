@@ -9,7 +9,8 @@
 //!
 //! An offer is taken only from the address of its GID, from the port and the identity
 //! that the peer's record holds. Records that are not cached are looked up by a work of
-//! its own, at a bounded rate (`weft_core::rc::Admission`); known senders come first.
+//! its own, at a bounded rate of which each address has a share
+//! (`weft_core::rc::Admission`); known senders come first.
 //!
 //! Lock order: `offers` and `admission` are held alone.
 
@@ -82,7 +83,7 @@ impl<R: Requester> Rc<R> {
             let mut admission = self.admission.lock();
             match is_known {
                 true => admission.takes_offer(&gid, now_ns()),
-                false => admission.takes_lookup(now_ns()),
+                false => admission.takes_lookup(&gid, now_ns()),
             }
         };
         if !is_admitted {
@@ -119,9 +120,6 @@ impl<R: Requester> Rc<R> {
         let (gid, exchange) = (pending.claim.gid(), self.exchange()?);
         if !pending.is_known {
             exchange.verify(&pending.claim)?;
-            if !self.admission.lock().takes_offer(&gid, now_ns()) {
-                return Err(EBUSY);
-            }
         }
         let answer = self.accept(&pending.offer)?;
         exchange.send(&gid, &answer)

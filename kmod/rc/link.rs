@@ -149,7 +149,7 @@ impl<R: Requester> Drop for Opening<R> {
         let connected = self.queue.posting.lock().qp.is_some();
         if !connected {
             // The queue dies with this.
-            self.queue.work.stop();
+            self.queue.stop_work();
         }
     }
 }

@@ -151,7 +151,7 @@ impl<R: Requester> Rc<R> {
 
 /// Ends a queue that is in no list any more.
 pub(super) fn end<R: Requester>(queue: &RcQueue<R>, status: WcStatus) {
-    queue.work.stop();
+    queue.stop_work();
     queue.shut_down(status);
 }
 

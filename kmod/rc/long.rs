@@ -81,7 +81,7 @@ impl<R: Requester> Whole<R> {
 struct Long<R> {
     whole: Arc<Whole<R>>,
     /// The session, whose memory it may use.
-    owner: u32,
+    owner: u64,
     cut: Cut,
     sges: [Sge; SGES],
     /// The peer's key as the user named it.
@@ -156,7 +156,7 @@ impl<R: Requester> RcQueue<R> {
     ///
     /// # Errors
     ///
-    /// Why it is not posted; or, inside, `ENOMEM`, or `EINTR` if the process is killed.
+    /// Why it is not posted; or, inside, `ENOMEM`, or `EINTR` if a signal came.
     #[inline(never)]
     pub(super) fn prepare_long(
         &self,
@@ -174,7 +174,7 @@ impl<R: Requester> RcQueue<R> {
         for (part, bytes) in size.parts(addr, len) {
             // Each of them may take as long as what was posted before.
             // SAFETY: no requirement.
-            if unsafe { bindings::weft_fatal_signal_pending() } {
+            if unsafe { bindings::weft_signal_pending() } {
                 return Ok(Err(EINTR));
             }
             let rkey = self.remote_key(key, part, bytes as u32, remote.flag())?;
@@ -207,7 +207,7 @@ impl<R: Requester> RcQueue<R> {
         &self,
         posting: &mut Posting<R>,
         whole: Arc<Whole<R>>,
-        owner: u32,
+        owner: u64,
         entry: &Entry,
     ) -> bool {
         let Some(cut) = Cut::new(entry.len()) else {

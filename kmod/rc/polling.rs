@@ -104,6 +104,9 @@ impl<R: Requester> Drop for Attending<'_, R> {
     fn drop(&mut self) {
         if self.0.attendance.leave() {
             self.0.arm();
+        } else {
+            // The others poll for the requests that are left, unless they lose their CPUs.
+            self.0.relieve_later();
         }
     }
 }

@@ -95,7 +95,7 @@ impl<R: Requester> RcQueue<R> {
     /// taken when it begins to be cut. What may not be done ends with an error in its turn, on this
     /// requester alone. `owner` is the session whose memory they may use. Process
     /// context; may sleep for a READ of the peer's table.
-    pub(crate) fn post(&self, requester: &Arc<R>, owner: u32, entries: &[Entry]) -> Posted {
+    pub(crate) fn post(&self, requester: &Arc<R>, owner: u64, entries: &[Entry]) -> Posted {
         // Room for many is worth clearing for many alone.
         match entries.len() {
             0 => Posted::Taken(0),
@@ -105,7 +105,7 @@ impl<R: Requester> RcQueue<R> {
     }
 
     #[inline(never)]
-    fn post_batches(&self, requester: &Arc<R>, owner: u32, entries: &[Entry]) -> Posted {
+    fn post_batches(&self, requester: &Arc<R>, owner: u64, entries: &[Entry]) -> Posted {
         let mut taken = 0;
         for batch in entries.chunks(CHAIN) {
             match self.post_batch::<CHAIN>(requester, owner, batch) {
@@ -122,7 +122,7 @@ impl<R: Requester> RcQueue<R> {
     fn post_batch<const N: usize>(
         &self,
         requester: &Arc<R>,
-        owner: u32,
+        owner: u64,
         batch: &[Entry],
     ) -> Posted {
         let mut tries = 0..PREPARE_TRIES;
@@ -136,7 +136,7 @@ impl<R: Requester> RcQueue<R> {
     fn try_post_batch<const N: usize>(
         &self,
         requester: &Arc<R>,
-        owner: u32,
+        owner: u64,
         batch: &[Entry],
     ) -> Option<Posted> {
         const { assert!(N <= CHAIN) };
@@ -209,12 +209,12 @@ impl<R: Requester> RcQueue<R> {
     ///
     /// # Errors
     ///
-    /// `ENOMEM`, `EINTR` (the process is killed).
+    /// `ENOMEM`, `EINTR` (a signal came).
     fn prepare_batch<'a>(
         &self,
         prepared: &mut ArrayVec<'_, Prepared>,
         requester: &Arc<R>,
-        owner: u32,
+        owner: u64,
         batch: &'a [Entry],
     ) -> Result<Batch<'a, R>> {
         let mut is_refused = false;
@@ -352,7 +352,7 @@ impl<R: Requester> RcQueue<R> {
     /// # Errors
     ///
     /// Why it is not posted.
-    fn prepare(&self, prepared: &mut Prepared, owner: u32, entry: &Entry) -> Result<Form, Refusal> {
+    fn prepare(&self, prepared: &mut Prepared, owner: u64, entry: &Entry) -> Result<Form, Refusal> {
         if let Some(status) = entry.failed() {
             return Err(status.into());
         }

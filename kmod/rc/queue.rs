@@ -27,6 +27,7 @@ use weft_core::uapi::WcStatus;
 use crate::counters::{Counted, COUNTERS};
 use crate::dc::Requester;
 use crate::mem::MrTable;
+use crate::rc::arming::RELIEF;
 use crate::rc::chain::Chain;
 use crate::rc::long::Longs;
 use crate::rc::polling::Reaping;
@@ -126,12 +127,17 @@ pub(crate) struct RcQueue<R: Requester> {
     pub(super) events: EventCount,
     #[pin]
     pub(super) work: Periodic<Self>,
+    /// Threads that sleep until a request of theirs has ended.
+    pub(super) sleepers: AtomicU32,
+    /// Polls in place of threads that attend and have lost their CPU.
+    #[pin]
+    pub(super) relief: Periodic<Self, RELIEF>,
     _count: Counted,
 }
 
 impl<R: Requester> RcQueue<R> {
-    /// A queue to a peer, not connected. Its `work` has to be stopped before it is
-    /// dropped.
+    /// A queue to a peer, not connected. Its work has to be stopped before it is dropped
+    /// ([`Self::stop_work`]).
     pub(super) fn new(
         gid: Gid,
         token: u64,
@@ -192,6 +198,8 @@ impl<R: Requester> RcQueue<R> {
                 room <- new_event_count!("weft_rc_room"),
                 events <- new_event_count!("weft_rc_events"),
                 work <- new_periodic!("weft_rc_queue_work"),
+                sleepers: AtomicU32::new(0),
+                relief <- new_periodic!("weft_rc_relief_work"),
                 _count: Counted::one(&COUNTERS.rc_queues),
             }),
             GFP_KERNEL,

@@ -41,7 +41,7 @@ impl<R: Requester> RcQueue<R> {
     pub(crate) fn post_single(
         &self,
         requester: &Arc<R>,
-        owner: u32,
+        owner: u64,
         request: &SingleRequest,
     ) -> bool {
         let seen = self.revocations.seen();
@@ -52,7 +52,7 @@ impl<R: Requester> RcQueue<R> {
     }
 
     #[inline]
-    fn hold(&self, owner: u32, request: &SingleRequest) -> Option<Held> {
+    fn hold(&self, owner: u64, request: &SingleRequest) -> Option<Held> {
         let (local, remote) = access(request.kind);
         let Sge { addr, len, lkey } = request.local;
         let (region, lkey) = self.mrs.hold(lkey, owner, addr, len, local).ok()?;

@@ -4,7 +4,8 @@
 //!
 //! Each wanted peer has a work item of its own ([`Connector`]), so that one that does
 //! not answer delays no other. No work waits for an answer: it sends its offer and is
-//! started again by the answer, or by the time. `weft_core::rc::Want` says what is next.
+//! started again by the answer, or by the time. `weft_core::rc::Want` says what is next,
+//! and `makes_room` which peer is no longer wanted when there are too many.
 //!
 //! Lock order: `wants`, then `Rc::links`. A connector's `opening` is outside of both;
 //! its `rc` is held alone.
@@ -12,7 +13,7 @@
 use kernel::prelude::*;
 use kernel::sync::{Arc, Mutex};
 use weft_core::gid::Gid;
-use weft_core::rc::{Hello, Step, Want};
+use weft_core::rc::{makes_room, passes_to, Hello, Step, Want, WantedBy};
 
 use crate::clock::now_ns;
 use crate::counters::{Counted, COUNTERS};
@@ -59,26 +60,49 @@ impl WantTable {
         taken.find(|(_, entry)| entry.want.gid() == gid)
     }
 
-    /// Wants a peer; answers its slot if that is new. `Err`: all slots are taken.
-    fn add(&mut self, gid: &Gid, pinned: bool, now_ns: u64) -> Result<Option<usize>, ()> {
-        if let Some((_, entry)) = self.find(gid) {
-            entry.want.used(now_ns);
-            if pinned {
-                entry.want.pin();
-            }
+    fn wants(&self) -> impl Iterator<Item = &Want> + Clone {
+        self.slots.iter().flatten().map(|entry| &entry.want)
+    }
+
+    /// Wants a peer; answers its slot if that is new. `Err`: all slots are taken, and
+    /// none makes room.
+    fn add(&mut self, gid: &Gid, by: WantedBy, now_ns: u64) -> Result<Option<usize>, ()> {
+        if let Some((slot, _)) = self.find(gid) {
+            self.use_again(slot, by, now_ns);
             return Ok(None);
         }
-        let slot = self.slots.iter().position(Option::is_none).ok_or(())?;
+        let free = self.slots.iter().position(Option::is_none);
+        // With no slot free, indices of wants are those of slots.
+        let slot = free.or_else(|| makes_room(self.wants(), by, now_ns));
+        let slot = slot.ok_or(())?;
         self.last_id += 1;
         if let Some(free) = self.slots.get_mut(slot) {
             *free = Some(Entry {
                 id: self.last_id,
-                want: Want::new(*gid, pinned, now_ns),
+                want: Want::new(*gid, by, now_ns),
                 answered_by: None,
                 _count: Counted::one(&COUNTERS.rc_wants),
             });
         }
         Ok(Some(slot))
+    }
+
+    /// A wanted peer is used, or pinned.
+    fn use_again(&mut self, slot: usize, by: WantedBy, now_ns: u64) {
+        let Some(Some(entry)) = self.slots.get(slot) else {
+            return;
+        };
+        let passes = match (entry.want.by(), by) {
+            (WantedBy::Pin, _) => false,
+            (_, WantedBy::Pin) => true,
+            (WantedBy::User(owner), WantedBy::User(user)) => passes_to(self.wants(), owner, user),
+        };
+        if let Some(Some(entry)) = self.slots.get_mut(slot) {
+            entry.want.used(now_ns);
+            if passes {
+                entry.want.pass_to(by);
+            }
+        }
     }
 
     fn remove(&mut self, slot: usize) {
@@ -140,6 +164,9 @@ impl<R: Requester> Connector<R> {
 
     /// Makes an offer to a peer and sends it.
     fn offer(&self, rc: &Rc<R>, next: &Next) -> Result {
+        // That of a peer that made room for this one.
+        let unused = self.opening.lock().take();
+        drop(unused);
         let (opening, offer) = rc.begin(&next.gid)?;
         let token = opening.hello().token;
         // Before it is sent, so that its answer finds both.
@@ -232,13 +259,14 @@ struct Next {
 }
 
 impl<R: Requester> Rc<R> {
-    /// The queue that a VQP to this peer is to use; `None`: DC. If RC is what peers
-    /// get, one is made in the background.
-    pub(crate) fn choose(&self, gid: &Gid) -> Option<Arc<RcQueue<R>>> {
+    /// The queue that a VQP of a user's to this peer is to use; `None`: DC. If RC is
+    /// what peers get, one is made in the background.
+    pub(crate) fn choose(&self, gid: &Gid, user: u32) -> Option<Arc<RcQueue<R>>> {
         let queue = self.queue(gid);
         if queue.is_none() && is_default() && *gid != self.gid {
-            // One too many is served by DC.
-            let _ = self.add_want(gid, false);
+            // If all slots are taken by wants that were not tried yet, the peer is served
+            // by DC, and its next use asks again.
+            let _ = self.add_want(gid, WantedBy::User(user));
         }
         queue
     }
@@ -248,7 +276,7 @@ impl<R: Requester> Rc<R> {
     /// # Errors
     ///
     /// `EINVAL` (its own GID, or no IPv4 address), `EOPNOTSUPP` (the device cannot
-    /// do it), `ENOSPC` (too many).
+    /// do it), `ENOSPC` (too many are pinned).
     pub(crate) fn pin(&self, gid: &Gid) -> Result {
         if *gid == self.gid || gid.to_ipv4().is_none() {
             return Err(EINVAL);
@@ -256,7 +284,9 @@ impl<R: Requester> Rc<R> {
         if self.hardware.lock().is_none() {
             return Err(crate::errno::not_supported());
         }
-        self.add_want(gid, true).then_some(()).ok_or(ENOSPC)
+        self.add_want(gid, WantedBy::Pin)
+            .then_some(())
+            .ok_or(ENOSPC)
     }
 
     /// No longer keeps a queue to a peer; one that is there stays until it breaks.
@@ -268,7 +298,7 @@ impl<R: Requester> Rc<R> {
         let slot = {
             let mut wants = self.wants.lock();
             let (slot, entry) = wants.find(gid).ok_or(ENOENT)?;
-            if !entry.want.is_pinned() {
+            if entry.want.by() != WantedBy::Pin {
                 return Err(ENOENT);
             }
             wants.remove(slot);
@@ -279,8 +309,8 @@ impl<R: Requester> Rc<R> {
         Ok(())
     }
 
-    fn add_want(&self, gid: &Gid, pinned: bool) -> bool {
-        let added = self.wants.lock().add(gid, pinned, now_ns());
+    fn add_want(&self, gid: &Gid, by: WantedBy) -> bool {
+        let added = self.wants.lock().add(gid, by, now_ns());
         if let Ok(Some(slot)) = added {
             self.hurry(slot);
         }

@@ -4,6 +4,9 @@
 //!
 //! A [`Connector`] becomes a [`Connection`] when the peer has accepted; there is
 //! nothing in between on which a request could be posted.
+//!
+//! Connections come from a port below 1024, which shows the peer that it is not a user of
+//! this host who connects: rdma_cm lets nobody bind one without `CAP_NET_BIND_SERVICE`.
 
 use core::ptr::NonNull;
 
@@ -13,6 +16,9 @@ use kernel::sync::{Arc, SpinLock};
 use weft_core::gid::Gid;
 
 use crate::bindings;
+use crate::errno;
+use crate::net::Netns;
+use crate::random::random_u32;
 use crate::rdma::connection::Connection;
 use crate::rdma::{DmaBuffer, EventCq, Pd, Port};
 use crate::sync::{new_event_count, EventCount, Woken};
@@ -23,6 +29,10 @@ const STEP_MS: u64 = 2_000;
 const SEND_ENTRIES: u32 = 8;
 /// READs outstanding in the network.
 const READ_DEPTH: u8 = 8;
+/// The reserved ports that connections come from. The first one to be tried is random,
+/// and so many are tried; a node has some tens of connections at most.
+const SOURCE_PORTS: core::ops::Range<u16> = 512..1024;
+const PORT_TRIES: u16 = 64;
 /// Retries of the transport, and of a receiver without buffers.
 const RETRIES: u8 = 7;
 /// Most private data that an acceptance carries.
@@ -77,10 +87,8 @@ impl SocketAddr {
 }
 
 impl CmId {
-    /// # Safety
-    ///
-    /// `net` is valid during the call; the identifier then holds it.
-    unsafe fn new(net: NonNull<bindings::net>) -> Result<Self> {
+    /// An identifier in this namespace, which it holds from then on.
+    fn new(netns: &Netns) -> Result<Self> {
         let events = KBox::pin_init(
             pin_init!(Events {
                 last <- kernel::new_spinlock!(None, "weft_cm_event"),
@@ -89,11 +97,11 @@ impl CmId {
             GFP_KERNEL,
         )?;
         let context = (&raw const *events).cast_mut().cast();
-        // SAFETY: `net` is valid by the caller's promise; `events` lives until
-        // `drop` has destroyed the identifier.
+        // SAFETY: the namespace is valid and referenced; `events` lives until `drop`
+        // has destroyed the identifier.
         let raw = from_err_ptr(unsafe {
             bindings::__rdma_create_kernel_id(
-                net.as_ptr(),
+                netns.raw().as_ptr(),
                 Some(on_event),
                 context,
                 bindings::rdma_ucm_port_space_RDMA_PS_TCP,
@@ -110,6 +118,33 @@ impl CmId {
 
     pub(super) fn as_ptr(&self) -> *mut bindings::rdma_cm_id {
         self.raw.as_ptr()
+    }
+
+    /// Binds to an address of this host and a free port of [`SOURCE_PORTS`].
+    ///
+    /// # Errors
+    ///
+    /// `EADDRINUSE`, `EADDRNOTAVAIL` (each of the ports that were tried is taken),
+    /// `ENODEV` (no RDMA device has the address).
+    fn bind(&self, addr: [u8; 4]) -> Result {
+        let count = SOURCE_PORTS.end - SOURCE_PORTS.start;
+        // The remainder is less than `count`, which is a u16.
+        let first = (random_u32() % u32::from(count)) as u16;
+        let mut outcome = Err(errno::addr_not_avail());
+        for step in 0..PORT_TRIES {
+            let port = SOURCE_PORTS.start + (first + step) % count;
+            let mut source = SocketAddr::ipv4(addr, port);
+            // SAFETY: the identifier is valid; the address is copied.
+            outcome = to_result(unsafe {
+                bindings::rdma_bind_addr(self.as_ptr(), source.0.as_mut_ptr().cast())
+            });
+            match outcome {
+                Err(error) if error == errno::addr_in_use() => {}
+                Err(error) if error == errno::addr_not_avail() => {}
+                _ => break,
+            }
+        }
+        outcome
     }
 
     /// Starts a step, then waits for the event that ends it.
@@ -209,30 +244,20 @@ impl Connector {
     ///
     /// # Errors
     ///
-    /// `EINVAL` (not an IPv4 address), `ENODEV` (the way there is not through
-    /// this device), `ECONNREFUSED` (nobody listens, or it declined),
+    /// `EINVAL` (not an IPv4 address), those of [`CmId::bind`], `ENODEV` (the way there
+    /// is not through this device), `ECONNREFUSED` (nobody listens, or it declined),
     /// `ETIMEDOUT`, and those of rdma_cm.
-    ///
-    /// # Safety
-    ///
-    /// `net` is valid during the call.
-    pub(crate) unsafe fn connect(
-        &self,
-        net: NonNull<bindings::net>,
-        to: Gid,
-        port: u16,
-    ) -> Result<Connection> {
+    pub(crate) fn connect(&self, netns: &Netns, to: Gid, port: u16) -> Result<Connection> {
         use bindings::*;
-        let mut source = SocketAddr::ipv4(self.source, 0);
         let dest = SocketAddr::ipv4(to.to_ipv4().ok_or(EINVAL)?, port);
-        // SAFETY: as the caller promises.
-        let id = unsafe { CmId::new(net) }?;
+        let id = CmId::new(netns)?;
+        id.bind(self.source)?;
         id.step(rdma_cm_event_type_RDMA_CM_EVENT_ADDR_RESOLVED, || {
-            // SAFETY: the identifier is valid; the addresses are copied.
+            // SAFETY: the identifier is valid and bound; the address is copied.
             unsafe {
                 rdma_resolve_addr(
                     id.as_ptr(),
-                    source.0.as_mut_ptr().cast(),
+                    core::ptr::null_mut(),
                     dest.0.as_ptr().cast(),
                     STEP_MS as usize,
                 )
@@ -256,6 +281,7 @@ impl Connector {
             pd: self.pd.clone(),
             private: [0; PRIVATE_BYTES],
             next_number: 1,
+            unfinished: None,
         };
         let mut param = rdma_conn_param {
             responder_resources: READ_DEPTH,

@@ -28,6 +28,8 @@ pub(crate) struct Connection {
     pub(super) pd: Arc<Pd>,
     pub(super) private: [u8; PRIVATE_BYTES],
     pub(super) next_number: u64,
+    /// The request that is on its way; a signal may have ended the wait for it.
+    pub(super) unfinished: Option<u64>,
 }
 
 impl Connection {
@@ -46,7 +48,8 @@ impl Connection {
     /// # Errors
     ///
     /// `EINVAL` (longer than a page), `ETIMEDOUT` (no completion in `timeout_ns`;
-    /// the connection is unusable then), `EIO` (error completion; likewise).
+    /// the connection is unusable then), `EIO` (error completion; likewise), `EINTR` (a
+    /// signal came; the connection goes on).
     pub(crate) fn read(
         &mut self,
         addr: u64,
@@ -54,6 +57,7 @@ impl Connection {
         len: u32,
         timeout_ns: u64,
     ) -> Result<&[u8]> {
+        self.finish(timeout_ns)?;
         self.request(
             bindings::ib_wr_opcode_IB_WR_RDMA_READ,
             addr,
@@ -66,6 +70,7 @@ impl Connection {
 
     /// SENDs a message of at most a page. Errors as for [`Connection::read`].
     pub(crate) fn send(&mut self, message: &[u8], timeout_ns: u64) -> Result {
+        self.finish(timeout_ns)?;
         self.buffer.put(message);
         self.request(
             bindings::ib_wr_opcode_IB_WR_SEND,
@@ -108,12 +113,24 @@ impl Connection {
         // copied; its memory is ours and stays mapped until the queue pair is
         // gone.
         to_result(unsafe { bindings::weft_ib_post_send((*self.id.as_ptr()).qp, &wr.wr) })?;
-        self.wait_for(number, timeout_ns)
+        self.unfinished = Some(number);
+        self.finish(timeout_ns)
+    }
+
+    /// Waits for the request that is on its way, if there is one. Until it has ended, its
+    /// memory is the device's.
+    fn finish(&mut self, timeout_ns: u64) -> Result {
+        let Some(number) = self.unfinished else {
+            return Ok(());
+        };
+        self.wait_for(number, timeout_ns)?;
+        self.unfinished = None;
+        Ok(())
     }
 
     /// Waits for the completion of a request: polls for a moment, which is as long as
-    /// it should take, then sleeps until the completion queue's event. Polling yields,
-    /// because soft-RoCE's threads may want this CPU.
+    /// it should take, then sleeps until the completion queue's event, or a signal.
+    /// Polling yields, because soft-RoCE's threads may want this CPU.
     fn wait_for(&mut self, number: u64, timeout_ns: u64) -> Result {
         let start_ns = now_ns();
         loop {
@@ -133,8 +150,13 @@ impl Connection {
                 if let Some(outcome) = self.poll_for(number) {
                     return outcome;
                 }
-                if left_ns == 0 || self.cq.events().wait(seen, left_ns, false) == Woken::TimedOut {
+                if left_ns == 0 {
                     return Err(ETIMEDOUT);
+                }
+                match self.cq.events().wait(seen, left_ns, true) {
+                    Woken::Event => {}
+                    Woken::TimedOut => return Err(ETIMEDOUT),
+                    Woken::Signal => return Err(EINTR),
                 }
             }
         }

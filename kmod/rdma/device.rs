@@ -9,6 +9,7 @@ use kernel::prelude::*;
 use weft_core::gid::Gid;
 
 use crate::bindings;
+use crate::net::Netns;
 
 /// A device that ib_core has told us about.
 ///
@@ -129,11 +130,12 @@ unsafe impl Send for Netdev {}
 unsafe impl Sync for Netdev {}
 
 impl Netdev {
-    /// Its namespace. It outlives the device's registration in it, not our reference:
-    /// a device that goes is unregistered while references are held.
-    pub(crate) fn net(&self) -> Option<NonNull<bindings::net>> {
+    /// Its namespace, with a reference; `None` once the namespace has begun to go.
+    pub(crate) fn netns(&self) -> Option<Netns> {
         // SAFETY: the reference keeps the device valid.
-        NonNull::new(unsafe { bindings::weft_netdev_net(self.0.as_ptr()) })
+        let raw = unsafe { bindings::weft_netdev_net_get(self.0.as_ptr()) };
+        // SAFETY: valid, and the call gives us the reference.
+        NonNull::new(raw).map(|net| unsafe { Netns::from_raw(net) })
     }
 
     /// Whether any process, file or mount keeps its namespace.

@@ -12,13 +12,14 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
-use kernel::error::to_result;
+use kernel::bindings as c;
 use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 use weft_core::uapi::{KEPT_RINGS, MAX_KEPT_RING_BYTES};
 
 use super::frees::{self, Node};
+use super::mapping;
 use crate::bindings;
 use crate::mem::Charge;
 use crate::sync::{new_lock, BhLock};
@@ -27,24 +28,24 @@ use crate::sync::{new_lock, BhLock};
 /// long.
 const STRIDE: u64 = 1 << 24;
 
-/// Memory of one VQP's rings. Its pages are charged as pinned memory is.
+/// Pages for rings, charged as pinned memory is. Dropped in process context alone
+/// ([`frees`]).
 ///
 /// # Invariants
 ///
 /// `base` is `bytes` from `weft_rings_alloc`, page-aligned.
-pub(super) struct Block {
+pub(super) struct Memory {
     base: NonNull<u8>,
     bytes: u32,
-    map_offset: u64,
     /// Dropped after the memory is gone (by `Drop`).
     charge: Charge,
 }
 
 // SAFETY: the memory is not tied to a thread.
-unsafe impl Send for Block {}
+unsafe impl Send for Memory {}
 
-impl Block {
-    fn new(bytes: u32, map_offset: u64) -> Result<Self> {
+impl Memory {
+    fn new(bytes: u32) -> Result<Self> {
         let charge = Charge::new(bytes as usize / PAGE_SIZE)?;
         // SAFETY: no requirement but process context; NULL means no memory.
         let base = NonNull::new(unsafe { bindings::weft_rings_alloc(bytes as usize) });
@@ -52,22 +53,60 @@ impl Block {
         Ok(Self {
             base: base.ok_or(ENOMEM)?.cast(),
             bytes,
-            map_offset,
             charge,
         })
     }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: allocated by `new`, by the invariant, and not used after this: VQPs
+        // and mappings hold the `Block`, which hands it to `frees`. Process context:
+        // `frees` drops it, or `Block::new` that failed.
+        unsafe { bindings::vfree(self.base.as_ptr().cast()) };
+    }
+}
+
+/// Memory of one VQP's rings. VQPs, the session that keeps it and each of its mappings
+/// hold a reference, so that it is charged as long as anybody can use it. The last one
+/// may be dropped in any context.
+pub(super) struct Block {
+    node: ManuallyDrop<KBox<Node>>,
+    map_offset: u64,
+}
+
+// SAFETY: what `&self` allows is to ask where the memory is, how long, and whose.
+unsafe impl Sync for Block {}
+
+impl Block {
+    fn new(bytes: u32, map_offset: u64) -> Result<Arc<Self>> {
+        let node = ManuallyDrop::new(Node::new(Memory::new(bytes)?)?);
+        Ok(Arc::new(Self { node, map_offset }, GFP_KERNEL_ACCOUNT)?)
+    }
+
+    /// Where it begins.
+    pub(super) fn base(&self) -> NonNull<u8> {
+        self.node.memory.base
+    }
+
+    pub(super) fn bytes(&self) -> u32 {
+        self.node.memory.bytes
+    }
+
+    /// Whether a VQP of the caller's that wants so many bytes may have it.
+    fn fits(&self, bytes: u32) -> bool {
+        self.bytes() == bytes && self.node.memory.charge.is_callers()
+    }
 
     fn may_be_kept(&self) -> bool {
-        self.bytes <= MAX_KEPT_RING_BYTES
+        self.bytes() <= MAX_KEPT_RING_BYTES
     }
 }
 
 impl Drop for Block {
     fn drop(&mut self) {
-        // Pages that are still mapped live until they are not.
-        // SAFETY: allocated by `new`, by the invariant, and not used after this;
-        // process context, by `frees::free`.
-        unsafe { bindings::vfree(self.base.as_ptr().cast()) };
+        // SAFETY: here alone, and it is not used after this.
+        frees::free(unsafe { ManuallyDrop::take(&mut self.node) });
     }
 }
 
@@ -77,7 +116,7 @@ pub(crate) struct Arena {
     /// Memory of VQPs that are gone, for the next ones. Requests may end, and so VQPs
     /// go, in softirqs.
     #[pin]
-    kept: BhLock<[Option<KBox<Node>>; KEPT_RINGS]>,
+    kept: BhLock<[Option<Arc<Block>>; KEPT_RINGS]>,
     /// Places that were given out. None is given twice.
     places: AtomicU64,
 }
@@ -106,71 +145,66 @@ impl Arena {
     ///
     /// `ENOMEM` (also: over `RLIMIT_MEMLOCK`).
     pub(super) fn lend(arena: &Arc<Self>, bytes: u32) -> Result<Lent> {
-        let node = match arena.take_kept(bytes) {
-            Some(node) => node,
+        let block = match arena.take_kept(bytes) {
+            Some(block) => block,
             None => arena.new_block(bytes)?,
         };
         Ok(Lent {
-            node: ManuallyDrop::new(node),
+            block,
             arena: arena.clone(),
         })
     }
 
     /// Memory that was nobody's. What is kept, and what waits to be freed, makes way
     /// for it.
-    fn new_block(&self, bytes: u32) -> Result<KBox<Node>> {
+    fn new_block(&self, bytes: u32) -> Result<Arc<Block>> {
         let place = self.places.fetch_add(1, Ordering::Relaxed) * STRIDE;
-        let block = Block::new(bytes, place).or_else(|_| {
+        Block::new(bytes, place).or_else(|_| {
             let kept = core::mem::replace(&mut *self.kept.lock(), [const { None }; KEPT_RINGS]);
             drop(kept);
             frees::flush();
             Block::new(bytes, place)
-        })?;
-        Node::new(block)
+        })
     }
 
     /// Other processes that share the session pay for memory of their own.
-    fn take_kept(&self, bytes: u32) -> Option<KBox<Node>> {
-        let fits =
-            |node: &mut KBox<Node>| node.block.bytes == bytes && node.block.charge.is_callers();
+    fn take_kept(&self, bytes: u32) -> Option<Arc<Block>> {
+        let fits = |block: &mut Arc<Block>| block.fits(bytes);
         let mut kept = self.kept.lock();
         kept.iter_mut().find_map(|slot| slot.take_if(fits))
     }
 
-    /// Keeps a block, or frees it. Any context.
-    fn keep(&self, node: KBox<Node>) {
-        let mut left = Some(node);
-        if left.as_ref().is_some_and(|node| node.block.may_be_kept()) {
-            let mut kept = self.kept.lock();
-            if let Some(free) = kept.iter_mut().find(|slot| slot.is_none()) {
-                *free = left.take();
-            }
+    /// Keeps a block for the next VQP, if there is room. Any context.
+    fn keep(&self, block: &Arc<Block>) {
+        if !block.may_be_kept() {
+            return;
         }
-        if let Some(node) = left {
-            frees::free(node);
+        let mut kept = self.kept.lock();
+        if let Some(free) = kept.iter_mut().find(|slot| slot.is_none()) {
+            *free = Some(block.clone());
         }
     }
 }
 
 /// Memory of a VQP's rings. It goes back to the session.
 pub(super) struct Lent {
-    node: ManuallyDrop<KBox<Node>>,
+    block: Arc<Block>,
     arena: Arc<Arena>,
 }
 
 impl Lent {
     /// Where it begins.
     pub(super) fn base(&self) -> *mut u8 {
-        self.node.block.base.as_ptr()
+        self.block.base().as_ptr()
     }
 
     pub(super) fn bytes(&self) -> u32 {
-        self.node.block.bytes
+        self.block.bytes()
     }
 
     /// Where it is mapped from.
     pub(super) fn map_offset(&self) -> u64 {
-        self.node.block.map_offset
+        self.block.map_offset
     }
 
     /// Maps it.
@@ -182,17 +216,14 @@ impl Lent {
     /// # Safety
     ///
     /// `vma` is what C's `mmap` operation was called with.
-    pub(super) unsafe fn map(&self, vma: *mut bindings::vm_area_struct) -> Result {
-        let (base, bytes) = (self.base().cast(), self.bytes() as usize);
-        // SAFETY: the caller's promise, and the block's invariant.
-        to_result(unsafe { bindings::weft_rings_map(vma, base, bytes) })
+    pub(super) unsafe fn map(&self, vma: *mut c::vm_area_struct) -> Result {
+        // SAFETY: the caller's promise.
+        unsafe { mapping::map(vma, &self.block) }
     }
 }
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        // SAFETY: here alone, and it is not used after this.
-        let node = unsafe { ManuallyDrop::take(&mut self.node) };
-        self.arena.keep(node);
+        self.arena.keep(&self.block);
     }
 }

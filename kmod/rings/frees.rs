@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Ring memory whose VQP ended in a softirq is freed here, in process context.
+//! Ring memory is freed here, in process context, wherever its last user let go of it:
+//! a VQP may end in a softirq, and take what its session kept along.
 //!
 //! Neither half of it can go in a softirq. `vfree` would queue the memory by a list
 //! in the memory itself, which a process may still have mapped, and write. And the
@@ -16,13 +17,13 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use super::arena::Block;
+use super::arena::Memory;
 use crate::bindings;
 use crate::sync::{new_periodic, Periodic, Routine};
 
-/// A block, and the next one of the list of those to be freed.
+/// Memory, and the next one of the list of those to be freed.
 pub(super) struct Node {
-    pub(super) block: Block,
+    pub(super) memory: Memory,
     next: *mut Node,
 }
 
@@ -30,11 +31,11 @@ pub(super) struct Node {
 unsafe impl Send for Node {}
 
 impl Node {
-    /// A block, with what it takes to put it on the list: that cannot be allocated
+    /// Memory, with what it takes to put it on the list: that cannot be allocated
     /// when it is time.
-    pub(super) fn new(block: Block) -> Result<KBox<Self>> {
+    pub(super) fn new(memory: Memory) -> Result<KBox<Self>> {
         let next = null_mut();
-        Ok(KBox::new(Self { block, next }, GFP_KERNEL)?)
+        Ok(KBox::new(Self { memory, next }, GFP_KERNEL)?)
     }
 }
 
@@ -101,7 +102,7 @@ unsafe impl Routine for Frees {
     }
 }
 
-/// Frees a block: at once in process context, soon in any other.
+/// Frees memory: at once in process context, soon in any other.
 pub(super) fn free(node: KBox<Node>) {
     // SAFETY: no requirement.
     if !unsafe { bindings::weft_in_interrupt() } {

@@ -27,8 +27,9 @@ impl BhDisabled {
     /// Keeps softirqs off this CPU. When the last such value on a CPU is dropped
     /// in process context, the softirqs that are pending run at once.
     pub(crate) fn new() -> Self {
-        // SAFETY: may be called in any context but hard interrupts, where
-        // nothing of this module runs.
+        // SAFETY: may be called in any context but hard interrupts. There at most the
+        // callback of a completion queue runs, which takes no such lock: it wakes and
+        // schedules (`rdma::Notified`).
         unsafe { bindings::weft_local_bh_disable() };
         Self(NotThreadSafe)
     }

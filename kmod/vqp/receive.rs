@@ -74,7 +74,7 @@ impl Vqp {
 }
 
 impl Receives for Vqp {
-    fn owner(&self) -> u32 {
+    fn owner(&self) -> u64 {
         self.owner.session
     }
 

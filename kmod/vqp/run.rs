@@ -8,11 +8,11 @@ use weft_core::uapi::{self, WcStatus};
 use weft_core::vqp::check_run;
 
 use super::Vqp;
-use crate::bindings;
 use crate::peer::VqpQueue;
 use crate::rc::{self, Attending, SingleRequest};
+use crate::sync::Woken;
 
-/// How long it sleeps at most between two looks for a signal that kills.
+/// How long it sleeps at most between two polls: who polls for it may be without a CPU.
 const NAP_NS: u64 = 19_000_000;
 
 impl Vqp {
@@ -22,6 +22,9 @@ impl Vqp {
     ///
     /// Those of [`uapi::Run`].
     pub(crate) fn run(self: &Arc<Self>, request: &uapi::Run) -> Result<WcStatus> {
+        if request.opcode == uapi::RUN_RESUME {
+            return self.resume();
+        }
         let request = SingleRequest {
             kind: check_run(request).ok_or(EAGAIN)?,
             local: request.local,
@@ -58,22 +61,32 @@ impl Vqp {
             self.direct.finish();
             return Ok(status);
         }
-        self.sleep(queue)
+        self.sleep(Some(queue))
+    }
+
+    /// Waits for the one that a signal left on its way.
+    #[cold]
+    fn resume(&self) -> Result<WcStatus> {
+        if !self.direct.resume() {
+            return Err(ENOENT);
+        }
+        // The queue does not change while a request is on its way.
+        self.sleep(self.queue().as_deref())
     }
 
     /// Likewise, without a CPU.
     #[inline(never)]
-    fn sleep(&self, queue: &VqpQueue) -> Result<WcStatus> {
+    fn sleep(&self, queue: Option<&VqpQueue>) -> Result<WcStatus> {
         loop {
             let seen = self.done.seen();
-            queue.poll();
+            if let Some(queue) = queue {
+                queue.poll();
+            }
             if let Some(status) = self.direct.outcome() {
                 self.direct.finish();
                 return Ok(status);
             }
-            self.done.wait(seen, NAP_NS, false);
-            // SAFETY: no requirement.
-            if unsafe { bindings::weft_fatal_signal_pending() } {
+            if self.done.wait(seen, NAP_NS, true) == Woken::Signal {
                 self.direct.leave();
                 return Err(EINTR);
             }

@@ -13,6 +13,7 @@ use weft_core::dc::wire::Destination;
 use weft_core::uapi::MAX_SENDERS;
 
 use crate::net::Endpoint;
+use crate::random::KeyedHash;
 use crate::sync::{new_lock, BhLock};
 
 /// Places that a sender may be at.
@@ -49,6 +50,8 @@ struct Table {
 #[pin_data]
 pub(crate) struct Senders {
     port: u32,
+    /// Spreads the senders: nobody can choose which share a set.
+    hash: KeyedHash,
     #[pin]
     table: BhLock<Table>,
 }
@@ -64,6 +67,7 @@ impl Senders {
         KBox::pin_init(
             pin_init!(Self {
                 port,
+                hash: KeyedHash::new(),
                 table <- new_lock!(Table { places, victim: 0 }, "weft_senders"),
             }),
             GFP_KERNEL_ACCOUNT,
@@ -77,7 +81,7 @@ impl Senders {
 
     /// The sender's number, new if need be.
     pub(crate) fn number(&self, sender: &Sender) -> u32 {
-        let first = set(sender) * WAYS;
+        let first = self.set(sender) * WAYS;
         let mut table = self.table.lock();
         let victim = table.victim;
         table.victim = (victim + 1) % WAYS;
@@ -111,10 +115,20 @@ impl Senders {
         let generation = place.generation % ((1 << (32 - PLACE_BITS)) - 1);
         place.sender.filter(|_| generation == number >> PLACE_BITS)
     }
-}
 
-fn set(sender: &Sender) -> usize {
-    let mixed = u32::from_ne_bytes(sender.from.addr).wrapping_mul(0x9e37_79b1)
-        ^ sender.flow.wrapping_mul(0x85eb_ca6b);
-    (mixed >> 16) as usize % SETS
+    /// The set of a sender. All of its claim is hashed: its flow and its node are what
+    /// it says.
+    fn set(&self, sender: &Sender) -> usize {
+        let Sender { from, node, flow } = sender;
+        let (high, low) = ((node.dct_key >> 32) as u32, node.dct_key as u32);
+        let addr = u32::from_ne_bytes(from.addr);
+        let first = [
+            addr,
+            u32::from(from.port),
+            node.dct_number,
+            node.incarnation,
+        ];
+        let all = [self.hash.of(first), high, low, *flow];
+        self.hash.place(all, SETS)
+    }
 }

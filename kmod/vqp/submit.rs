@@ -307,13 +307,21 @@ impl Vqp {
                 }
                 continue;
             }
-            // From here on the queue calls.
             drop(attending.take());
             if waited_ns < SPIN_NS && !queue.is_some_and(VqpQueue::is_busy) {
                 self.spin(seen, left_ns.min(SPIN_NS));
-            } else if self.done.wait(seen, left_ns, true) == Woken::Signal {
+            } else if self.doze(queue, seen, left_ns) == Woken::Signal {
                 return Err(EINTR);
             }
+        }
+    }
+
+    /// Sleeps until something has ended or arrived after `seen`. If requests are on
+    /// their way by RC, the queue tells of their end, whoever else polls it.
+    fn doze(&self, queue: Option<&VqpQueue>, seen: u32, timeout_ns: u64) -> Woken {
+        match queue.filter(|_| self.in_flight() != 0) {
+            Some(queue) => queue.sleep(&self.done, seen, timeout_ns),
+            None => self.done.wait(seen, timeout_ns, true),
         }
     }
 

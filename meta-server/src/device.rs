@@ -9,16 +9,28 @@ use weft_verbs::{
     Access, ConnectRequest, Context, EventCq, Mr, Pages, Pd, Result, ServerConnection, Srq,
 };
 
+use crate::peers::Class;
+
 /// Publications of all nodes together that may wait to be applied, per device.
 /// A node that finds no receive is told to retry by its NIC.
-const RECEIVES: u32 = 1024;
+const NODE_RECEIVES: u32 = 1024;
+/// What readers send: they have nothing to say, so these serve to notice it.
+const READER_RECEIVES: u32 = 16;
 
 /// The table as registered on one device, and the queues of its connections.
 pub struct Device {
     pd: Pd,
     table: Mr,
+    nodes: Intake,
+    readers: Intake,
+}
+
+/// What connections of one class send: readers cannot fill the queues of nodes.
+pub struct Intake {
     srq: Srq,
-    /// Completions of all its connections; never more than [`RECEIVES`].
+    /// Receives of `srq`.
+    pub receives: u32,
+    /// Completions of all its connections; never more than `srq` has receives.
     pub cq: EventCq,
 }
 
@@ -26,17 +38,11 @@ impl Device {
     /// Registers the table for READs and posts the receives.
     pub fn open(context: &Context, table: &Arc<Pages>) -> Result<Self> {
         let pd = Pd::new(context)?;
-        let cq = EventCq::new(context, RECEIVES)?;
-        cq.arm()?;
         Ok(Self {
             table: Mr::register(&pd, table, Access::RemoteRead)?,
-            srq: Srq::new(
-                &pd,
-                RECEIVES,
-                u32::try_from(PUBLICATION_BYTES).unwrap_or(u32::MAX),
-            )?,
+            nodes: Intake::new(context, &pd, NODE_RECEIVES)?,
+            readers: Intake::new(context, &pd, READER_RECEIVES)?,
             pd,
-            cq,
         })
     }
 
@@ -56,8 +62,40 @@ impl Device {
     }
 
     /// Accepts a request that came in by this device.
-    pub fn accept(&self, request: ConnectRequest, reply: &[u8]) -> Result<ServerConnection> {
-        request.accept(&self.pd, self.cq.cq(), &self.srq, reply)
+    pub fn accept(
+        &self,
+        request: ConnectRequest,
+        class: Class,
+        reply: &[u8],
+    ) -> Result<ServerConnection> {
+        let intake = self.intake(class);
+        request.accept(&self.pd, intake.cq.cq(), &intake.srq, reply)
+    }
+
+    /// Both.
+    pub fn intakes(&self) -> impl Iterator<Item = &Intake> {
+        [&self.nodes, &self.readers].into_iter()
+    }
+
+    /// What connections of this class send.
+    pub fn intake(&self, class: Class) -> &Intake {
+        match class {
+            Class::Node => &self.nodes,
+            Class::Reader => &self.readers,
+        }
+    }
+}
+
+impl Intake {
+    fn new(context: &Context, pd: &Pd, receives: u32) -> Result<Self> {
+        let bytes = u32::try_from(PUBLICATION_BYTES).unwrap_or(u32::MAX);
+        let cq = EventCq::new(context, receives)?;
+        cq.arm()?;
+        Ok(Self {
+            srq: Srq::new(pd, receives, bytes)?,
+            receives,
+            cq,
+        })
     }
 
     /// Copies a received message and gives its buffer back.

@@ -3,12 +3,15 @@
 //! The table of node records and the messages that change it. A node's record is
 //! changed by that node alone.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::AtomicU64;
 
 use weft_core::gid::Gid;
 use weft_core::kv::{Geometry, Table};
 use weft_core::meta::{Publication, Record};
+
+use crate::log::Subject;
+use crate::peers::Class;
 
 /// The node records. Its one writer is whoever holds it; peers READ the memory.
 pub struct Directory<'a>(Table<'a>);
@@ -20,25 +23,23 @@ pub enum Authority {
     Own(Gid),
     /// Everybody's: the operator has said so (`--registrar`).
     All,
-    /// Nobody's: the sender's address is not known.
+    /// Nobody's: the sender may be any user of its host.
     None,
 }
 
 impl Authority {
-    /// What a connection from `peer` may change. The address is the one that
-    /// rdma_cm has of the connection's other end.
-    pub fn of(peer: Option<IpAddr>, registrars: &[IpAddr]) -> Self {
-        match peer {
-            // A mapped IPv4 address is that address.
-            Some(peer)
-                if registrars
-                    .iter()
-                    .any(|r| r.to_canonical() == peer.to_canonical()) =>
-            {
-                Self::All
-            }
-            Some(peer) => Self::Own(peer.to_canonical().into()),
-            None => Self::None,
+    /// What a connection from `peer` may change. On the peer's host it took
+    /// `CAP_NET_BIND_SERVICE` to connect from a reserved port; any user may connect from
+    /// another one.
+    pub fn of(peer: SocketAddr, registrars: &[IpAddr]) -> Self {
+        // A mapped IPv4 address is that address.
+        let ip = peer.ip().to_canonical();
+        if Class::of(peer) == Class::Reader {
+            Self::None
+        } else if registrars.iter().any(|other| other.to_canonical() == ip) {
+            Self::All
+        } else {
+            Self::Own(ip.into())
         }
     }
 
@@ -64,8 +65,27 @@ pub enum Outcome {
     Full(Gid),
     /// The sender may not change this node's record; nothing was changed.
     Foreign(Gid),
+    /// The message does not repeat its connection's token, so that its sender has not
+    /// received the server's answer; nothing was changed.
+    Forged,
     /// The message is not a publication; nothing was changed.
     Malformed,
+}
+
+impl Outcome {
+    /// Whether the sender did what no node does.
+    pub fn is_refusal(self) -> bool {
+        matches!(self, Self::Foreign(_) | Self::Forged | Self::Malformed)
+    }
+
+    /// What a line about it is about.
+    pub fn subject(self) -> Subject {
+        match self {
+            Self::Published(..) | Self::Withdrawn(_) | Self::Stale(_) => Subject::Records,
+            Self::Full(_) => Subject::FullTable,
+            Self::Foreign(_) | Self::Forged | Self::Malformed => Subject::Messages,
+        }
+    }
 }
 
 impl<'a> Directory<'a> {
@@ -89,22 +109,25 @@ impl<'a> Directory<'a> {
         self.0.len()
     }
 
-    /// Does what a message says, if it says something and its sender may.
-    pub fn apply(&mut self, message: &[u8], authority: Authority) -> Outcome {
-        match Publication::decode(message) {
-            Some(Publication::Publish(gid, _) | Publication::Withdraw(gid, _))
+    /// Does what a message says, if it says something and its sender may. `token` is
+    /// that of the connection.
+    pub fn apply(&mut self, message: &[u8], token: u64, authority: Authority) -> Outcome {
+        let publication = match Publication::decode(message) {
+            Some((publication, repeated)) if repeated == token => publication,
+            Some(_) => return Outcome::Forged,
+            None => return Outcome::Malformed,
+        };
+        match publication {
+            Publication::Publish(gid, _) | Publication::Withdraw(gid, _)
                 if !authority.covers(gid) =>
             {
                 Outcome::Foreign(gid)
             }
-            Some(Publication::Publish(gid, record)) => {
-                match self.0.insert(&gid.0, &record.to_value()) {
-                    Ok(()) => Outcome::Published(gid, record),
-                    Err(_) => Outcome::Full(gid),
-                }
-            }
-            Some(Publication::Withdraw(gid, incarnation)) => self.withdraw(gid, incarnation),
-            None => Outcome::Malformed,
+            Publication::Publish(gid, record) => match self.0.insert(&gid.0, &record.to_value()) {
+                Ok(()) => Outcome::Published(gid, record),
+                Err(_) => Outcome::Full(gid),
+            },
+            Publication::Withdraw(gid, incarnation) => self.withdraw(gid, incarnation),
         }
     }
 
@@ -122,6 +145,8 @@ impl<'a> Directory<'a> {
 mod tests {
     use super::*;
     use weft_core::kv::{Lookup, Step};
+
+    const TOKEN: u64 = 0x7070;
 
     fn memory(geometry: Geometry) -> Vec<AtomicU64> {
         (0..geometry.words()).map(|_| AtomicU64::new(0)).collect()
@@ -141,13 +166,13 @@ mod tests {
     }
 
     fn publish(directory: &mut Directory<'_>, n: u32, incarnation: u32) -> Outcome {
-        let message = Publication::Publish(gid(n), record(incarnation)).encode();
-        directory.apply(&message, Authority::Own(gid(n)))
+        let message = Publication::Publish(gid(n), record(incarnation)).encode(TOKEN);
+        directory.apply(&message, TOKEN, Authority::Own(gid(n)))
     }
 
     fn withdraw(directory: &mut Directory<'_>, n: u32, incarnation: u32) -> Outcome {
-        let message = Publication::Withdraw(gid(n), incarnation).encode();
-        directory.apply(&message, Authority::Own(gid(n)))
+        let message = Publication::Withdraw(gid(n), incarnation).encode(TOKEN);
+        directory.apply(&message, TOKEN, Authority::Own(gid(n)))
     }
 
     /// What a peer that READs `memory` finds.
@@ -225,12 +250,14 @@ mod tests {
         let memory = memory(geometry);
         let mut directory = Directory::new(&memory, geometry);
         publish(&mut directory, 1, 1);
-        let good = Publication::Publish(gid(2), record(1)).encode();
-        for bad in [&good[..47], &[], &[0; 48], &[0xff; 48]] {
-            assert_eq!(directory.apply(bad, Authority::All), Outcome::Malformed);
+        let good = Publication::Publish(gid(2), record(1)).encode(TOKEN);
+        for bad in [&good[..55], &[], &[0; 56], &[0xff; 56]] {
+            let outcome = directory.apply(bad, TOKEN, Authority::All);
+            assert_eq!(outcome, Outcome::Malformed);
         }
-        let nobody = Publication::Publish(Gid::default(), record(1)).encode();
-        assert_eq!(directory.apply(&nobody, Authority::All), Outcome::Malformed);
+        let nobody = Publication::Publish(Gid::default(), record(1)).encode(TOKEN);
+        let outcome = directory.apply(&nobody, TOKEN, Authority::All);
+        assert_eq!(outcome, Outcome::Malformed);
         assert_eq!(directory.len(), 1);
     }
 
@@ -240,34 +267,64 @@ mod tests {
         let memory = memory(geometry);
         let mut directory = Directory::new(&memory, geometry);
         publish(&mut directory, 1, 7);
-        let foreign = Publication::Publish(gid(1), record(8)).encode();
-        let withdrawal = Publication::Withdraw(gid(1), 7).encode();
+        let foreign = Publication::Publish(gid(1), record(8)).encode(TOKEN);
+        let withdrawal = Publication::Withdraw(gid(1), 7).encode(TOKEN);
         for other in [Authority::Own(gid(2)), Authority::None] {
-            assert_eq!(directory.apply(&foreign, other), Outcome::Foreign(gid(1)));
             assert_eq!(
-                directory.apply(&withdrawal, other),
+                directory.apply(&foreign, TOKEN, other),
+                Outcome::Foreign(gid(1))
+            );
+            assert_eq!(
+                directory.apply(&withdrawal, TOKEN, other),
                 Outcome::Foreign(gid(1))
             );
         }
         assert_eq!(look_up(&memory, geometry, gid(1)), Some(record(7)));
         assert_eq!(
-            directory.apply(&foreign, Authority::All),
+            directory.apply(&foreign, TOKEN, Authority::All),
             Outcome::Published(gid(1), record(8))
         );
     }
 
     #[test]
-    fn an_address_has_authority_over_its_own_gid() {
+    fn who_has_not_received_the_servers_answer_changes_nothing() {
+        let geometry = Geometry::for_capacity(100).unwrap();
+        let memory = memory(geometry);
+        let mut directory = Directory::new(&memory, geometry);
+        publish(&mut directory, 1, 7);
+        for forged in [
+            Publication::Publish(gid(1), record(8)).encode(TOKEN + 1),
+            Publication::Withdraw(gid(1), 7).encode(0),
+        ] {
+            let outcome = directory.apply(&forged, TOKEN, Authority::Own(gid(1)));
+            assert_eq!(outcome, Outcome::Forged);
+        }
+        assert_eq!(look_up(&memory, geometry, gid(1)), Some(record(7)));
+    }
+
+    #[test]
+    fn a_reserved_port_has_authority_over_its_addresss_gid() {
         let registrars = ["10.0.0.9".parse().unwrap()];
-        let of = |text: &str| Authority::of(Some(text.parse().unwrap()), &registrars);
+        let of = |text: &str| Authority::of(text.parse().unwrap(), &registrars);
         assert_eq!(
-            of("10.0.0.1"),
+            of("10.0.0.1:1023"),
             Authority::Own(Gid::from_ipv4([10, 0, 0, 1]))
         );
-        assert_eq!(of("::ffff:10.0.0.1"), of("10.0.0.1"));
-        assert_eq!(of("fd00::1"), Authority::Own("fd00::1".parse().unwrap()));
-        assert_eq!(of("10.0.0.9"), Authority::All);
-        assert_eq!(of("::ffff:10.0.0.9"), Authority::All);
-        assert_eq!(Authority::of(None, &registrars), Authority::None);
+        assert_eq!(of("[::ffff:10.0.0.1]:512"), of("10.0.0.1:1023"));
+        assert_eq!(
+            of("[fd00::1]:512"),
+            Authority::Own("fd00::1".parse().unwrap())
+        );
+        assert_eq!(of("10.0.0.9:512"), Authority::All);
+        assert_eq!(of("[::ffff:10.0.0.9]:512"), Authority::All);
+    }
+
+    #[test]
+    fn another_port_has_none() {
+        let registrars = ["10.0.0.9".parse().unwrap()];
+        for peer in ["10.0.0.1:1024", "10.0.0.9:40000", "[fd00::1]:40000"] {
+            let authority = Authority::of(peer.parse().unwrap(), &registrars);
+            assert_eq!(authority, Authority::None);
+        }
     }
 }

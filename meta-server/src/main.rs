@@ -4,10 +4,13 @@
 //!
 //! It keeps every node's record in a hash table that nodes READ past its CPU.
 //! Nodes connect by rdma_cm, learn from the reply where the table is, and SEND
-//! their own record. The process sleeps unless a node comes, goes or publishes.
+//! their own record, from a port below 1024. The process sleeps unless a node comes, goes or publishes.
 
+mod connections;
 mod device;
 mod directory;
+mod log;
+mod peers;
 mod server;
 
 use std::io::IsTerminal;
@@ -43,8 +46,8 @@ struct Args {
           value_parser = clap::value_parser!(u32).range(1..))]
     capacity: u32,
     /// Accept records of any node from this address too, instead of its own
-    /// alone; may be repeated. Whoever has the address can then lead every node's
-    /// connections astray: it is for tools that fill the table.
+    /// alone; may be repeated. Root on the host of that address can then lead every
+    /// node's connections astray: it is for tools that fill the table.
     #[arg(long, value_name = "ADDR")]
     registrar: Vec<IpAddr>,
 }

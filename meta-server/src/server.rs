@@ -2,10 +2,12 @@
 
 //! The event loop: one thread that sleeps until a node or a signal comes.
 
-use std::collections::HashMap;
+use std::fs::File;
+use std::io::Read as _;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
 use nix::errno::Errno;
@@ -15,32 +17,33 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use tracing::{debug, info, warn};
 use weft_core::gid::Gid;
 use weft_core::meta::Welcome;
-use weft_verbs::{
-    CmEvent, ConnectRequest, ConnectionId, EventChannel, Listener, Pages, ServerConnection, Wc,
-};
+use weft_verbs::{CmEvent, ConnectRequest, ConnectionId, EventChannel, Listener, Pages, Wc};
 
+use crate::connections::{Connected, Connections};
 use crate::device::Device;
 use crate::directory::{Authority, Directory, Outcome};
+use crate::log::{LogLimit, Subject};
+use crate::peers::Class;
 
-/// Nodes that may be connected at once. More are refused.
-const MAX_CONNECTIONS: usize = 16_384;
+/// Messages of a connection that may be refused before it is ended.
+const MAX_REFUSED: u32 = 4;
 /// Connection requests that may wait to be accepted.
 const BACKLOG: u16 = 1024;
 /// Completions taken at a time.
 const BATCH: usize = 64;
 
-/// A queue pair: its device's position, and its number there.
-type QpKey = (usize, u32);
+/// The kernel's random numbers.
+const RANDOM: &str = "/dev/urandom";
 
 /// The server's state.
 pub struct Server<'a> {
     signals: SignalFd,
     table: Arc<Pages>,
     directory: Directory<'a>,
-    connections: HashMap<ConnectionId, (ServerConnection, QpKey)>,
-    by_qp: HashMap<QpKey, ConnectionId>,
-    /// The connection that published a node's record last.
-    publishers: HashMap<Gid, ConnectionId>,
+    connections: Connections,
+    log: LogLimit,
+    /// Where tokens are from.
+    random: File,
     /// Addresses that may change everybody's record.
     registrars: Vec<IpAddr>,
     devices: Vec<Device>,
@@ -64,9 +67,9 @@ impl<'a> Server<'a> {
             signals: SignalFd::with_flags(&signals, flags).context("cannot watch signals")?,
             table: table.clone(),
             directory,
-            connections: HashMap::new(),
-            by_qp: HashMap::new(),
-            publishers: HashMap::new(),
+            connections: Connections::new(),
+            log: LogLimit::default(),
+            random: File::open(RANDOM).context(RANDOM)?,
             registrars: registrars.to_vec(),
             devices: Vec::new(),
             listener: Listener::bind(&channel, addr, BACKLOG)?,
@@ -82,6 +85,7 @@ impl<'a> Server<'a> {
                 info!(records = self.directory.len(), "stopping");
                 return Ok(());
             }
+            self.handle_time(Instant::now());
             self.handle_messages();
             while let Some(event) = self.channel.next()? {
                 self.handle_event(event)?;
@@ -89,17 +93,34 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// Waits until a descriptor has something to say.
+    /// Waits until a descriptor has something to say, or something is due.
     fn sleep(&self) -> Result<()> {
         let mut fds = vec![self.signals.as_fd(), self.channel.as_fd()];
-        fds.extend(self.devices.iter().map(|device| device.cq.as_fd()));
+        let intakes = self.devices.iter().flat_map(Device::intakes);
+        fds.extend(intakes.map(|intake| intake.cq.as_fd()));
         let mut fds: Vec<_> = fds
             .into_iter()
             .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
             .collect();
-        match poll(&mut fds, PollTimeout::NONE) {
+        let due = self.log.due().into_iter().chain(self.connections.due());
+        let timeout = due.min().map_or(PollTimeout::NONE, |due| {
+            // A millisecond more, since the rest of one is cut off.
+            let wait = due.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
+            PollTimeout::try_from(wait).unwrap_or(PollTimeout::MAX)
+        });
+        match poll(&mut fds, timeout) {
             Ok(_) | Err(Errno::EINTR) => Ok(()),
             Err(errno) => Err(errno).context("cannot wait for events"),
+        }
+    }
+
+    /// Does what is due.
+    fn handle_time(&mut self, now: Instant) {
+        for (subject, count) in self.log.suppressed(now) {
+            warn!(?subject, count, "more of the same was not logged");
+        }
+        for id in self.connections.overdue(now) {
+            self.disconnect(id);
         }
     }
 
@@ -125,34 +146,63 @@ impl<'a> Server<'a> {
                 let peer = request.peer();
                 match self.accept(request) {
                     Ok(()) => debug!(?peer, connections = self.connections.len(), "connected"),
-                    Err(error) => warn!(?peer, "connection refused: {error:#}"),
+                    Err(error) if self.logs(Subject::Connections) => {
+                        warn!(?peer, "connection refused: {error:#}");
+                    }
+                    Err(_) => {}
                 }
             }
             CmEvent::Lost(id) if id == self.listener.id() => {
                 bail!("the RDMA device of the listen address was removed")
             }
             CmEvent::Lost(id) => self.disconnect(id),
-            CmEvent::Established(_) | CmEvent::Other => {}
+            CmEvent::Established(id) => self.connections.complete(id),
+            CmEvent::Other => {}
         }
         Ok(())
     }
 
     fn accept(&mut self, request: ConnectRequest) -> Result<()> {
-        if self.connections.len() >= MAX_CONNECTIONS {
-            bail!("{MAX_CONNECTIONS} nodes are connected, which is the limit");
+        let peer = request.peer().context("it has no IP address")?;
+        // Both are what the request says. That the path leads to the address is what
+        // makes the token, and all packets, go there.
+        if request.path_gid() != Some(peer.ip().into()) {
+            bail!("its path does not lead to its address");
         }
+        if let Some(id) = self.connections.admit(peer)? {
+            self.disconnect(id);
+        }
+        let token = self.token()?;
         let at = self.device_of(&request)?;
         let device = &self.devices[at];
         let welcome = Welcome {
             table_addr: self.table.addr(),
             table_rkey: device.table_rkey(),
             geometry: self.directory.geometry(),
+            token,
         };
-        let connection = device.accept(request, &welcome.encode())?;
+        let connection = device.accept(request, Class::of(peer), &welcome.encode())?;
         let key = (at, connection.qp_num());
-        self.by_qp.insert(key, connection.id());
-        self.connections.insert(connection.id(), (connection, key));
+        self.connections.insert(Connected {
+            connection,
+            key,
+            peer,
+            token,
+            refused: 0,
+        });
         Ok(())
+    }
+
+    /// What nobody guesses.
+    fn token(&mut self) -> Result<u64> {
+        let mut bytes = [0; 8];
+        self.random.read_exact(&mut bytes).context(RANDOM)?;
+        Ok(u64::from_ne_bytes(bytes))
+    }
+
+    /// Whether there may be a line about what a peer has done.
+    fn logs(&mut self, subject: Subject) -> bool {
+        self.log.admits(subject, Instant::now())
     }
 
     /// Position of the device by which a request came, opened if it is the first.
@@ -175,73 +225,108 @@ impl<'a> Server<'a> {
         // Messages first: once the queue pair is gone, so are its completions,
         // and with them the receives that they hold.
         self.handle_messages();
-        if let Some((connection, key)) = self.connections.remove(&id) {
-            self.by_qp.remove(&key);
-            self.publishers.retain(|_, publisher| *publisher != id);
-            debug!(peer = ?connection.peer(), "disconnected");
+        if let Some(over) = self.connections.remove(id) {
+            debug!(peer = %over.peer, "disconnected");
         }
     }
 
     /// Applies all messages that have arrived.
     fn handle_messages(&mut self) {
-        let mut superseded = Vec::new();
+        let mut over = Vec::new();
         for at in 0..self.devices.len() {
-            if let Err(error) = self.drain(at, &mut superseded) {
-                warn!(device = self.devices[at].name(), "cannot receive: {error}");
+            for class in [Class::Node, Class::Reader] {
+                if let Err(error) = self.drain(at, class, &mut over) {
+                    warn!(device = self.devices[at].name(), "cannot receive: {error}");
+                }
             }
         }
-        for id in superseded {
+        for id in over {
             self.disconnect(id);
         }
     }
 
-    fn drain(&mut self, at: usize, superseded: &mut Vec<ConnectionId>) -> weft_verbs::Result<()> {
-        // Armed before the queue is polled dry: what comes later makes an event.
-        self.devices[at].cq.take_events()?;
-        self.devices[at].cq.arm()?;
+    fn drain(
+        &mut self,
+        at: usize,
+        class: Class,
+        over: &mut Vec<ConnectionId>,
+    ) -> weft_verbs::Result<()> {
+        let intake = self.devices[at].intake(class);
+        // Armed before the queue is polled: what comes later makes an event. No more is
+        // taken than the queue held, so that nobody who keeps sending has all the turns.
+        intake.cq.take_events()?;
+        intake.cq.arm()?;
+        let (cq, receives) = (intake.cq.cq().clone(), intake.receives);
         let mut room = [Wc::default(); BATCH];
-        loop {
-            let cq = self.devices[at].cq.cq().clone();
+        let mut taken = 0;
+        while taken < receives as usize {
             let completions = cq.poll(&mut room)?;
             if completions.is_empty() {
                 return Ok(());
             }
+            taken += completions.len();
             for wc in completions {
-                superseded.extend(self.handle_completion(at, wc)?);
+                over.extend(self.handle_completion(at, class, wc)?);
             }
         }
+        Ok(())
     }
 
-    /// Applies one message. Answers with the connection that it shows to be dead.
+    /// Applies one message. Answers with the connections that are over.
     fn handle_completion(
         &mut self,
         at: usize,
+        class: Class,
         wc: &Wc,
-    ) -> weft_verbs::Result<Option<ConnectionId>> {
-        let device = &self.devices[at];
-        let sender = self.by_qp.get(&(at, wc.qp_num())).copied();
+    ) -> weft_verbs::Result<Vec<ConnectionId>> {
+        let sender = self.connections.by_qp((at, wc.qp_num()));
+        let sender = sender.map(|connected| connected.connection.id());
         if let Some(failure) = wc.failure() {
-            device.give_back(wc.wr_id())?;
-            warn!(peer = ?self.peer_of(sender), "a receive failed: {failure}");
-            return Ok(sender);
+            self.devices[at].intake(class).give_back(wc.wr_id())?;
+            if self.logs(Subject::Messages) {
+                let peer = sender.and_then(|id| Some(self.connections.get_mut(id)?.peer));
+                warn!(?peer, "a receive failed: {failure}");
+            }
+            return Ok(Vec::from_iter(sender));
         }
-        let message = device.take_message(wc.wr_id(), wc.byte_len())?;
-        Ok(sender.and_then(|sender| self.apply(sender, &message)))
+        let intake = self.devices[at].intake(class);
+        let message = intake.take_message(wc.wr_id(), wc.byte_len())?;
+        Ok(sender.map_or_else(Vec::new, |id| self.apply(id, &message)))
     }
 
-    /// Applies a message. A node has one connection at a time, so whoever
-    /// published the same record before is answered with: its end was not seen.
-    fn apply(&mut self, sender: ConnectionId, message: &[u8]) -> Option<ConnectionId> {
-        let peer = self.peer_of(Some(sender));
+    /// Applies a message. Answers with the connections that are over: those that the
+    /// sender's replaces, or the sender's.
+    fn apply(&mut self, sender: ConnectionId, message: &[u8]) -> Vec<ConnectionId> {
+        let Some(connected) = self.connections.get_mut(sender) else {
+            return Vec::new();
+        };
+        if connected.refused >= MAX_REFUSED {
+            return vec![sender];
+        }
+        let peer = connected.peer;
         let authority = Authority::of(peer, &self.registrars);
-        let outcome = self.directory.apply(message, authority);
+        let outcome = self.directory.apply(message, connected.token, authority);
+        if outcome.is_refusal() {
+            connected.refused += 1;
+        }
+        let is_over = connected.refused >= MAX_REFUSED;
+        if self.logs(outcome.subject()) {
+            self.tell(outcome, peer);
+        }
+        match outcome {
+            Outcome::Published(gid, _) if gid == Gid::from(peer.ip()) => {
+                self.connections.published(peer, sender)
+            }
+            _ => Vec::from_iter(is_over.then_some(sender)),
+        }
+    }
+
+    fn tell(&self, outcome: Outcome, peer: SocketAddr) {
         let records = self.directory.len();
         match outcome {
             Outcome::Published(gid, record) => {
                 let incarnation = record.incarnation;
                 info!(%gid, incarnation, records, "published");
-                let before = self.publishers.insert(gid, sender);
-                return before.filter(|&before| before != sender);
             }
             Outcome::Withdrawn(gid) => info!(%gid, records, "withdrawn"),
             Outcome::Stale(gid) => info!(%gid, "withdrawal of another incarnation ignored"),
@@ -249,20 +334,16 @@ impl<'a> Server<'a> {
                 %gid, records,
                 "THE TABLE IS FULL, record refused: restart with a larger --capacity"
             ),
+            Outcome::Foreign(gid) if Class::of(peer) == Class::Reader => warn!(
+                %gid, %peer,
+                "a message about a node's record from an unreserved port was ignored"
+            ),
             Outcome::Foreign(gid) => warn!(
-                %gid, ?peer,
+                %gid, %peer,
                 "a message about another node's record was ignored"
             ),
-            Outcome::Malformed => warn!(
-                ?peer,
-                bytes = message.len(),
-                "a malformed message was ignored"
-            ),
+            Outcome::Forged => warn!(%peer, "a message without the connection's token was ignored"),
+            Outcome::Malformed => warn!(%peer, "a malformed message was ignored"),
         }
-        None
-    }
-
-    fn peer_of(&self, id: Option<ConnectionId>) -> Option<IpAddr> {
-        self.connections.get(&id?)?.0.peer()
     }
 }

@@ -11,44 +11,18 @@ WEFT_TREE=$WEFT_CACHE/tree
 WEFT_OUT=$WEFT_CACHE/out/$(printf '%s' "$WEFT_ROOT" | cksum | cut -d' ' -f1)
 export WEFT_ROOT WEFT_CACHE WEFT_TREE WEFT_OUT
 
-say() { printf '\033[1m[weft]\033[0m %s\n' "$*" >&2; }
+# Colours are for terminals.
+is_terminal() { [ -t 2 ] && [ "${TERM:-dumb}" != dumb ]; }
+styled() { if is_terminal; then printf '\033[%sm%s\033[0m' "$1" "$2"; else printf '%s' "$2"; fi; }
+
+say() { printf '%s %s\n' "$(styled 1 '[weft]')" "$*" >&2; }
 die() {
-  printf '\033[1;31m[weft] error:\033[0m %s\n' "$1" >&2
+  printf '%s %s\n' "$(styled '1;31' '[weft] error:')" "$1" >&2
   [ $# -lt 2 ] || printf '        %s\n' "${@:2}" >&2
   exit 1
 }
 
-# Runs "$@" with its output in a log; shows the log's end if it fails. Not for
-# conditions: bash would go on after an error inside.
-# step WHAT CMD...
-step() {
-  local what=$1 log start end status
-  shift
-  mkdir -p "$WEFT_CACHE/log"
-  log=$WEFT_CACHE/log/$(printf '%s' "$what" | tr -c 'a-zA-Z0-9' '-').log
-  start=$(date +%s)
-  say "$what ..."
-  set +e
-  (set -e; "$@") >"$log" 2>&1
-  status=$?
-  set -e
-  if [ "$status" != 0 ]; then
-    tail -n 25 "$log" >&2
-    explain_failure "$log"
-    die "$what failed." "The whole log is $log"
-  fi
-  end=$(date +%s)
-  say "$what: done in $((end - start)) s"
-}
-
-# Says in plain words what the commonest failures mean.
-explain_failure() {
-  if grep -qiE 'no space left|not enough free space' "$1"; then
-    say "the disk is full: $(df -h --output=avail "$WEFT_CACHE" | tail -n 1 | tr -d ' ') left in $WEFT_CACHE"
-  elif grep -qiE 'could not resolve|temporary failure|failed to fetch|failed getting release file|connection (refused|timed out)|unable to connect|network is unreachable' "$1"; then
-    say "the package registries cannot be reached: check the network and its proxy settings"
-  fi
-}
+. "$WEFT_ROOT/scripts/lib/progress.sh"
 
 need_root() {
   [ "$(id -u)" = 0 ] || die "${0##*/} has to run as root (it makes a chroot and, for tests, mounts)." \
@@ -56,7 +30,31 @@ need_root() {
 }
 
 need_setup() {
-  [ -e "$WEFT_CACHE/setup.done" ] || die "this machine is not set up." "Run scripts/setup first (2 minutes)."
+  [ -e "$WEFT_CACHE/setup.done" ] || die "this machine is not set up." "Run scripts/setup first (3 minutes)."
+}
+
+# Programs are built without the kernel's SDK: compilers and libraries are enough.
+need_tools() { [ -e "$WEFT_CACHE/tools.done" ] || need_setup; }
+
+# Dies if root lacks a right that the build tree needs, as in most containers. Each is
+# tried out, because a capability alone does not tell: seccomp and nodev refuse as well.
+need_rights() {
+  local probe missing=()
+  probe=$(mktemp -d "$WEFT_CACHE/probe.XXXXXX")
+  unshare --mount --propagation private -- mount -t tmpfs none "$probe" 2>/dev/null || missing+=("mount (CAP_SYS_ADMIN)")
+  chroot / true 2>/dev/null || missing+=("chroot (CAP_SYS_CHROOT)")
+  { mknod "$probe/null" c 1 3 && : >"$probe/null"; } 2>/dev/null || missing+=("make device files that work (CAP_MKNOD)")
+  rm -rf "$probe"
+  [ ${#missing[@]} = 0 ] || die "root may not do here what Weft's build tree needs: $(joined_by ', ' "${missing[@]}")." \
+    "In a container, start it with --privileged, or work in a virtual machine."
+}
+
+# joined_by SEPARATOR WORD...
+joined_by() {
+  local separator=$1 all=$2 word
+  shift 2
+  for word in "$@"; do all+=$separator$word; done
+  printf '%s' "$all"
 }
 
 # in_tree CMD...: runs CMD inside the Debian tree, as root, in the current

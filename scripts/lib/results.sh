@@ -38,15 +38,21 @@ check() {
   fi
 }
 
-# count NAME COUNTER CMD...: CMD runs many checks; COUNTER reads its output and
-# prints how many passed, failed and were skipped. A command that fails, or
-# checks nothing, without a failed check to show for it counts as one.
+# count NAME COUNTER PLANNED CMD...: CMD runs many checks; COUNTER reads its output
+# and prints how many passed, failed and were skipped. A command that fails, or that
+# checks nothing or another number than PLANNED (`any` takes each), counts as a failed
+# check if it has no other one to show for it.
 count() {
-  local name=$1 counter=$2 begin=$SECONDS status=0 log passed failed skipped
-  shift 2
+  local name=$1 counter=$2 planned=$3 begin=$SECONDS status=0 log passed failed skipped ran
+  shift 3
   log=$(log_of "$name")
   ("$@") 2>&1 </dev/null | tee "$log" || status=$?
   read -r passed failed skipped < <("$counter" <"$log")
+  ran=$((passed + failed + skipped))
+  if [ "$planned" != any ] && [ "$planned" != "$ran" ]; then
+    echo "$name: $ran checks ran, '# checks: $planned' was planned"
+    [ "$failed" != 0 ] || failed=1
+  fi
   if [ "$failed" = 0 ] && { [ "$status" != 0 ] || [ "$passed" = 0 ]; }; then
     failed=1
     echo "$name: ended with status $status after $passed checks that passed"
@@ -54,6 +60,14 @@ count() {
   fi
   record "$name" $((SECONDS - begin)) "$passed" "$failed" "$skipped"
   if [ "$failed" = 0 ]; then announce ok "$name" $((SECONDS - begin)); else announce not-ok "$name" $((SECONDS - begin)); fi
+}
+
+# planned_in SCRIPT: how many checks it says that it makes, in a line `# checks: N`. One
+# that does not say cannot pass.
+planned_in() {
+  local planned
+  planned=$(sed -n 's/^# checks: *\([0-9][0-9]*\) *$/\1/p' "$1")
+  echo "${planned:-none}"
 }
 
 log_of() {

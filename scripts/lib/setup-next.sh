@@ -19,10 +19,7 @@ make_next_tree() {
 }
 
 # in_next CMD...: what makes a kernel ready in the other tree does so in this one.
-in_next() (
-  WEFT_TREE=$NEXT_TREE
-  "$@"
-)
+in_next() { WEFT_TREE=$NEXT_TREE "$@"; }
 
 install_next_tools() {
   apt_in_tree update

@@ -189,8 +189,9 @@ int weft_destroy_vqp(struct weft_vqp *vqp);
  * Errors: EISCONN (connected already), EINVAL (zero GID, no such port, a VQP that is
  * bound), EHOSTUNREACH (no meta
  * server knows the GID), EAGAIN (no meta server is connected and the peer is not
- * cached), ETIMEDOUT (the meta server did not answer), ENODEV (the local node
- * went away), EBADF.
+ * cached), ETIMEDOUT (the meta server did not answer), EINTR (a signal came before the
+ * answer, and its handler does not have calls restarted: nothing has changed), ENODEV
+ * (the local node went away), EBADF.
  */
 int weft_qconnect(const struct weft_vqp *vqp, const union ibv_gid *gid, uint32_t port);
 

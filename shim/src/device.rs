@@ -267,7 +267,7 @@ impl Device {
     /// # Errors
     ///
     /// [`Error::UnknownPeer`], [`Error::NoMetaServer`], [`Error::MetaTimeout`],
-    /// [`Error::ZeroGid`], [`Error::NodeGone`].
+    /// [`Error::ZeroGid`], [`Error::NodeGone`], [`Error::Interrupted`].
     pub fn lookup(&self, gid: Gid) -> Result<Peer, Error> {
         let mut arg = uapi::Lookup {
             gid,

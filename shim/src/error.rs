@@ -139,8 +139,8 @@ pub enum Error {
     /// The VQP's queue, or what is kept of its completions, is full.
     #[error("the VQP's queue is full: poll for completions, then post again")]
     QueueFull,
-    /// A signal came first; nothing was submitted or reaped.
-    #[error("a signal came before anything was submitted or reaped: try again")]
+    /// A signal came first; nothing was submitted, reaped, connected or registered.
+    #[error("a signal came before anything was done: try again")]
     Interrupted,
     /// A work request of a synchronous call failed.
     #[error(transparent)]
@@ -255,6 +255,7 @@ impl Error {
             Errno::EINVAL => Self::BadRegion { len },
             Errno::EFAULT => Self::NotMapped { addr, len },
             Errno::EMFILE => Self::TooManyRegions,
+            Errno::EINTR => Self::Interrupted,
             errno => Self::of_node("IOC_MR_REG", errno),
         }
     }
@@ -268,6 +269,7 @@ impl Error {
             Errno::EHOSTUNREACH => Self::UnknownPeer(gid),
             Errno::EAGAIN => Self::NoMetaServer,
             Errno::ETIMEDOUT => Self::MetaTimeout,
+            Errno::EINTR => Self::Interrupted,
             errno => Self::of_node(call, errno),
         }
     }

@@ -158,7 +158,11 @@ fn accept(bound: &Vqp, sender: Sender, config: &VqpConfig) -> Result<Vqp, Error>
         bound: bound.number(),
         src: sender.0,
     };
-    ioctl::accept(bound.device().fd(), &mut arg).map_err(Error::of_accept)?;
+    let device = bound.device();
+    let made = device
+        .lot()
+        .with_room(|| ioctl::accept(device.fd(), &mut arg));
+    made.map_err(Error::of_accept)?;
     Vqp::adopt(bound.device(), config, &arg.vqp)
 }
 

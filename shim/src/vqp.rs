@@ -90,8 +90,10 @@ impl Vqp {
     /// [`Error::NodeGone`].
     pub fn create(device: &Device, config: &VqpConfig) -> Result<Self, Error> {
         let mut arg = config.to_raw();
-        ioctl::vqp_create(device.fd(), &mut arg)
-            .map_err(|errno| Error::of_vqp_create(errno, config.max_send_wr, config.max_recv_wr))?;
+        let made = device
+            .lot()
+            .with_room(|| ioctl::vqp_create(device.fd(), &mut arg));
+        made.map_err(|errno| Error::of_vqp_create(errno, config.max_send_wr, config.max_recv_wr))?;
         Self::adopt(device, config, &arg)
     }
 
@@ -119,7 +121,8 @@ impl Vqp {
     ///
     /// [`Error::UnknownPeer`], [`Error::NoMetaServer`], [`Error::MetaTimeout`],
     /// [`Error::AlreadyConnected`], [`Error::ZeroGid`], [`Error::BadPort`],
-    /// [`Error::NodeGone`].
+    /// [`Error::NodeGone`]; [`Error::Interrupted`]: a signal came first, whose handler was
+    /// not to restart calls (`SA_RESTART`), and nothing has changed.
     #[inline]
     pub fn qconnect(&mut self, gid: Gid, port: u32) -> Result<(), Error> {
         if port > MAX_PORT {
@@ -231,6 +234,13 @@ impl Vqp {
             submitted: submitted.count,
             completed,
         })
+    }
+
+    /// System calls that have handed requests to the kernel or waited for completions
+    /// (`IOC_ENTER`, `IOC_RUN`) since the VQP was made, for measurements.
+    #[must_use]
+    pub fn system_calls(&self) -> u64 {
+        self.handle.calls()
     }
 
     /// Reads `remote` into `local` and waits until it is there; answers with

@@ -1,6 +1,7 @@
 #!/bin/bash
 # The scan of a machine's log has to find each kind of kernel report, and
 # nothing in the log of a healthy boot.
+# checks: 28
 . "$(dirname "$0")/../../scripts/lib/common.sh"
 . "$WEFT_ROOT/scripts/lib/vm-scan.sh"
 

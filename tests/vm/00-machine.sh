@@ -2,6 +2,7 @@
 # The machine itself: without two nodes that reach each other over soft-RoCE,
 # no other test here means anything.
 # vm: --no-module --nodes 2
+# checks: 6
 . "$(dirname "$0")/lib.sh"
 
 # perftest's server side in node 1, its client in node 0. The server needs a

@@ -1,10 +1,14 @@
 #!/bin/bash
 # weft-meta as nodes and others see it: what is published is found by READ, only
-# the right incarnation withdraws, noise and a full table do no harm, signals and
-# errors are answered as the manual says.
-# vm: --no-module --nodes 2
+# the right incarnation withdraws, only the node itself publishes, noise, floods, crowds
+# and a full table do no harm, signals and errors are answered as the manual says.
+# vm: --no-module --nodes 2 --timeout 600
+# checks: 74
 . "$(dirname "$0")/lib.sh"
 
+HERE=$(dirname "$0")
+# As in meta-server: connections of one address from unreserved and reserved ports.
+readonly READERS_PER_PEER=16 NODE_PER_PEER=32
 readonly LOG=$VM_RUN/meta.log OUT=$VM_RUN/meta.out NODE=::ffff:10.77.0.1
 
 # start ARG...: starts a server and waits until it is ready.
@@ -62,6 +66,12 @@ report() {
   tail -n 1 "$OUT"
 }
 
+readonly USER_ID=(--reuid 65534 --regid 65534 --clear-groups)
+as_user() { setpriv "${USER_ID[@]}" "$@"; }
+
+# connections_are COUNT: the server has so many.
+connections_are() { [[ "$(report)" = *" connections=$1" ]]; }
+
 cpu_ticks() { awk '{ print $14 + $15 }' "/proc/$SERVER/stat"; }
 
 start --capacity 4096
@@ -86,18 +96,72 @@ check "which is found" lookup_is 10.77.0.2 3
 check "and withdraws it" from_n1 withdraw 10.77.0.2 3
 check "which is gone" lookup_is 10.77.0.2 absent
 
+# given a user of this host, who may use /dev/infiniband, then it can read, not publish
+check "a user gets no reserved port" fails_with "Permission denied" as_user weft-probe publish "$NODE" 66
+check "a user looks the record up" lookup_is "$NODE" 8 as_user
+check "a user sends its node's record from another port" as_user weft-probe --any-port publish "$NODE" 66
+check "and its withdrawal" as_user weft-probe --any-port withdraw "$NODE" 8
+check "the server says that it ignores them" within 5 log_has 2 "from an unreserved port was ignored"
+check "which it does" lookup_is "$NODE" 8
+
+# given who has not received the server's answer, then it does not publish
+check "its record without the connection's token" weft-probe --no-token publish "$NODE" 66
+check "and its withdrawal" weft-probe --no-token withdraw "$NODE" 8
+check "the server says that it ignores these" within 5 log_has 2 "without the connection's token was ignored"
+check "which it does" lookup_is "$NODE" 8
+
 check "the stored incarnation withdraws" weft-probe withdraw "$NODE" 8
 check "the record is gone" lookup_is "$NODE" absent
 
-check "noise is taken" weft-probe noise 48
+check "noise is taken" weft-probe noise 56
 check "short noise is taken" weft-probe noise 3
+check "who sends nothing else is disconnected" fails_with "Send failed" weft-probe noise 56 300
+# Twenty lines in ten seconds.
+before=$(grep -c 'malformed message' "$LOG") start=$SECONDS
+for ((round = 0; round < 3; round++)); do
+  flood=()
+  for ((n = 0; n < 15; n++)); do
+    setpriv "${USER_ID[@]}" weft-probe --any-port noise 56 4 &
+    flood+=($!)
+  done
+  wait "${flood[@]}"
+done
+lines=$(($(grep -c 'malformed message' "$LOG") - before))
+at_most "of a flood of it few lines are logged" $lines $((20 * ((SECONDS - start) / 10 + 2)))
+check "it is told how many more there were" within 20 grep -q "more of the same was not logged" "$LOG"
 weft-probe noise 2000 >/dev/null 2>&1
 check "nobody can write the table" weft-probe intrude
 check "it serves as before" weft-probe publish "$NODE" 9
 check "what it is told after noise is found" lookup_is "$NODE" 9
 is "SIGUSR1 reports records and connections" "$(report)" "weft-meta records=1 connections=0"
 
-check "300 nodes at once" weft-probe crowd 300
+for ((n = 1; n <= 20; n++)); do
+  sources+=(--source "10.77.0.$((100 + n))")
+  ip -n n1 address add "10.77.0.$((100 + n))/24" dev v1
+done
+# crowd COUNT: of 20 addresses; a new one is of use after a moment.
+crowd() { ip netns exec n1 weft-probe crowd "$1" "${sources[@]}"; }
+check "300 connections of 20 addresses at once" within 20 crowd 300
+
+# given users of an address with all connections that they get, then the node has its own
+setpriv "${USER_ID[@]}" weft-probe crowd $READERS_PER_PEER --hold-s 1000 &
+users=$!
+check "users hold as many connections as they get" within 20 connections_are $READERS_PER_PEER
+check "one more is refused" fails_with "cannot connect" weft-probe lookup "$NODE"
+check "another address has its own" lookup_is "$NODE" 9 ip netns exec n1
+check "the node publishes" weft-probe publish "$NODE" 10
+check "which is found" lookup_is "$NODE" 10 ip netns exec n1
+kill $users
+wait $users 2>/dev/null
+weft-probe crowd --reserved-ports $NODE_PER_PEER --hold-s 1000 &
+root=$!
+check "root holds as many as a node gets" within 20 connections_are $NODE_PER_PEER
+check "one more is refused too" fails_with "cannot connect" weft-probe publish "$NODE" 11
+kill $root
+wait $root 2>/dev/null
+check "they make room when they go" within 10 weft-probe publish "$NODE" 9
+check "and all go" within 10 connections_are 0
+
 sleep 0.5
 before=$(cpu_ticks)
 sleep 2
@@ -106,7 +170,7 @@ is "all of them are gone again" "$(report)" "weft-meta records=1 connections=0"
 
 check "a second server on the port says what is wrong" fails_with "another program listens" weft-meta
 check "so does one on the address" fails_with "another program listens" weft-meta --listen 10.77.0.1:7471
-check "a second server on another port runs beside it" timeout -s TERM --preserve-status 0.5 weft-meta --listen 10.77.0.1:7472
+check "a second server on another port runs beside it" timeout -s TERM --preserve-status "$(seconds 3)" weft-meta --listen 10.77.0.1:7472
 stop TERM
 is "SIGTERM ends it cleanly" "$STATUS" 0
 
@@ -123,6 +187,27 @@ check "a registrar that is no address" fails_with "invalid IP address" weft-meta
 check "capacity 0" fails_with "0 is not in 1.." weft-meta --capacity 0
 check "a capacity beyond all bounds" fails_with "ask for fewer records" weft-meta --capacity 4000000000
 check "a server that is not there" fails_with "cannot connect to weft-meta" weft-probe lookup "$NODE"
-rdma link delete rxe0 && rdma link delete rxe1
+
+# given a user of a host without RDMA, who makes the packets of a connection by hand
+rdma link delete rxe1
+start --listen 10.77.0.1:7471
+# forge CLAIMED GID [blind]
+forge() {
+  ip netns exec n1 setpriv "${USER_ID[@]}" \
+    python3 - 10.77.0.2 10.77.0.1 7471 "$@" <"$HERE/forged-publication.py"
+}
+check "it publishes for the address where it hears the answer" forge 10.77.0.2 10.77.0.2
+check "which is found: that is how it is done" lookup_is 10.77.0.2 66
+check "it publishes there without what the answer says" forge 10.77.0.2 10.77.0.2 blind
+check "the server says that this is ignored" within 5 log_has 1 "without the connection's token was ignored"
+check "it publishes for another address there" forge 10.77.0.2 10.77.0.9
+check "the server says that this is ignored too" within 5 log_has 1 "another node's record was ignored"
+check "it claims to be at the other address, and gets no answer" fails_with "timed out" forge 10.77.0.9 10.77.0.9
+check "because its path does not lead there" log_has 1 "its path does not lead to its address"
+check "nothing of that is published" lookup_is 10.77.0.9 absent
+check "what was never completed goes" within 30 connections_are 0
+stop TERM
+
+rdma link delete rxe0
 check "no RDMA device" fails_with "no RDMA device is visible" weft-meta
 done_testing

@@ -1,11 +1,10 @@
 #!/bin/bash
 # Data and messages on a network that loses, delays and reorders packets both ways.
 # vm: --meta --nodes 2 --timeout 600
+# checks: 26
 . "$(dirname "$0")/lib.sh"
 
 readonly NETEM="netem limit 100000 loss 2% delay 1ms reorder 10%"
-
-published() { [ "$(counter nodes_published)" = "$VM_NODES" ]; }
 
 check "netem is there" modprobe sch_netem
 # shellcheck disable=SC2086
@@ -16,5 +15,5 @@ weft-check lossy || FAILURES=$((FAILURES + 1))
 weft-check two-sided --lossy || FAILURES=$((FAILURES + 1))
 tc qdisc del dev v0 root
 tc -n n1 qdisc del dev v1 root
-check "both nodes are published afterwards" within 60 published
+check "both nodes are published afterwards" within 60 all_published
 done_testing

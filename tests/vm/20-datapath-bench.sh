@@ -3,6 +3,7 @@
 # row for each system and transport with the fields that others read, and Weft's
 # are compared with verbs'.
 # vm: --meta --nodes 3 --mem 2048 --timeout 900
+# checks: 29
 . "$(dirname "$0")/lib.sh"
 
 readonly JSON=$VM_RUN/datapath.json
@@ -10,11 +11,7 @@ readonly JSON=$VM_RUN/datapath.json
 # rows PATTERN: how many results match.
 rows() { grep -cE -- "$1" "$JSON"; }
 
-# refused ARG...: weft-bench answers with an error, at once.
-refused() { ! timeout "$(seconds 10)" weft-bench datapath "$@"; }
-
-worker_gauges >/tmp/before
-back_to_base() { [ "$(worker_gauges)" = "$(cat /tmp/before)" ]; }
+take_base
 
 check "READs and WRITEs, one at a time and in batches" \
   timeout "$(seconds 240)" weft-bench datapath --systems verbs,weft --samples 2 --clients 1 --ops read,write \
@@ -55,8 +52,8 @@ is "messages have one of verbs, of DC and of perftest" "$(rows '"op":"send_pp".*
 
 check "the longest requests" timeout "$(seconds 120)" weft-bench datapath --systems verbs,weft --samples 1 --modes sync --ops write --sizes 4194304 --clients 2 --pause-us 0
 check "DC alone" timeout "$(seconds 20)" weft-bench datapath --samples 1 --clients 1 --ops read --sizes 64 --systems weft --transports dc
-check "a size that is too large is refused" refused --sizes 4194305
-check "so is a system without a data path" refused --systems ref
+check "a size that is too large is refused" refuses 2 "4194305" weft-bench datapath --sizes 4194305
+check "so is a system without a data path" refuses 1 "ref has no data path" weft-bench datapath --systems ref
 
 ip -n n1 link set v1 mtu 1500 || exit
 check "verbs between ports that differ" \

@@ -1,6 +1,7 @@
 #!/bin/bash
 # The C ABI: installed, found by pkg-config, compiled without a warning, run.
 # vm: --meta --nodes 2
+# checks: 175
 . "$(dirname "$0")/lib.sh"
 
 prefix=/tmp/weft-c
@@ -11,13 +12,14 @@ compile() {
   local flags
   flags=$(pkg-config --cflags --libs weft) || return
   # shellcheck disable=SC2086
-  gcc -std=gnu11 -O2 -Wall -Wextra -Werror "$1" $flags -o "$2"
+  gcc -std=gnu11 -O2 -Wall -Wextra -Werror -pthread "$1" $flags -o "$2"
 }
 soname() { readelf -d "$1" | sed -n 's/.*(SONAME).*\[\(.*\)\]/\1/p'; }
 exported() { nm -D --defined-only "$prefix/lib/libweft.so" | awk '{ print $3 }' | sort; }
 declared() { sed '/^#/d; s|^ \*.*||' "$prefix/include/weft.h" | grep -oE 'weft_[a-z_]+\(' | tr -d '(' | sort -u; }
 needed() { readelf -d "$1" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | sort | tr '\n' ' '; }
 
+take_base
 check "installed" env WEFT_CACHE="${WEFT_OUT%/out/*}" "$WEFT_ROOT/scripts/install-c" "$prefix"
 is "soname" "$(soname "$prefix/lib/libweft.so")" libweft.so.0
 is "the library exports what the header declares" "$(exported)" "$(declared)"
@@ -29,5 +31,7 @@ is "the echo comes back" "$("$prefix/echo" 2>&1 | tail -n 1)" "node 0 got 12 byt
 
 check "the tests compile" compile "$shim/tests/c/calls.c" "$prefix/calls"
 "$prefix/calls" || not_ok "every call does what weft.h says"
-is "nothing is left behind" "$(worker_gauges | awk '{ n += $2 } END { print n + 0 }')" 0
+check "the tests of threads compile" compile "$shim/tests/c/threads.c" "$prefix/threads"
+timeout "$(seconds 120)" "$prefix/threads" || not_ok "threads may do what weft.h says"
+check "nothing is left behind" within 20 back_to_base
 done_testing

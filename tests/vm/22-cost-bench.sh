@@ -3,6 +3,7 @@
 # results have the fields that others read. What they find is nobody's business
 # here.
 # vm: --meta --nodes 3 --mem 2048
+# checks: 12
 . "$(dirname "$0")/lib.sh"
 
 # bench NAME ARG...
@@ -11,8 +12,7 @@ bench() { timeout "$(seconds 90)" weft-bench "$@" --json "$VM_RUN/$1.json"; }
 # rows NAME PATTERN: how many results match.
 rows() { grep -cE -- "$2" "$VM_RUN/$1.json"; }
 
-worker_gauges >/tmp/before
-back_to_base() { [ "$(worker_gauges)" = "$(cat /tmp/before)" ]; }
+take_base
 
 # Before anything makes an RC queue pair.
 check "a tail" bench tail --clients 3 --servers 2 --samples 4

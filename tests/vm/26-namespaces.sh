@@ -2,6 +2,7 @@
 # What becomes of a node when addresses come and go beside its own, when somebody else
 # has its UDP port, and when its network namespace is left by everybody.
 # vm: --meta --nodes 3
+# checks: 31
 . "$(dirname "$0")/lib.sh"
 
 readonly UDP_PORT=4793
@@ -52,4 +53,23 @@ check "its node goes" within 15 nodes_are 2
 check "its device goes" within 20 gone rxe2
 check "the others stay" is_up 2
 is "no device was waited for" "$(messages 'waiting for .* to become free')" 0
+
+# when one is left while its node, connected to nobody, tries servers that do not answer,
+# then it gives up, and begins no further connection in a namespace that has begun to go
+# (the kernel would warn of that, which ends this machine)
+readonly SERVER=10.77.0.1:7471
+links_are() { [ "$(counter meta_links)" = "$1" ]; }
+resolves() { ip -n n1 neighbour show "$1" 2>/dev/null | grep -q INCOMPLETE; }
+check "the meta server is no longer used" weftctl meta remove $SERVER
+check "nobody is connected to it" within 20 links_are 0
+for silent in 10.77.0.91 10.77.0.92 10.77.0.93; do
+  check "$silent becomes a meta server, where nobody is" weftctl meta add "$silent:7471"
+done
+check "a node tries to reach the first" within 20 resolves 10.77.0.91
+check "its namespace is left meanwhile" ip netns del n1
+check "its node goes too" within 30 nodes_are 1
+check "its device goes too" within 30 gone rxe1
+is "none of its devices was waited for" "$(messages 'waiting for .* to become free')" 0
+check "one of them is no longer a meta server" weftctl meta remove 10.77.0.91:7471
+check "node 0 finds it" eval "weftctl meta add $SERVER && within 60 weftctl lookup 10.77.0.1"
 done_testing

@@ -2,5 +2,6 @@
 # A process that knows another's keys, handles and addresses can neither read nor
 # write its memory nor disturb it; what forks, execs and passes descriptors on
 # gets no more than it was given.
-# vm: --meta --nodes 3 --timeout 600
+# vm: --meta --nodes 7 --timeout 900
+# checks: 526
 exec weft-check isolation

@@ -3,9 +3,10 @@
 # answers come at a bounded rate, contexts have a limit per address, what a header
 # claims stays out of the DCCache, and the others work meanwhile.
 # vm: --meta --nodes 3 --timeout 600
+# checks: 22
 . "$(dirname "$0")/lib.sh"
 
-readonly HERE=$(dirname "$0")
+HERE=$(dirname "$0")
 read -r PORT < <(weft-probe target 10.77.0.1 | cut -d' ' -f4)
 # Of each node, what a member knows: DC target number, key, incarnation.
 read -r -a NODE0 < <(weft-probe target 10.77.0.1 | cut -d' ' -f1-3)
@@ -33,10 +34,20 @@ check "they are dropped" test "$(($(counter packets_dropped) - before))" -ge 450
 
 is "a repeated READ is answered as the first was, or not at all" "$(hostile 10.77.0.1 repeat "${NODE0[@]}")" 1
 
+before=$(counter access_errors)
+guesses=$(hostile 10.77.0.1 guesses "${NODE0[@]}")
+check "keys that are guessed by repeats of a READ are refused" test "$guesses" -gt 50
+check "each guess is counted" test "$(($(counter access_errors) - before))" -ge "$guesses"
+
 before=$(cached_peers)
 is "a notice with an unknown token is taken" "$(hostile 10.77.0.1 notice "${NODE0[@]}")" 0
 sleep 1
 is "what it claims of its sender is not in the DCCache" "$(cached_peers)" "$before"
+
+# 4,096 sets, of few contexts each, however a member names its streams.
+opened=$(hostile 10.77.0.2 one-stream "${NODE1[@]}" 4000)
+check "one stream with ever new tokens opens contexts" test "$opened" -gt 1000
+at_most "they share no set" "$(counter longest_context_set)" 100
 
 # One address has a quarter of a limit that depends on the machine's memory.
 limit=$(awk '$1 == "MemTotal:" { print int($2 / 1024 * 12) }' /proc/meminfo)
@@ -50,10 +61,24 @@ while [ ! -e /tmp/enough ]; do
   hostile 10.77.0.2 strangers 20000
   hostile 10.77.0.2 responses 20000
   hostile 10.77.0.2 contexts "${NODE1[@]}" 5000
+  hostile 10.77.0.2 one-stream "${NODE1[@]}" 5000
 done >/dev/null 2>&1 &
 flood=$!
 check "they work while packets pour in" weft-check two-sided
 touch /tmp/enough
 wait "$flood"
 check "contexts that nobody uses go" within 60 few_contexts
+
+for last in 201 202 203 204 205 206; do
+  in_node 2 ip addr add "10.77.0.$last/24" dev v2
+done
+read -r searches good < <(hostile 10.77.0.2 all-contexts "${NODE1[@]}" 10.77.0.20{1..6})
+if [ -n "${searches:-}" ]; then
+  check "a stream that there is goes on when all contexts are taken" test "$good" -gt 500
+  is "and nobody looks for idle contexts because of it" "$searches" 0
+else
+  skip "a stream goes on when all contexts are taken" "they cannot all be taken in time"
+fi
+check "then others can have contexts again" within 60 few_contexts
+check "and do" weft-check data
 done_testing

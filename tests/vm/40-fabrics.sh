@@ -3,10 +3,10 @@
 # and processes on two nodes of which one is killed. And multicast over them
 # delivers one sequence to all members, RDMC large messages whole.
 # vm: --meta --nodes 2 --mem 2048 --timeout 900
+# checks: 39
 . "$(dirname "$0")/lib.sh"
 
-worker_gauges >/tmp/before
-back_to_base() { [ "$(worker_gauges)" = "$(cat /tmp/before)" ]; }
+take_base
 
 # How words go by default depends on the processor, so both ways are tried; the
 # suite has too many rounds for words one by one.
@@ -21,17 +21,20 @@ for kind in verbs weft; do
   weft-fabric rdmc "$kind" --members 3 --mib 6 --longest 1024 || FAILURES=$((FAILURES + 1))
 done
 
-# A file goes from one node to a receiver on each, and is the same there.
+# copy FABRIC: a file goes from one node to a receiver on each, and is the same there.
 copy() {
-  local nodes=10.77.0.1:7500,10.77.0.2:7500,10.77.0.1:7501 to=/tmp/copies rank
-  mkdir -p $to/1 $to/2
-  head -c 3000000 /dev/urandom >$to/file
+  local fabric=$1 to=/tmp/copies-$1 rank receivers=()
+  local nodes=(--nodes "10.77.0.1:7500,10.77.0.2:7500,10.77.0.1:7501" --receivers 2)
+  mkdir -p "$to/1" "$to/2"
+  head -c 3000000 /dev/urandom >"$to/file"
   for rank in 1 2; do
-    in_node $((rank % 2)) weft-cp receive $to/$rank --fabric weft --nodes $nodes --receivers 2 --rank $rank &
+    in_node $((rank % 2)) weft-cp receive "$to/$rank" --fabric "$fabric" "${nodes[@]}" --rank "$rank" &
+    receivers+=($!)
   done
-  weft-cp send $to/file --fabric weft --nodes $nodes --receivers 2 && wait &&
-    cmp $to/file $to/1/file && cmp $to/file $to/2/file
+  weft-cp send "$to/file" --fabric "$fabric" "${nodes[@]}" || { kill "${receivers[@]}"; return 1; }
+  wait "${receivers[0]}" && wait "${receivers[1]}" && cmp "$to/file" "$to/1/file" && cmp "$to/file" "$to/2/file"
 }
-check "weft-cp copies a file to both nodes" copy
+check "weft-cp copies a file to both nodes" copy weft
+check "and by verbs" copy verbs
 check "workers that ended left nothing" within 10 back_to_base
 done_testing

@@ -11,13 +11,15 @@ import sys
 import time
 
 READ, SEND, RESPONSE = 1, 6, 16
-OK = 0
+OK, ACCESS, BUSY = 0, 10, 203
+# /sys of the machine: in a network namespace the one here is the namespace's own.
+COUNTERS = "/proc/1/root/sys/kernel/debug/weft/counters"
 
 
-def request(kind, stream, token, psn, target, remote_addr=0, length=0):
+def request(kind, stream, token, psn, target, remote_addr=0, length=0, rkey=0):
     number, key, incarnation = target
     start = struct.pack("!HBBIQI", 0x5744, 2, kind, stream, token, psn)
-    return start + struct.pack("!IQIIQII", number, key, incarnation, 1, remote_addr, 0, length)
+    return start + struct.pack("!IQIIQII", number, key, incarnation, 1, remote_addr, rkey, length)
 
 
 def response(stream):
@@ -50,9 +52,48 @@ def answers(sock, patience=0.0):
         return statuses
 
 
+def counter(name):
+    with open(COUNTERS, encoding="ascii") as lines:
+        return next(int(line.split()[1]) for line in lines if line.split()[0] == name)
+
+
+def take_all_contexts(to, target, addresses):
+    """Opens contexts, equally many from each address, until there are no more. So none of
+    the addresses has reached its own limit. Then a context that there is is asked for
+    again and again. Prints how many searches for idle contexts that has made, and how
+    many of its answers were good; nothing if contexts went faster than they came."""
+    socks = []
+    for address in addresses:
+        socks.append(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+        socks[-1].bind((address, 0))
+        socks[-1].connect(to)
+    first = request(READ, 1, random.getrandbits(64), 0, target)
+    socks[0].send(first)
+    end, heard = time.monotonic() + 9, answers(socks[0], 1.0)
+    while (BUSY, 32) not in heard and time.monotonic() < end:
+        for sock in socks:
+            for _ in range(100):
+                sock.send(request(READ, 2, random.getrandbits(64), 0, target))
+        heard = [answer for sock in socks for answer in answers(sock)]
+    if (BUSY, 32) not in heard:
+        return
+    before, good = counter("context_searches"), 0
+    for _ in range(1000):
+        socks[0].send(first)
+        good += answers(socks[0]).count((OK, 32))
+    good += answers(socks[0], 0.5).count((OK, 32))
+    searches = counter("context_searches") - before
+    # Are all of them still taken? An address that is not refused too often may ask.
+    time.sleep(0.1)
+    socks[1].send(request(READ, 3, random.getrandbits(64), 0, target))
+    if (BUSY, 32) in answers(socks[1], 0.5):
+        print(searches, good)
+
+
 def main():
     to = (sys.argv[1], int(sys.argv[2]))
-    action, arguments = sys.argv[3], [int(word) for word in sys.argv[4:]]
+    action = sys.argv[3]
+    arguments = [int(word) for word in sys.argv[4:] if word.isdigit()]
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     sock.connect(to)
     begin, heard = time.monotonic(), []
@@ -69,9 +110,10 @@ def main():
         for stream in range(arguments[0]):
             sock.send(response(stream % 64))
         print(len(answers(sock, 0.5)))
-    elif action == "contexts":
+    elif action in ("contexts", "one-stream"):
         target, count = arguments[:3], arguments[3]
-        for stream in range(count):
+        for number in range(count):
+            stream = number if action == "contexts" else 1
             sock.send(request(READ, stream, random.getrandbits(64), 0, target))
             heard += answers(sock)
         heard += answers(sock, 0.5)
@@ -85,6 +127,15 @@ def main():
         for length in (0, 4097, 1 << 20, (1 << 32) - 1):
             sock.send(request(READ, 1, token, 0, target, 0, length))
         print(len(answers(sock, 1.0)))
+    elif action == "guesses":
+        # A READ of no bytes; then the same PSN with keys that are guessed.
+        target, token = arguments[:3], random.getrandbits(64)
+        sock.send(request(READ, 1, token, 0, target))
+        for _ in range(100):
+            sock.send(request(READ, 1, token, 0, target, 4096, 8, random.getrandbits(32)))
+        print(sum(1 for status, _ in answers(sock, 1.0) if status == ACCESS))
+    elif action == "all-contexts":
+        take_all_contexts(to, arguments[:3], sys.argv[7:])
     else:
         sys.exit(f"unknown action {action}")
 

@@ -27,7 +27,7 @@ const ACK_TIMEOUT: u8 = 14;
 /// How often it is.
 const RETRIES: u8 = 7;
 /// For ever, as far as a receiver with no buffer is concerned.
-const RNR_RETRIES: u8 = 7;
+pub(crate) const RNR_RETRIES: u8 = 7;
 /// 0.64 ms between those.
 const RNR_TIMER: u8 = 12;
 

@@ -177,6 +177,8 @@ pub struct Initiator {
     /// All operations were failed at once: the target's context may not be
     /// trusted any more.
     broken: bool,
+    /// The request that opens the target's context was sent again.
+    repeated_first: bool,
     /// Operations that have failed and were not reaped yet.
     failed_ops: u32,
 }
@@ -214,6 +216,7 @@ impl Initiator {
             waiting_since_ns: 0,
             last_used_ns: 0,
             broken: false,
+            repeated_first: false,
             failed_ops: 0,
         }
     };
@@ -238,6 +241,18 @@ impl Initiator {
         } else {
             chunk_bytes.min(MAX_CHUNK_BYTES)
         };
+    }
+
+    /// Makes a stream that was not used look as if it had used so many PSNs.
+    #[cfg(test)]
+    pub(super) fn skip_to(&mut self, psn: u32) {
+        (self.base, self.resend, self.next) = (psn, psn, psn);
+    }
+
+    /// The oldest PSN that was not answered.
+    #[cfg(test)]
+    pub(super) const fn oldest(&self) -> u32 {
+        self.base
     }
 
     /// The stream's secret: a response without it is not for this stream.
@@ -286,6 +301,7 @@ impl Initiator {
         self.hurried = None;
         self.ready();
         self.broken = false;
+        self.repeated_first = false;
     }
 
     /// Queues an operation; answers its place, as [`Completion::slot`] does. Behind a
@@ -364,6 +380,7 @@ impl Initiator {
             let psn = self.resend;
             self.resend = self.resend.wrapping_add(1);
             if !self.chunk(psn).done {
+                self.repeated_first |= psn == 0;
                 return Some(self.request_for(psn, now_ns));
             }
         }
@@ -592,10 +609,13 @@ impl Initiator {
         self.broken = true;
     }
 
-    /// A farewell, so that the target can reclaim the context at once.
+    /// A farewell, so that the target can reclaim the context at once, if there may be
+    /// one. There is none if the stream's first request was repeated: a repeat may still
+    /// be on its way, and without the context it would open another one and be carried
+    /// out again. The context goes when it has been idle for long.
     #[must_use]
-    pub fn close_request(&self) -> Request {
-        Request {
+    pub fn close_request(&self) -> Option<Request> {
+        (self.next != 0 && !self.repeated_first).then_some(Request {
             kind: Kind::Close,
             stream: self.stream,
             token: self.token,
@@ -605,13 +625,7 @@ impl Initiator {
             remote_addr: 0,
             rkey: 0,
             len: 0,
-        }
-    }
-
-    /// Whether a context may exist at the target.
-    #[must_use]
-    pub const fn was_used(&self) -> bool {
-        self.next != 0
+        })
     }
 
     const fn op(&self, number: u32) -> &OpSlot {

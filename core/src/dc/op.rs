@@ -123,7 +123,7 @@ pub struct Op {
     /// The virtual queue pair that it belongs to; not 0.
     pub flow: u32,
     /// Whose local memory it uses.
-    pub owner: u32,
+    pub owner: u64,
     /// What it does.
     pub kind: OpKind,
     /// The immediate, of a WRITE or a message.

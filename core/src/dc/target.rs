@@ -63,6 +63,15 @@ impl Context {
         })
     }
 
+    /// A context that waits for any PSN, as one does after so many requests.
+    #[cfg(test)]
+    pub(super) fn awaiting(psn: u32, request: &Request) -> Self {
+        let first = Request { psn: 0, ..*request };
+        let mut context = Self::open(&first, 0).expect("it is a stream's first");
+        context.expected = psn;
+        context
+    }
+
     /// When the context was last used.
     #[must_use]
     pub const fn last_used_ns(&self) -> u64 {

@@ -438,6 +438,27 @@ fn a_request_says_whether_another_follows() {
 }
 
 #[test]
+fn a_stream_whose_first_request_was_repeated_says_no_farewell() {
+    let mut initiator = initiator(HERE, 4096);
+    assert!(initiator.close_request().is_none(), "no context is there");
+    initiator.push(op(1, OpKind::Write, 0, 8)).unwrap();
+    let first = initiator.poll_request(1).unwrap().request;
+    let farewell = initiator.close_request().map(|request| request.kind);
+    assert_eq!(farewell, Some(Kind::Close));
+    let later = 1_000_000_000;
+    assert!(initiator.on_tick(later));
+    assert_eq!(initiator.poll_request(later).unwrap().request, first);
+    // Answered, it may still reach the target once more, after the farewell.
+    initiator.on_response(&Response::to(&first, Status::Ok), 0, later);
+    assert!(initiator.close_request().is_none());
+    initiator.poll_completion().unwrap();
+    initiator.restart(2);
+    initiator.push(op(2, OpKind::Write, 0, 8)).unwrap();
+    initiator.poll_request(later).unwrap();
+    assert!(initiator.close_request().is_some(), "that was another life");
+}
+
+#[test]
 fn an_operation_of_no_bytes_completes() {
     let mut pair = Pair::new(vec![Fate::Deliver]);
     pair.initiator.push(op(1, OpKind::Write, 0, 0)).unwrap();

@@ -32,6 +32,7 @@ fn welcome() -> Welcome {
         table_addr: 0x1122_3344_5566_7788,
         table_rkey: 0x99aa_bbcc,
         geometry: kv::Geometry::new(3, 5).unwrap(),
+        token: 0x0123_4567_89ab_cdef,
     }
 }
 
@@ -84,10 +85,10 @@ fn a_welcome_with_an_impossible_table_is_refused() {
 
 #[test]
 fn a_publication_of_the_zero_gid_or_another_length_is_refused() {
-    let good = Publication::Withdraw(Gid::from_ipv4([10, 0, 0, 1]), 7).encode();
+    let good = Publication::Withdraw(Gid::from_ipv4([10, 0, 0, 1]), 7).encode(1);
     assert!(Publication::decode(&good).is_some());
     assert_eq!(Publication::decode(&good[..PUBLICATION_BYTES - 1]), None);
-    let zero = Publication::Withdraw(Gid::default(), 7).encode();
+    let zero = Publication::Withdraw(Gid::default(), 7).encode(1);
     assert_eq!(Publication::decode(&zero), None);
     let mut unknown = good;
     unknown[4] = 3;
@@ -101,8 +102,9 @@ proptest! {
     }
 
     #[test]
-    fn a_publication_survives_its_bytes(publication in publication()) {
-        prop_assert_eq!(Publication::decode(&publication.encode()), Some(publication));
+    fn a_publication_survives_its_bytes(publication in publication(), token in any::<u64>()) {
+        let bytes = publication.encode(token);
+        prop_assert_eq!(Publication::decode(&bytes), Some((publication, token)));
     }
 
     #[test]
@@ -111,9 +113,10 @@ proptest! {
         table_rkey in any::<u32>(),
         main in 1..1000_u32,
         cluster in 0..1000_u32,
+        token in any::<u64>(),
     ) {
         let geometry = kv::Geometry::new(main, main + cluster).unwrap();
-        let welcome = Welcome { table_addr, table_rkey, geometry };
+        let welcome = Welcome { table_addr, table_rkey, geometry, token };
         prop_assert_eq!(Welcome::decode(&welcome.encode()), Some(welcome));
     }
 

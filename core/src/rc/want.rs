@@ -6,8 +6,12 @@
 //! Each wanted peer is a state machine of its own, without clock or I/O, so that one
 //! that does not answer delays no other.
 
+mod room;
+
 use super::handshake::{Hello, Role};
 use crate::gid::Gid;
+
+pub use room::{makes_room, passes_to};
 
 /// How long a peer may take to answer an offer: a message each way, and the making of
 /// a queue pair in between.
@@ -52,28 +56,41 @@ enum State {
     Finishing,
 }
 
+/// On whose behalf a peer is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WantedBy {
+    /// An administrator has pinned it: it stays wanted however little it is used.
+    Pin,
+    /// This user uses it.
+    User(u32),
+}
+
 /// A wanted peer.
 pub struct Want {
     gid: Gid,
-    pinned: bool,
+    by: WantedBy,
     used_ns: u64,
     state: State,
     /// Offers since the last queue pair was up that came to nothing.
     failures: u32,
-    /// Since when there has been no queue pair.
+    /// There was a queue pair when it was last looked at.
+    is_up: bool,
+    /// Since when there has been no queue pair; while there is one, when that was last
+    /// seen.
     missing_since_ns: u64,
 }
 
 impl Want {
     /// A peer that is wanted from now on.
     #[must_use]
-    pub fn new(gid: Gid, pinned: bool, now_ns: u64) -> Self {
+    pub fn new(gid: Gid, by: WantedBy, now_ns: u64) -> Self {
         Self {
             gid,
-            pinned,
+            by,
             used_ns: now_ns,
             state: State::Resting { until_ns: now_ns },
             failures: 0,
+            is_up: false,
             missing_since_ns: now_ns,
         }
     }
@@ -84,15 +101,15 @@ impl Want {
         &self.gid
     }
 
-    /// Whether it stays wanted however little it is used.
+    /// On whose behalf it is wanted.
     #[must_use]
-    pub fn is_pinned(&self) -> bool {
-        self.pinned
+    pub fn by(&self) -> WantedBy {
+        self.by
     }
 
-    /// Keeps it wanted until it is taken out.
-    pub fn pin(&mut self) {
-        self.pinned = true;
+    /// It is wanted on another's behalf from now on.
+    pub fn pass_to(&mut self, by: WantedBy) {
+        self.by = by;
     }
 
     /// The peer is in use.
@@ -106,11 +123,22 @@ impl Want {
         !matches!(self.state, State::Resting { .. })
     }
 
+    /// How long there has been no queue pair. `None`: there is one, or the peer has
+    /// answered.
+    fn missing_ns(&self, now_ns: u64) -> Option<u64> {
+        let has_answer = matches!(self.state, State::Answered(_) | State::Finishing);
+        let is_missing = !self.is_up && !has_answer;
+        is_missing.then(|| now_ns.saturating_sub(self.missing_since_ns))
+    }
+
     /// What is to be done now. `is_connected`: there is a queue pair that works.
     pub fn step(&mut self, is_connected: bool, now_ns: u64, random: u32) -> Step {
+        if is_connected || self.is_up {
+            self.missing_since_ns = now_ns;
+        }
+        self.is_up = is_connected;
         if is_connected {
             self.failures = 0;
-            self.missing_since_ns = now_ns;
             if self.has_offer() {
                 self.connected(now_ns);
             }
@@ -146,7 +174,7 @@ impl Want {
     fn leaves_ns(&self) -> Option<u64> {
         let idle_ns = self.used_ns.saturating_add(IDLE_NS);
         let unreachable_ns = self.missing_since_ns.saturating_add(UNREACHABLE_NS);
-        (!self.pinned).then_some(idle_ns.min(unreachable_ns))
+        (self.by != WantedBy::Pin).then_some(idle_ns.min(unreachable_ns))
     }
 
     /// An offer with this token has gone out.
@@ -172,6 +200,7 @@ impl Want {
     /// The queue pair is up. If it breaks at once, the next offer still takes a pause.
     pub fn connected(&mut self, now_ns: u64) {
         self.failures = 0;
+        self.is_up = true;
         self.missing_since_ns = now_ns;
         self.state = State::Resting {
             until_ns: now_ns.saturating_add(FIRST_RETRY_NS),

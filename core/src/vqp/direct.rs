@@ -6,14 +6,15 @@
 use crate::sync::{AtomicU32, Ordering};
 use crate::uapi::WcStatus;
 
-/// There is none.
+/// No bit: there is none. The low bits are the status of one that has ended.
 const IDLE: u32 = 0;
-/// It is on its way, and waited for.
-const AWAITED: u32 = 1;
-/// It is on its way, and nobody waits for it any more.
-const LEFT: u32 = 2;
-/// It has ended, with the status in the low bits, and its waiter has not looked.
-const ENDED: u32 = 1 << 8;
+/// One has begun, and its place is taken.
+const BEGUN: u32 = 1 << 16;
+/// With [`BEGUN`]: it has ended.
+const ENDED: u32 = 1 << 17;
+/// With [`BEGUN`]: its waiter has left.
+const LEFT: u32 = 1 << 18;
+const STATUS: u32 = 0xff;
 
 /// Where the waiter and whoever ends the request meet.
 pub struct Direct(AtomicU32);
@@ -25,19 +26,32 @@ impl Direct {
         Self(AtomicU32::new(IDLE))
     }
 
-    /// One begins, that the caller will wait for. `false`: there is one.
+    /// One begins, that the caller will wait for. `false`: one is on its way, or is
+    /// waited for. How one ended that was left is forgotten.
     #[inline]
     #[must_use]
     pub fn begin(&self) -> bool {
-        self.change(IDLE, AWAITED)
+        self.change(IDLE) || self.replace_left()
+    }
+
+    #[cold]
+    fn replace_left(&self) -> bool {
+        let state = self.0.load(Ordering::Acquire);
+        state & ENDED != 0 && state & LEFT != 0 && self.change(state)
+    }
+
+    #[inline]
+    fn change(&self, from: u32) -> bool {
+        self.0
+            .compare_exchange(from, BEGUN, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
     }
 
     /// It has ended. For whoever ends it; once.
     #[inline]
     pub fn end(&self, status: WcStatus) {
-        if !self.change(AWAITED, ENDED | status as u32) {
-            self.0.store(IDLE, Ordering::Release);
-        }
+        self.0
+            .fetch_or(ENDED | (status as u32 & STATUS), Ordering::AcqRel);
     }
 
     /// How it has ended, if it has. For its waiter.
@@ -48,7 +62,7 @@ impl Direct {
         if state & ENDED == 0 {
             return None;
         }
-        WcStatus::from_number(state & !ENDED)
+        WcStatus::from_number(state & STATUS)
     }
 
     /// Its waiter has seen how it ended, or did not post it after all.
@@ -57,25 +71,24 @@ impl Direct {
         self.0.store(IDLE, Ordering::Release);
     }
 
-    /// Its waiter leaves; the place is free when it ends, or is now if it has.
+    /// Its waiter leaves. It may come back ([`Self::resume`]) until another request has
+    /// taken the place, which is free once this one has ended.
     pub fn leave(&self) {
-        if !self.change(AWAITED, LEFT) {
-            self.finish();
-        }
+        self.0.fetch_or(LEFT, Ordering::AcqRel);
+    }
+
+    /// The caller waits for the one that was left. `false`: none was.
+    #[must_use]
+    pub fn resume(&self) -> bool {
+        self.0.fetch_and(!LEFT, Ordering::AcqRel) & LEFT != 0
     }
 
     /// Whether one has begun and not ended.
     #[inline]
     #[must_use]
     pub fn is_under_way(&self) -> bool {
-        matches!(self.0.load(Ordering::Acquire), AWAITED | LEFT)
-    }
-
-    #[inline]
-    fn change(&self, from: u32, to: u32) -> bool {
-        self.0
-            .compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire)
-            .is_ok()
+        let state = self.0.load(Ordering::Acquire);
+        state & BEGUN != 0 && state & ENDED == 0
     }
 }
 
@@ -107,15 +120,41 @@ mod tests {
     }
 
     #[test]
-    fn one_that_was_left_ends_for_nobody() {
+    fn one_that_was_left_makes_way_when_it_has_ended() {
         let direct = Direct::new();
         assert!(direct.begin());
         direct.leave();
         assert!(direct.is_under_way());
         assert!(!direct.begin());
         direct.end(WcStatus::Success);
+        assert!(!direct.is_under_way());
         assert!(direct.begin(), "the place is free");
         assert_eq!(direct.outcome(), None);
+        assert!(!direct.resume(), "it is another's");
+    }
+
+    #[test]
+    fn a_waiter_that_left_may_come_back() {
+        let direct = Direct::new();
+        assert!(!direct.resume(), "there is none");
+        for ends_first in [true, false] {
+            assert!(direct.begin());
+            assert!(!direct.resume(), "it was not left");
+            direct.leave();
+            if ends_first {
+                direct.end(WcStatus::RetryExcErr);
+            }
+            assert!(direct.resume());
+            assert!(!direct.resume(), "once");
+            assert!(!direct.begin(), "it is waited for");
+            if !ends_first {
+                assert_eq!(direct.outcome(), None);
+                direct.end(WcStatus::RetryExcErr);
+            }
+            assert_eq!(direct.outcome(), Some(WcStatus::RetryExcErr));
+            direct.finish();
+            assert!(!direct.resume());
+        }
     }
 
     #[test]
@@ -123,6 +162,9 @@ mod tests {
         let direct = Direct::new();
         assert!(direct.begin());
         direct.end(WcStatus::RetryExcErr);
+        direct.leave();
+        assert!(direct.resume());
+        assert_eq!(direct.outcome(), Some(WcStatus::RetryExcErr));
         direct.leave();
         assert!(direct.begin());
     }

@@ -3,8 +3,8 @@
 # device rxek. Two nodes hang on one cable; more, or several machines, on a
 # bridge that has a namespace of its own ("fabric").
 
-# Path MTU 4096 needs room for headers, and has to be there before rxe is.
-readonly NODE_MTU=9000
+# It has to be there before rxe is, which takes its path MTU from it.
+readonly NODE_MTU=$VM_MTU
 
 node_address() { echo "10.77.$VM_INDEX.$(($1 + 1))"; }
 in_node() {
@@ -23,7 +23,7 @@ make_nodes() {
   for ((k = 0; k < VM_NODES; k++)); do wait_gid "$k" || return; done
 }
 
-lay_cable() { ip link add v0 mtu $NODE_MTU type veth peer name v1 mtu $NODE_MTU netns n1; }
+lay_cable() { ip link add v0 mtu "$NODE_MTU" type veth peer name v1 mtu "$NODE_MTU" netns n1; }
 
 lay_bridge() {
   local k nic
@@ -42,7 +42,7 @@ lay_bridge() {
   for nic in /sys/class/net/e*; do
     [ -e "$nic/device" ] || continue
     nic=${nic##*/}
-    ip link set "$nic" mtu $NODE_MTU netns fabric || return
+    ip link set "$nic" mtu "$NODE_MTU" netns fabric || return
     ip -n fabric link set "$nic" up master br0 || return
   done
 }

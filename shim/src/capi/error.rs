@@ -32,7 +32,7 @@ fn meaning(error: c_int) -> &'static CStr {
         Errno::EHOSTUNREACH => c"no meta server knows this GID",
         Errno::EAGAIN => c"no meta server is connected, and the peer is not cached",
         Errno::ETIMEDOUT => c"the meta server did not answer",
-        Errno::EINTR => c"a signal came before anything was posted or completed",
+        Errno::EINTR => c"a signal came before anything was done",
         _ => c"not an error of Weft's own: see errno(3)",
     }
 }

@@ -98,7 +98,8 @@ fn accept(bound: &Vqp, src: u32, attr: &mut VqpInitAttr) -> Result<Vqp, Errno> {
         src,
     };
     let session = &bound.handle.session;
-    ioctl::accept(session.fd(), &mut arg)?;
+    let lot = session.lot();
+    lot.with_room(|| ioctl::accept(session.fd(), &mut arg))?;
     Vqp::adopt(session, attr, &arg.vqp)
 }
 

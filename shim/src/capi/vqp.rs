@@ -69,7 +69,8 @@ pub unsafe extern "C" fn weft_create_vqp(
         // SAFETY: the caller promises it, and no other reference exists.
         let attr = unsafe { attr.as_mut() }.ok_or(Errno::EINVAL)?;
         let mut arg = attr.asked()?;
-        ioctl::vqp_create(session.fd(), &mut arg)?;
+        let lot = session.lot();
+        lot.with_room(|| ioctl::vqp_create(session.fd(), &mut arg))?;
         Vqp::adopt(session, attr, &arg)
     })
 }

@@ -62,6 +62,28 @@ impl Lot {
         })
     }
 
+    /// Makes a call that takes memory for rings. If there is none, what is left here makes
+    /// way: it counts against `RLIMIT_MEMLOCK` as long as it is mapped.
+    ///
+    /// # Errors
+    ///
+    /// Those of the call.
+    pub(crate) fn with_room<T>(
+        &self,
+        mut call: impl FnMut() -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        match call() {
+            Err(Errno::ENOMEM) if self.clear() => call(),
+            result => result,
+        }
+    }
+
+    /// Unmaps what is left; answers whether there was anything.
+    fn clear(&self) -> bool {
+        let mappings = std::mem::take(&mut self.left().mappings);
+        !mappings.is_empty()
+    }
+
     fn take(&self, offset: u64, len: usize) -> Option<Pages> {
         let mut left = self.left();
         let is_it = |(at, pages): &(u64, Pages)| *at == offset && pages.len() == len;
@@ -172,6 +194,32 @@ mod tests {
         }
         assert!(lot.take(0, 4096).is_none(), "the oldest made way");
         assert_eq!(lot.left().mappings.len(), KEPT_RINGS);
+    }
+
+    #[test]
+    fn what_is_left_makes_way_once() {
+        let lot = Lot::new();
+        let mut calls = 0;
+        let mut refused = |lot: &Lot| {
+            calls = 0;
+            lot.with_room(|| {
+                calls += 1;
+                Err::<(), _>(Errno::ENOMEM)
+            })
+            .unwrap_err();
+            calls
+        };
+        assert_eq!(refused(&lot), 1, "there is nothing to make way");
+        lot.leave(7, pages(4096));
+        assert_eq!(refused(&lot), 2);
+        assert!(lot.take(7, 4096).is_none());
+        lot.leave(7, pages(4096));
+        assert_eq!(
+            lot.with_room(|| Err::<(), _>(Errno::EMFILE)),
+            Err(Errno::EMFILE)
+        );
+        assert_eq!(lot.with_room(|| Ok(1)), Ok(1));
+        assert!(lot.take(7, 4096).is_some(), "for nothing else it does");
     }
 
     #[test]

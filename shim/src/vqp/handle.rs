@@ -8,14 +8,17 @@ use crate::ioctl;
 use crate::ring::Rings;
 use crate::wr::SendWr;
 use nix::errno::Errno;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use weft_core::uapi::{self, Pod, WcStatus, MAX_WAIT_NS};
+use weft_core::uapi::{self, Pod, WcStatus, MAX_WAIT_NS, RUN_RESUME};
 
 /// A VQP's handle. Destroys the VQP on drop.
 #[derive(Debug)]
 pub(super) struct Handle {
     device: Device,
     number: u32,
+    /// `IOC_ENTER` and `IOC_RUN` so far.
+    calls: AtomicU64,
 }
 
 impl Handle {
@@ -24,6 +27,7 @@ impl Handle {
         Self {
             device: device.clone(),
             number,
+            calls: AtomicU64::new(0),
         }
     }
 
@@ -35,6 +39,19 @@ impl Handle {
     #[inline]
     pub(super) fn number(&self) -> u32 {
         self.number
+    }
+
+    #[inline]
+    pub(super) fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    /// Counts a call. One thread at a time makes any, so no locked instruction is
+    /// needed.
+    #[inline]
+    fn count_call(&self) {
+        let calls = self.calls.load(Ordering::Relaxed);
+        self.calls.store(calls.wrapping_add(1), Ordering::Relaxed);
     }
 
     /// One `IOC_ENTER` for requests that fit into the ring; answers with how many
@@ -55,6 +72,7 @@ impl Handle {
         let timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
         let timeout_ns = timeout_ns.min(MAX_WAIT_NS);
         let min = u32::try_from(min).unwrap_or(u32::MAX);
+        self.count_call();
         let taken = ioctl::enter(self.device.fd(), self.number, count, min, timeout_ns)
             .map_err(Error::of_enter)?;
         rings.send.took(taken);
@@ -66,10 +84,30 @@ impl Handle {
     #[inline]
     pub(super) fn run(&self, wr: &SendWr<'_>) -> Option<Result<u32, Error>> {
         let mut run = wr.as_run(self.number)?;
+        self.count_call();
         match ioctl::run(self.device.fd(), &mut run) {
             Ok(status) => Some(ended(status, run.local.len)),
             Err(Errno::EAGAIN | Errno::ENOSYS) => None,
+            // A signal's handler has run; the request is on its way.
+            Err(Errno::EINTR) => Some(self.resume(run.local.len)),
             Err(errno) => Some(Err(Error::of_enter(errno))),
+        }
+    }
+
+    /// Waits for the request that a signal interrupted, through more of them.
+    #[cold]
+    fn resume(&self, len: u32) -> Result<u32, Error> {
+        loop {
+            let mut run = uapi::Run {
+                vqp: self.number,
+                opcode: RUN_RESUME,
+                ..Pod::zeroed()
+            };
+            match ioctl::run(self.device.fd(), &mut run) {
+                Ok(status) => return ended(status, len),
+                Err(Errno::EINTR) => {}
+                Err(errno) => return Err(Error::of_enter(errno)),
+            }
         }
     }
 }

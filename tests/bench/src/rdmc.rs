@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! `weft-bench rdmc`: the experiments of the RDMC paper (rdmc §5), on groups whose
-//! members are processes of this machine, beside MPI_Bcast between as many.
+//! members are processes, over shared memory, VQPs or plain verbs; over shared memory
+//! beside MPI_Bcast between as many.
 //!
 //! In each round each load is carried by RDMC in all its variants, and by each
-//! MPI, in turn, so that whatever else the machine does hits all of them. A
+//! MPI, in turn, so that whatever else the machine does hits all of them. The first
+//! round tries each MPI with all its algorithms; the later ones have the fastest of
+//! them, and the best is what RDMC is compared with. A
 //! message's time is from the root's send to the last member's completion, by the
 //! machine's clock.
 
@@ -26,9 +29,10 @@ use anyhow::{ensure, Context as _, Result};
 
 use crate::report::{progress, JsonLines};
 use load::Load;
-use mpi::Mpi;
+use mpi::{Extent, Implementation};
 use plan::Round;
 use result::{size, Results, Table};
+use weft_testkit::place::Kind;
 
 /// Runs the benchmark.
 pub fn run(args: &RdmcArgs) -> Result<()> {
@@ -38,9 +42,9 @@ pub fn run(args: &RdmcArgs) -> Result<()> {
     let steps = rounds.len() as u64 * u64::from(args.rounds());
     let bar = progress("rdmc".to_owned(), steps);
     let mut results = Results::default();
-    for _ in 0..args.rounds() {
+    for nth in 0..args.rounds() {
         for round in &rounds {
-            measure(args, round, &mut results).with_context(|| name(&round.load))?;
+            measure(args, round, nth, &mut results).with_context(|| name(&round.load))?;
             bar.inc(1);
         }
     }
@@ -58,7 +62,10 @@ pub fn run(args: &RdmcArgs) -> Result<()> {
     Ok(())
 }
 
-fn measure(args: &RdmcArgs, round: &Round, results: &mut Results) -> Result<()> {
+/// Configurations of an MPI that go on after the first round.
+const BEST: usize = 2;
+
+fn measure(args: &RdmcArgs, round: &Round, nth: u32, results: &mut Results) -> Result<()> {
     let load = &round.load;
     for session in &round.sessions {
         let seen = session::run(session)?;
@@ -67,19 +74,32 @@ fn measure(args: &RdmcArgs, round: &Round, results: &mut Results) -> Result<()> 
             results.add_weft(load, variant, members);
         }
     }
-    let Some(programs) = &args.mpi else {
+    let Some(programs) = args
+        .mpi
+        .as_ref()
+        .filter(|_| load.fabric == Kind::Shm.to_string())
+    else {
         return Ok(());
     };
-    for mpi in Mpi::ALL {
-        results.add_mpi(load, mpi, &mpi.run(programs, load)?);
+    let quick = args.common.quick;
+    for mpi in Implementation::ALL {
+        let all = mpi.configurations(load, quick);
+        let (some, extent) = match nth {
+            0 => (all.iter().collect(), Extent::Trial { quick }),
+            _ => (results.fastest(load, &all, BEST), Extent::Whole),
+        };
+        for (one, samples) in some.iter().zip(mpi.run(programs, load, &some, extent)?) {
+            results.add_mpi(load, one, &samples);
+        }
     }
     Ok(())
 }
 
 fn name(load: &Load) -> String {
     format!(
-        "{:?}: {} members, {} senders, {}",
+        "{:?} over {}: {} members, {} senders, {}",
         load.experiment,
+        load.fabric,
         load.members,
         load.senders,
         size(load.bytes)

@@ -100,6 +100,16 @@ impl From<&Recorded> for Times {
     }
 }
 
+/// The middle one of some values, or the mean of the two in the middle. `None`
+/// without values.
+pub fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let upper = *sorted.get(sorted.len() / 2)?;
+    let lower = sorted[(sorted.len() - 1) / 2];
+    Some(lower + (upper - lower) / 2.0)
+}
+
 fn us(ns: u64) -> f64 {
     // Exact below 2^53 ns, which is 104 days.
     ns as f64 / 1e3
@@ -145,6 +155,14 @@ mod tests {
         assert_eq!(heard.max_us(), times.max_us());
         told.add(&Recorded::from(&times));
         assert_eq!(Times::from(&told).count(), 8);
+    }
+
+    #[test]
+    fn the_median_is_the_middle_value_or_the_mean_of_two() {
+        assert_eq!(median(&[]), None);
+        assert_eq!(median(&[7.0]), Some(7.0));
+        assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// What the contract of the benchmark names.
-const FIELDS: [&str; 15] = [
+const FIELDS: [&str; 17] = [
     "fabric",
     "members",
     "senders",
@@ -24,16 +24,18 @@ const FIELDS: [&str; 15] = [
     "posts_per_msg",
     "nulls",
     "raw_write_gb_per_s",
+    "touch",
+    "syscalls_per_msg",
 ];
 
-fn bench(experiments: &str) -> Vec<Value> {
+fn bench(experiments: &str, sizes: &str) -> Vec<Value> {
     let json = std::env::temp_dir().join(format!(
         "weft-multicast-{}-{experiments}.json",
         std::process::id()
     ));
     let output = Command::new(env!("CARGO_BIN_EXE_weft-bench"))
         .args(["multicast", "--quick", "--rounds", "1", "--slice-ms", "500"])
-        .args(["--experiments", experiments, "--sizes", "8,128"])
+        .args(["--experiments", experiments, "--sizes", sizes])
         .arg("--json")
         .arg(&json)
         .output()
@@ -48,7 +50,7 @@ fn bench(experiments: &str) -> Vec<Value> {
 
 #[test]
 fn each_rung_of_the_ladder_delivers_and_has_all_fields() {
-    let rows = bench("raw,ladder");
+    let rows = bench("raw,ladder", "128");
     let rungs: Vec<&Value> = rows
         .iter()
         .filter(|row| row["experiment"] == "ladder")
@@ -70,7 +72,7 @@ fn each_rung_of_the_ladder_delivers_and_has_all_fields() {
 
 #[test]
 fn an_idle_group_posts_nothing_and_a_lone_message_arrives() {
-    let rows = bench("lone,idle");
+    let rows = bench("lone,idle", "8");
     let of = |experiment: &str| {
         let row = rows.iter().find(|row| row["experiment"] == experiment);
         row.expect("a row")
@@ -80,4 +82,16 @@ fn an_idle_group_posts_nothing_and_a_lone_message_arrives() {
     for field in ["lat_us_p50", "wake_us_p50", "posts_per_msg"] {
         assert!(of("lone")[field].as_f64() > Some(0.0), "{field}");
     }
+}
+
+#[test]
+fn messages_that_nobody_reads_have_no_bandwidth() {
+    let rows = bench("touch", "10240");
+    let of = |touch: &'static str| rows.iter().filter(move |row| row["touch"] == touch);
+    assert!(of("full").count() > 0 && of("full").count() == of("none").count());
+    for row in &rows {
+        assert!(row["msgs_per_s"].as_f64() > Some(0.0), "{row}");
+    }
+    assert!(of("full").all(|row| row["gb_per_s"].is_number()));
+    assert!(of("none").all(|row| row["gb_per_s"].is_null() && row["raw_share"].is_null()));
 }

@@ -9,6 +9,7 @@ mod pointers;
 mod ports;
 mod privileges;
 mod requests;
+mod ring_memory;
 mod rings;
 mod waiting;
 
@@ -49,12 +50,13 @@ type Part = fn(&mut Report) -> Result<()>;
 /// Requests to the device.
 pub fn run_input(report: &mut Report) {
     let baseline = report.need("the gauges stand still", || Baseline::take(2));
-    let parts: [(&str, Part); 9] = [
+    let parts: [(&str, Part); 10] = [
         ("handshake", arguments::handshake),
         ("handles", arguments::handles),
         ("reserved fields", arguments::reserved),
         ("pointers", pointers::run),
         ("rings", rings::run),
+        ("ring memory", ring_memory::run),
         ("ports", ports::run),
         ("limits", limits::run),
         ("waiting", waiting::run),

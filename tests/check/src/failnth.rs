@@ -2,7 +2,8 @@
 
 //! Fail-nth: each allocation and each user copy on the way of a call fails in turn.
 //! The call has to answer a documented errno, the next try has to work, and nothing
-//! may be left behind.
+//! may be left behind: the gauges go back, and where the kernel has kmemleak
+//! (`--kernel leaks`), it finds nothing.
 //!
 //! The kernel does it (`Documentation/fault-injection`): a thread writes `n` to its
 //! `fail-nth`, and the n-th point that can fail, does. What runs in a softirq or in a
@@ -10,6 +11,7 @@
 //! registration meets a hole at each of its pages instead.
 
 mod inject;
+mod leaks;
 mod module;
 mod pins;
 mod steps;
@@ -73,6 +75,11 @@ pub fn run(report: &mut Report, args: &Args) {
         }
     }
     println!("# {failed} points failed in turn");
+    if leaks::are_looked_for() {
+        report.check_within("kmemleak finds no leak", LONGEST, leaks::none);
+    } else {
+        println!("# kmemleak is off: memory that nobody counts may have leaked unseen");
+    }
 }
 
 /// Fails each point of a step in turn.

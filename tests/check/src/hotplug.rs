@@ -6,7 +6,10 @@
 //! soft-RoCE does not let a device go that a program has open by verbs, and a
 //! meta server has all of them open. So there is none while a device goes.
 
+mod unanswered;
+
 use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -20,7 +23,9 @@ use weft_shim::{
 
 use crate::meta_lost::{Meta, SERVER};
 use crate::traffic::{Traffic, SLICE};
-use crate::world::{connect, counter, counters, full_access, gid, system, timely, wait_for, Link};
+use crate::world::{
+    connect, counter, counters, full_access, gid, system, timely, wait_for, Link, GAUGES,
+};
 use weft_testkit::report::Report;
 
 /// Nothing on a node that is gone takes longer.
@@ -39,7 +44,11 @@ fn published() -> Result<()> {
 }
 
 fn is_gone() -> Result<()> {
-    wait_for("node 1 goes", BACK, || Ok(Device::open_on(1).is_err()))
+    wait_for("node 1 goes", BACK, || match Device::open_on(1) {
+        Ok(_) => Ok(false),
+        Err(Error::NoNode(Some(1))) => Ok(true),
+        Err(error) => Err(error.into()),
+    })
 }
 
 /// What there is on node 1 when its device goes.
@@ -217,7 +226,7 @@ fn come_back(report: &mut Report, link: &mut Link) -> Result<()> {
     });
     report.check("a VQP that knew the old node fails", || {
         let status = timely(BOUND, || link.outcome(BOUND))??;
-        ensure!(status != WcStatus::Success, "it worked");
+        ensure!(status == WcStatus::WrFlushErr, "it is {status:?}");
         Ok(())
     });
     Ok(())
@@ -228,25 +237,49 @@ fn under_traffic() -> Result<()> {
     let (one, two) = (Device::open_on(1)?, Device::open_on(2)?);
     let here = MemoryRegion::allocate(&one, SLICE, full_access())?;
     let there = MemoryRegion::allocate(&two, SLICE, full_access())?;
+    // A bit for each node that has been reached.
+    let at_work = AtomicU32::new(0);
     thread::scope(|scope| {
         let mut running = Vec::new();
         for (device, to, region) in [(&one, 2, &there), (&two, 1, &here)] {
             let mut traffic = Traffic::new(device, to, region.remote(), 3)?;
-            running.push(scope.spawn(move || {
-                let mut rounds = 0;
-                while traffic.round().is_ok() {
-                    rounds += 1;
+            let at_work = &at_work;
+            running.push(scope.spawn(move || loop {
+                if let Err(error) = traffic.round() {
+                    return error;
                 }
-                rounds
+                at_work.fetch_or(1 << to, Ordering::Relaxed);
             }));
         }
-        thread::sleep(Duration::from_millis(100));
+        wait_for("both are at work", BACK, || {
+            Ok(at_work.load(Ordering::Relaxed) == (1 << 1) | (1 << 2))
+        })?;
         timely(BACK, || system(DELETE))??;
         for thread in running {
-            timely(BACK, || thread.join())?.map_err(|_| anyhow!("a thread panicked"))?;
+            let error = timely(BACK, || thread.join())?;
+            says_gone(&error.map_err(|_| anyhow!("a thread panicked"))?)?;
         }
         Ok(())
     })
+}
+
+/// What a batch ends with whose own node or whose peer goes: not with wrong bytes, nor
+/// with silence.
+fn says_gone(error: &anyhow::Error) -> Result<()> {
+    const STATUSES: [WcStatus; 4] = [
+        WcStatus::FatalErr,
+        WcStatus::RetryExcErr,
+        WcStatus::RemAbortErr,
+        WcStatus::WrFlushErr,
+    ];
+    let status = error.downcast_ref::<CompletionError>().map(|e| e.status);
+    let is_gone = match (status, error.downcast_ref()) {
+        (Some(Some(status)), _) => STATUSES.contains(&status),
+        (_, Some(Error::NodeGone)) => true,
+        _ => false,
+    };
+    ensure!(is_gone, "its traffic ended with: {error:#}");
+    Ok(())
 }
 
 /// All of it, in order.
@@ -287,20 +320,20 @@ fn go_and_come(report: &mut Report) -> Result<()> {
         report.check("and comes back", published);
         (0..3).try_for_each(|node| Device::open_on(node)?.flush_dccache())?;
     }
+    meta.end()?;
+    report.check(
+        "a device goes though a page of a registration never comes",
+        unanswered::device_goes,
+    );
+    system(ADD)?;
+    meta = Meta::start()?;
+    report.check("and comes back", published);
     report.check("all of it leaves nothing behind", nothing_left);
+    drop(meta);
     Ok(())
 }
 
 fn nothing_left() -> Result<()> {
-    const GAUGES: [&str; 7] = [
-        "sessions",
-        "vqps",
-        "mrs",
-        "pinned_pages",
-        "peers",
-        "streams",
-        "contexts",
-    ];
     wait_for("all gauges are zero", BACK, || {
         Ok(GAUGES.iter().all(|name| counter(name).ok() == Some(0)))
     })

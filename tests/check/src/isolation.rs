@@ -22,6 +22,7 @@ mod member;
 mod messages;
 mod registration;
 mod rings;
+mod scene;
 mod several;
 mod table;
 mod unprivileged;
@@ -38,7 +39,8 @@ pub use heirs::{work as heirs, HeirsArgs};
 pub use victim::{work as victim, VictimArgs};
 
 use attacker::{Attacker, Who};
-use table::Row;
+use scene::Set;
+use table::{Attempt, Row};
 use users::{NOBODY, ROOT};
 use victim::Victim;
 
@@ -76,7 +78,7 @@ pub struct Args {
 
 /// All of it.
 pub fn run(report: &mut Report, args: &Args, seed: u64) {
-    let Some(baseline) = report.need("the gauges stand still", || Baseline::take(3)) else {
+    let Some(baseline) = report.need("the gauges stand still", || Baseline::take(7)) else {
         return;
     };
     if let Err(error) = attacks(report, &args.row, seed) {
@@ -105,7 +107,7 @@ fn attacks(report: &mut Report, only: &str, seed: u64) -> Result<()> {
         let mut attacker = Attacker::start(who, seed, victim.told())?;
         for (index, row) in table::rows(who).filter(|(_, row)| row.name.contains(only)) {
             let name = format!("{}: {}: {}", who.name, row.name, row.expected);
-            report.check(&name, || one(&mut attacker, &mut victim, index, row));
+            report.check(&name, || one(who, &mut attacker, &mut victim, index, row));
         }
         attacker.end()?;
     }
@@ -118,14 +120,26 @@ fn attacks(report: &mut Report, only: &str, seed: u64) -> Result<()> {
     Ok(())
 }
 
-/// One attempt: it ends as it should, and the victim has noticed nothing.
-fn one(attacker: &mut Attacker, victim: &mut Victim, index: usize, row: &Row) -> Result<()> {
+/// One attempt: it ends as it should, and neither the victim has noticed anything nor who
+/// looks at its scene.
+fn one(
+    who: &Who,
+    attacker: &mut Attacker,
+    victim: &mut Victim,
+    index: usize,
+    row: &Row,
+) -> Result<()> {
+    let scene = match row.attempt {
+        Attempt::In(scene, _) => Some(scene.set(who)?),
+        _ => None,
+    };
     let got = attacker.attempt(index)?;
+    let seen = scene.as_ref().map_or(Ok(()), Set::look);
     let noticed = victim.report();
     // What the attempt holds on to is let go even if the victim is stuck.
     attacker.release()?;
     let noticed = noticed?;
     ensure!(noticed.is_empty(), "{got}, and the victim: {noticed:?}");
     ensure!(got == row.expected.to_string(), "got {got}");
-    Ok(())
+    seen
 }

@@ -20,6 +20,7 @@ mod peer_down;
 mod poll;
 mod raw;
 mod rc;
+mod signals;
 mod soak;
 mod traffic;
 mod two_sided;
@@ -105,6 +106,8 @@ enum Worker {
     Poller,
     /// Sends packets of every kind to all nodes, until it is killed.
     Flood,
+    /// Uses many peers that are not there, until it is killed.
+    Wanter,
     /// Has a region and some others, says where, and waits for its standard input
     /// to end.
     Holder { others: usize },
@@ -173,6 +176,7 @@ fn work(worker: &Worker, report: &mut Report) -> ExitCode {
         Worker::Listener(args) => two_sided::listen_for_ever(args),
         Worker::Poller => poll::poll_for_ever(),
         Worker::Flood => packets::flood_for_ever(default_seed()),
+        Worker::Wanter => rc::want_for_ever(),
         Worker::Holder { others } => world::hold(*others),
         Worker::Victim(args) => isolation::victim(args),
         Worker::Attacker(args) => isolation::attacker(args),

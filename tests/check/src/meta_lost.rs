@@ -7,11 +7,16 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{bail, ensure, Result};
+use anyhow::{anyhow, bail, ensure, Result};
+use nix::errno::Errno;
+use nix::sched::{sched_setaffinity, CpuSet};
 use nix::sys::signal::{kill, Signal};
 use nix::unistd::Pid;
+use weft_core::uapi::{self, Pod};
 use weft_shim::{Access, Device, Error, MemoryRegion, Vqp, VqpConfig};
 
+use crate::raw::Session;
+use crate::signals::under_signals;
 use crate::world::{counter, gid, system, timely, wait_for, Link};
 use weft_testkit::report::Report;
 
@@ -24,6 +29,12 @@ const BOUND: Duration = Duration::from_secs(20);
 const NOTICED: Duration = Duration::from_secs(20);
 /// How long the server is slow: several times as long as a node's patience.
 const SLOW_FOR: Duration = Duration::from_secs(12);
+/// A node probes a link every two seconds, and waits two for the answer.
+const ONE_PROBE: Duration = Duration::from_secs(5);
+/// Look-ups after a link has broken, from each CPU in turn.
+const LOOKUPS: usize = 40;
+/// The machine's CPUs, and so the links of a node to a server.
+const CPUS: usize = 2;
 /// Longest that nodes may take to find a server that is there.
 const FOUND: Duration = Duration::from_secs(60);
 
@@ -84,6 +95,49 @@ fn published(count: i64) -> Result<()> {
     })
 }
 
+/// This thread runs on these CPUs from now on.
+fn run_on(cpus: impl IntoIterator<Item = usize>) -> Result<()> {
+    let mut set = CpuSet::new();
+    cpus.into_iter().try_for_each(|cpu| set.set(cpu))?;
+    Ok(sched_setaffinity(Pid::from_raw(0), &set)?)
+}
+
+/// A server whose process is stopped cannot accept anybody, but still answers READs. If
+/// one of a node's links to it breaks then, the others have to do.
+fn one_link_breaks(report: &mut Report, meta: &Meta) -> Result<()> {
+    let device = Device::open_on(1)?;
+    meta.signal(Signal::SIGSTOP)?;
+    // Long enough for one probe to fail, and for no second one to begin.
+    system("tc -n n1 qdisc add dev v1 root netem loss 100%")?;
+    thread::sleep(ONE_PROBE);
+    system("tc -n n1 qdisc del dev v1 root")?;
+    report.check("when one link breaks, look-ups go by the others", || {
+        for round in 0..LOOKUPS {
+            // Links are chosen by CPU.
+            run_on([round % CPUS])?;
+            timely(BOUND, || device.lookup(gid(0)))?
+                .map_err(|error| anyhow!("look-up {round}: {error:?}"))?;
+            thread::sleep(Duration::from_millis(100));
+        }
+        run_on(0..CPUS)
+    });
+    report.check("and the node stays published", || {
+        ensure!(counter("nodes_published")? == 2);
+        Ok(())
+    });
+    meta.signal(Signal::SIGCONT)?;
+    report.check(
+        "once the server accepts again, all links are made anew",
+        || {
+            wait_for("all links", FOUND, || {
+                let servers = device.meta_servers()?;
+                Ok(servers.iter().all(|server| server.connected))
+            })
+        },
+    );
+    Ok(())
+}
+
 /// A server that node 1 hears nothing of, or hears late, while nobody looks anybody
 /// up: the node's packets are lost or delayed, and its port stays up.
 fn silent_and_slow(report: &mut Report) -> Result<()> {
@@ -101,14 +155,39 @@ fn silent_and_slow(report: &mut Report) -> Result<()> {
         }
         system("tc -n n1 qdisc del dev v1 root")
     });
+    system("tc -n n1 qdisc add dev v1 root netem loss 100%")?;
+    report.check("a signal ends a look-up at a server that is silent", || {
+        interrupted_lookups()
+    });
     report.check("a server that went silent is noticed", || {
-        system("tc -n n1 qdisc add dev v1 root netem loss 100%")?;
         wait_for("node 1 notices", NOTICED, || {
             Ok(counter("nodes_published")? == 1)
         })
     });
     system("tc -n n1 qdisc del dev v1 root")?;
     report.check("and is found again", || published(2));
+    Ok(())
+}
+
+/// A look-up and a connection, of which the server hears nothing. The link is no worse for
+/// either: whoever can send signals could cut the node off otherwise.
+fn interrupted_lookups() -> Result<()> {
+    let session = Session::open(1)?;
+    let vqp = session.create_vqp(4)?;
+    let mut lookup = uapi::Lookup {
+        gid: gid(7),
+        ..Pod::zeroed()
+    };
+    let links = counter("meta_links")?;
+    let looked_up = under_signals(|| session.call(uapi::IOC_LOOKUP, &mut lookup))?;
+    let connected = under_signals(|| session.qconnect(vqp, gid(7)))?;
+    let (left, published) = (counter("meta_links")?, counter("nodes_published")?);
+    ensure!(looked_up == Err(Errno::EINTR), "a look-up: {looked_up:?}");
+    ensure!(connected == Err(Errno::EINTR), "connecting: {connected:?}");
+    ensure!(
+        left == links && published == 2,
+        "{left} of {links} links are left, {published} nodes published"
+    );
     Ok(())
 }
 
@@ -153,6 +232,7 @@ pub fn run(report: &mut Report) {
         report.check("and nodes connect again", || {
             Ok(connect(&device)?.map(drop)?)
         });
+        one_link_breaks(report, &meta)?;
         silent_and_slow(report)?;
         report.check("removing the server ends look-ups", || {
             device.meta_remove(SERVER.parse()?)?;

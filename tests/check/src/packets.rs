@@ -2,36 +2,47 @@
 
 //! Packets that no initiator or target would send, to the UDP ports of three nodes:
 //! drawn from the protocol's grammar, and genuine ones that were captured and changed,
-//! from the attacker's address, from nobody's and from other nodes'. Meanwhile
-//! bystanders look after their own traffic, by DC and by RC, and nothing of it may
-//! fail; afterwards nothing is left.
+//! from the attacker's addresses, from nobody's and from other nodes', whole and in IP
+//! fragments. Meanwhile bystanders look after their own traffic, by DC and by RC, and
+//! after messages, and nothing of it may fail; and a user has a peer that lies. The run
+//! says how far the attacker got, and fails if that is not far. Afterwards nothing is
+//! left.
 //!
 //! The attacker is a member of the network: it knows the nodes' DC targets, as anybody
 //! does who can read a meta server's table. It does not use tokens that it captured
 //! under their owner's address: against whoever sits on the path packets do not protect.
 
+mod arrival;
+mod bystanders;
+mod capture;
+mod flood;
 mod grammar;
+mod liar;
 mod network;
+mod requests;
+mod streams;
+mod victim;
 
 use std::collections::BTreeMap;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, ensure, Context, Result};
 use weft_core::dc::wire::Destination;
-use weft_shim::{Device, MemoryRegion, Remote};
+use weft_shim::{Device, MemoryRegion, Remote, Vqp, VqpConfig};
 use weft_testkit::pace::keeps_freed_memory;
 
 use crate::rng::Rng;
-use crate::traffic::{Traffic, SLICE};
 use crate::world::{counter, full_access, wait_for, Baseline, Link};
-use grammar::Grammar;
-pub use grammar::Target;
+use arrival::Depth;
+use capture::Capture;
+use grammar::{Grammar, STARVED};
+pub use grammar::{Prey, Target};
 pub use network::in_namespace;
-use network::{Capture, Sender};
+use network::Sender;
+use requests::REGION;
 use weft_testkit::report::Report;
 
 /// Contexts that the attacker has opened are gone after that.
@@ -40,14 +51,8 @@ const FORGOTTEN: Duration = Duration::from_secs(60);
 const GROWTH_KIB: u64 = 64 << 10;
 /// The same where KASAN keeps what was freed.
 const GROWTH_CHECKED_KIB: u64 = 192 << 10;
-/// How long each of the phases lasts that the flood is judged by.
-const PHASE: Duration = Duration::from_secs(2);
-/// Pairs of phases, without and with the flood.
-const PHASES: usize = 5;
-/// A stranger's packets in a second.
-const FLOOD_PER_SECOND: u64 = 10_000;
-/// How many times longer a bystander's batch may take meanwhile.
-const FLOOD_RATIO: f64 = 2.0;
+/// Nodes that are attacked.
+const NODES: u8 = 3;
 
 /// What a run is told.
 #[derive(clap::Args)]
@@ -58,34 +63,35 @@ pub struct Args {
     /// Packets a second at most; 0: as fast as they go
     #[arg(long, default_value_t = 0)]
     rate: u64,
-    /// Judge how much a stranger's 10,000 packets a second slow bystanders down
+    /// Judge how much a stranger's 10,000 packets a second slow bystanders down, in place
+    /// of all that
     #[arg(long)]
     flood: bool,
 }
 
 /// All of it.
 pub fn run(report: &mut Report, args: &Args, seed: u64) {
-    let targets = report.need("a member of the network knows the targets", || {
-        (0..3).map(target).collect::<Result<Vec<_>>>()
-    });
+    let targets = report.need("a member of the network knows the targets", targets);
     let (Some(targets), Some(())) = (targets, report.need("a peer by RC", crate::rc::pin)) else {
         return;
     };
     let base = report.need("the gauges stand still", || {
-        Ok((Baseline::take(3)?, available_kib()?))
+        Ok((Baseline::take(u32::from(NODES))?, available_kib()?))
     });
-    report.check_within("bystanders notice nothing", crate::failnth::LONGEST, || {
-        with_bystanders(seed, || attack(args, &targets, seed))
-    });
+    if args.flood {
+        for (name, node) in [("over the cable", 0), ("by loopback", 2)] {
+            let name = format!("a stranger's flood {name}");
+            report.check_within(&name, crate::failnth::LONGEST, || {
+                flood::flood(&targets[node], seed)
+            });
+        }
+    } else {
+        attacks(report, args, &targets, seed);
+    }
     report.check("the nodes can be connected to as before", || {
         Link::between(2, 0, 4096, 16)?.works(1)?;
         Link::between(0, 1, 4096, 16)?.works(2)
     });
-    if args.flood {
-        report.check_within("a stranger's flood", crate::failnth::LONGEST, || {
-            flood(&targets, seed)
-        });
-    }
     let Some((baseline, before_kib)) = base else {
         return;
     };
@@ -103,6 +109,66 @@ pub fn run(report: &mut Report, args: &Args, seed: u64) {
         ensure!(grown <= limit, "{grown} KiB, at most {limit} are allowed");
         Ok(())
     });
+}
+
+/// What is sent, and what comes of it.
+fn attacks(report: &mut Report, args: &Args, targets: &[Target], seed: u64) {
+    report.check("packets arrive, most of them", || {
+        with_prey(targets, |prey| arrival::most_arrive(prey, seed))
+    });
+    report.check("what comes in fragments is put where it belongs", || {
+        with_prey(targets, |prey| arrival::fragments_land(prey, seed))
+    });
+    let mut depth = None;
+    report.check_within("bystanders notice nothing", crate::failnth::LONGEST, || {
+        with_prey(targets, |prey| {
+            let (before, mut ends) = (Depth::begin()?, None);
+            let others = bystanders::among_bystanders(seed, || {
+                ends = Some(victim::beside_liar(targets[0], seed, || {
+                    attack(args, prey, seed, &before)
+                })?);
+                Ok(())
+            })?;
+            depth = Some((before.take()?, others, ends.unwrap_or_default()));
+            Ok(())
+        })
+    });
+    let Some((depth, others, ends)) = depth else {
+        return;
+    };
+    report.check("requests get deep into streams", || depth.is_deep());
+    report.check("targets give every kind of answer", || {
+        depth.has_all_answers()
+    });
+    report.check("messages reach ports", || depth.has_messages(&others));
+    report.check("a liar's answers are taken", || victim::expect_all(&ends));
+}
+
+/// Runs `body` with nodes of each of which the attacker has a region and a port.
+fn with_prey(targets: &[Target], body: impl FnOnce(&[Prey]) -> Result<()>) -> Result<()> {
+    let (mut kept, mut prey) = (Vec::new(), Vec::new());
+    for (node, target) in (0..).zip(targets) {
+        let device = Device::open_on(node)?;
+        let region = MemoryRegion::allocate(&device, REGION, full_access())?;
+        let starved = VqpConfig {
+            max_recv_wr: 4,
+            ..VqpConfig::default()
+        };
+        let starved = Vqp::create(&device, &starved)?.bind(STARVED)?;
+        prey.push(Prey {
+            target: *target,
+            region: region.remote(),
+            memory: Some(region),
+            port: (node == bystanders::NODE).then_some(bystanders::PORT),
+        });
+        kept.push(starved);
+    }
+    body(&prey)
+}
+
+/// All nodes' targets.
+fn targets() -> Result<Vec<Target>> {
+    (0..NODES).map(target).collect()
 }
 
 /// What a meta server's table says of a node.
@@ -146,57 +212,14 @@ pub fn memory_kib(name: &str) -> Result<u64> {
     Ok(number.with_context(|| format!("no {name}"))?.parse()?)
 }
 
-/// Runs `body` while traffic goes on, by RC from node 0 to node 1 and by DC from node 0
-/// to node 2.
-fn with_bystanders(seed: u64, body: impl FnOnce() -> Result<()>) -> Result<()> {
-    let near = Device::open_on(0)?;
-    let mut traffics = Vec::new();
-    for to in [1, 2] {
-        let far = Device::open_on(u32::from(to))?;
-        let region = MemoryRegion::allocate(&far, SLICE, full_access())?;
-        let traffic = Traffic::new(&near, to, region.remote(), seed)?;
-        traffics.push((to, region, traffic));
-    }
-    let stop = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let bystanders: Vec<_> = traffics
-            .iter_mut()
-            .map(|(to, _, traffic)| {
-                let stop = &stop;
-                scope.spawn(move || -> Result<usize> {
-                    let mut rounds = 0;
-                    while !stop.load(Ordering::Relaxed) {
-                        traffic
-                            .round()
-                            .with_context(|| format!("to node {to}, round {rounds}"))?;
-                        rounds += 1;
-                    }
-                    Ok(rounds)
-                })
-            })
-            .collect();
-        let outcome = body();
-        stop.store(true, Ordering::Relaxed);
-        for bystander in bystanders {
-            let rounds = bystander.join().map_err(|_| anyhow!("it panicked"))??;
-            println!("# a bystander's rounds: {rounds}");
-            ensure!(rounds > 0, "a bystander did nothing");
-        }
-        outcome
-    })
-}
-
 /// Sends the packets.
-fn attack(args: &Args, targets: &[Target], seed: u64) -> Result<()> {
-    let capture = Capture::start()?;
+fn attack(args: &Args, prey: &[Prey], seed: u64, depth: &Depth) -> Result<()> {
     let mut sender = Sender::new()?;
-    let own = Device::open_on(1)?;
-    let region = MemoryRegion::allocate(&own, 1 << 16, full_access())?;
-    let mut grammar = Grammar::new(Rng::new(seed), targets, region.remote());
+    let mut grammar = Grammar::new(Rng::new(seed), prey, depth.capture());
     let mut counts = BTreeMap::new();
     let start = Instant::now();
     for sent in 0..args.packets {
-        let packet = grammar.next(&capture);
+        let packet = grammar.next();
         if sender.send(&packet) {
             *counts.entry(packet.kind).or_insert(0_u64) += 1;
         }
@@ -227,7 +250,7 @@ pub fn flood_for_ever(seed: u64) -> Result<()> {
     let nobodys = Remote { addr: 0, rkey: 1 };
     thread::scope(|scope| {
         scope.spawn(|| loop {
-            for node in 0..3 {
+            for node in 0..NODES {
                 if let Ok(target) = target(node) {
                     lock(&known)[usize::from(node)] = target;
                 }
@@ -235,10 +258,16 @@ pub fn flood_for_ever(seed: u64) -> Result<()> {
             thread::sleep(Duration::from_millis(200));
         });
         for round in 0.. {
-            let targets = lock(&known).clone();
-            let mut grammar = Grammar::new(Rng::new(seed.wrapping_add(round)), &targets, nobodys);
+            let prey = lock(&known).clone().into_iter().map(|target| Prey {
+                target,
+                region: nobodys,
+                memory: None,
+                port: None,
+            });
+            let prey: Vec<_> = prey.collect();
+            let mut grammar = Grammar::new(Rng::new(seed.wrapping_add(round)), &prey, &capture);
             for _ in 0..500 {
-                sender.send(&grammar.next(&capture));
+                sender.send(&grammar.next());
             }
         }
         Ok(())
@@ -248,7 +277,7 @@ pub fn flood_for_ever(seed: u64) -> Result<()> {
 /// The targets, once a meta server answers.
 fn first_targets() -> Vec<Target> {
     loop {
-        match (0..3).map(target).collect::<Result<Vec<_>>>() {
+        match targets() {
             Ok(targets) => return targets,
             Err(error) => eprintln!("# no targets yet: {error:#}"),
         }
@@ -262,52 +291,4 @@ fn pace(start: Instant, sent: u64, rate: u64) {
         let due = Duration::from_micros(sent.saturating_mul(1_000_000) / rate);
         thread::sleep(due.saturating_sub(start.elapsed()));
     }
-}
-
-/// Alternates between quiet and flooded phases, and compares a bystander's batches.
-fn flood(targets: &[Target], seed: u64) -> Result<()> {
-    let (near, far) = (Device::open_on(0)?, Device::open_on(2)?);
-    let region = MemoryRegion::allocate(&far, SLICE, full_access())?;
-    let mut traffic = Traffic::new(&near, 2, region.remote(), seed)?;
-    let mut times = [Vec::new(), Vec::new()];
-    for phase in 0..2 * PHASES {
-        let flooded = phase % 2 == 1;
-        let stop = AtomicBool::new(false);
-        thread::scope(|scope| -> Result<()> {
-            let stranger = flooded.then(|| scope.spawn(|| be_stranger(targets, seed, &stop)));
-            let start = Instant::now();
-            while start.elapsed() < PHASE {
-                let begin = Instant::now();
-                traffic.round()?;
-                times[usize::from(flooded)].push(begin.elapsed());
-            }
-            stop.store(true, Ordering::Relaxed);
-            if let Some(stranger) = stranger {
-                let sent = stranger.join().map_err(|_| anyhow!("it panicked"))??;
-                println!("# {sent} packets in {:?}", start.elapsed());
-            }
-            Ok(())
-        })?;
-    }
-    let [quiet, flooded] = times.map(|mut times| {
-        times.sort_unstable();
-        times[times.len() / 2]
-    });
-    let ratio = flooded.as_secs_f64() / quiet.as_secs_f64();
-    println!("# a batch takes {quiet:?}, with the flood {flooded:?}: {ratio:.2} times");
-    ensure!(ratio <= FLOOD_RATIO, "{ratio:.2} times as long");
-    Ok(())
-}
-
-/// Sends requests with a wrong key, at the rate that is judged.
-fn be_stranger(targets: &[Target], seed: u64, stop: &AtomicBool) -> Result<u64> {
-    let mut sender = Sender::new()?;
-    let mut rng = Rng::new(seed);
-    let (start, mut sent) = (Instant::now(), 0);
-    while !stop.load(Ordering::Relaxed) {
-        sender.send(&grammar::stranger(&mut rng, &targets[2]));
-        sent += 1;
-        pace(start, sent, FLOOD_PER_SECOND);
-    }
-    Ok(sent)
 }

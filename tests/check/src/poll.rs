@@ -3,12 +3,15 @@
 //! `poll(2)` and epoll on a session: they tell of every completion of every VQP, wake
 //! whoever waits, and leave nothing behind.
 
+use std::io::{BufRead as _, BufReader};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{anyhow, ensure, Context, Result};
+use nix::libc::SIGKILL;
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use weft_core::uapi::{Pod, Sge, Wc as RawWc, OP_WRITE, SEND_SIGNALED};
@@ -251,9 +254,16 @@ fn killed() -> Result<()> {
         let mut child = worker(&["poller"])?.stdout(Stdio::piped()).spawn()?;
         let stdout = child.stdout.take().context("no output")?;
         let mut line = String::new();
-        std::io::BufRead::read_line(&mut std::io::BufReader::new(stdout), &mut line)?;
+        BufReader::new(stdout).read_line(&mut line)?;
+        ensure!(line == "ready\n", "it says {line:?}");
         child.kill()?;
-        wait_for("it dies", SOON, || Ok(child.try_wait()?.is_some()))?;
+        let mut status = None;
+        wait_for("it dies", SOON, || {
+            status = child.try_wait()?;
+            Ok(status.is_some())
+        })?;
+        let signal = status.and_then(|status| status.signal());
+        ensure!(signal == Some(SIGKILL), "it ended by itself: {status:?}");
     }
     Ok(())
 }

@@ -19,6 +19,7 @@ mod switch;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{anyhow, ensure, Result};
 use weft_shim::{Device, MemoryRegion};
@@ -29,6 +30,7 @@ use crate::{bad, data, death, two_sided};
 use weft_testkit::report::Report;
 
 pub use blocks::BLOCK;
+pub use dead_peers::want_for_ever;
 pub use meta_server::reaches_no_region as meta_server_reaches_no_region;
 pub use pins::{goes_by_rc, pin, wait_until_up};
 use registration::Early;
@@ -39,7 +41,7 @@ pub struct Args {
     /// The module was loaded with `pool=rc`: nobody pins.
     #[arg(long)]
     pool: bool,
-    /// Only whether peers that are down delay one that is up: twelve nodes.
+    /// Only whether peers that are down delay one that is up: fourteen nodes.
     #[arg(long)]
     dead: bool,
 }
@@ -156,13 +158,7 @@ fn mistakes(report: &mut Report) {
         let lost = counter("rc_lost")?;
         let chains = counter("rc_chains")?;
         thread::scope(|scope| {
-            let bystander = scope.spawn(|| -> Result<()> {
-                while !stop.load(Ordering::Relaxed) {
-                    traffic.round()?;
-                    thread::yield_now();
-                }
-                Ok(())
-            });
+            let bystander = scope.spawn(|| traffic.until(&stop, Duration::ZERO));
             bad::run_requests(report);
             stop.store(true, Ordering::Relaxed);
             report.check("a bystander on the queue pair noticed nothing", || {

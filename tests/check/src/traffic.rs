@@ -5,6 +5,9 @@
 //! change of order shows as wrong content.
 
 use std::io::Write as _;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{ensure, Context, Result};
@@ -13,7 +16,7 @@ use weft_shim::{Device, MemoryRegion, Remote, SendWr, Vqp, Wc};
 use weft_testkit::pace::is_slow;
 
 use crate::rng::Rng;
-use crate::world::{connect, counter, full_access, wait_for};
+use crate::world::{connect, counter, full_access, wait_for, worker};
 
 /// Bytes of the peer's memory that one traffic uses.
 pub const SLICE: usize = 32 << 10;
@@ -141,6 +144,8 @@ impl Traffic {
             taken += progress.submitted;
             completed += progress.completed;
         }
+        // A batch that fails has a completion for each of its requests, signalled or not.
+        let moved = wcs[0].result().context("a request failed")?;
         ensure!(
             completed == 1,
             "{completed} completions of one signalled request: {:?}",
@@ -149,7 +154,6 @@ impl Traffic {
                 .map(Wc::status)
                 .collect::<Vec<_>>()
         );
-        let moved = wcs[0].result().context("a request failed")?;
         ensure!(
             moved as usize == end - start,
             "{moved} bytes of {}",
@@ -173,13 +177,36 @@ impl Traffic {
         Ok(())
     }
 
+    /// Runs batches until it is told to stop. It fails if it ran none: then it shows
+    /// nothing about who disturbs it.
+    pub fn until(&mut self, stop: &AtomicBool, pause: Duration) -> Result<()> {
+        let mut rounds = 0;
+        while !stop.load(Ordering::Relaxed) {
+            self.round().with_context(|| format!("round {rounds}"))?;
+            rounds += 1;
+            thread::sleep(pause);
+        }
+        ensure!(rounds > 0, "the bystander did nothing");
+        Ok(())
+    }
+
     /// What the peer's memory should be.
     pub fn model(&self) -> &[u8] {
         &self.model
     }
 }
 
-/// Is a worker. Says a line when it is about to begin.
+/// A process with traffic on `SLICE` bytes of `remote`.
+pub fn process(remote: Remote, seed: u64) -> Result<Command> {
+    let mut command = worker(&["traffic"])?;
+    command
+        .args(["--addr", &remote.addr.to_string()])
+        .args(["--rkey", &remote.rkey.to_string()])
+        .args(["--seed", &seed.to_string()]);
+    Ok(command)
+}
+
+/// Is such a process. Says a line when it is about to begin.
 pub fn work(args: &WorkerArgs) -> Result<()> {
     let device = Device::open_on(args.node)?;
     println!("ready");

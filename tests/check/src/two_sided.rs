@@ -4,6 +4,7 @@
 //! the lack of them.
 
 mod buffers;
+mod claims;
 mod crowd;
 mod death;
 pub mod ends;
@@ -101,4 +102,8 @@ fn receivers(report: &mut Report, seed: u64) {
     report.check("nonsense in a receive ring's indices", rings::indices);
     report.check("a receive ring that changes", || rings::rewriting(seed));
     report.check("a receiver that goes in a message", death::of_vqp);
+    report.check(
+        "claims that push a sender out of one VQP's memory keep it in the next one's",
+        || claims::spread(seed),
+    );
 }

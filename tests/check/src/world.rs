@@ -19,7 +19,7 @@ pub const SETTLE: Duration = Duration::from_secs(20);
 
 const COUNTERS: &str = "/sys/kernel/debug/weft/counters";
 /// What exists because somebody uses the module.
-const GAUGES: [&str; 7] = [
+pub const GAUGES: [&str; 7] = [
     "sessions",
     "vqps",
     "mrs",
@@ -156,7 +156,8 @@ impl Baseline {
     }
 }
 
-fn gauges() -> Result<Vec<i64>> {
+/// Counts of what exists because somebody uses the module.
+pub fn gauges() -> Result<Vec<i64>> {
     let all = counters()?;
     Ok(GAUGES
         .iter()

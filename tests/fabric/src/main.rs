@@ -86,6 +86,14 @@ fn main() -> ExitCode {
     report.exit_code()
 }
 
+/// What decides a run's random choices: what the user gave, or another number each time.
+/// It is printed, so that a run can be repeated.
+fn seed_of_run(given: Option<u64>) -> u64 {
+    let seed = given.unwrap_or(u64::from(std::process::id()));
+    println!("# --seed {seed}");
+    seed
+}
+
 /// How one of the processes ends.
 fn as_process(rank: usize, outcome: Result<()>) -> ExitCode {
     match outcome {

@@ -54,9 +54,7 @@ pub struct MemberArgs {
 
 /// Does all runs.
 pub fn run(report: &mut Report, args: &Args) {
-    let seed = args.seed.unwrap_or(u64::from(std::process::id()));
-    println!("# --seed {seed}");
-    let mut seeds = Rng::new(seed);
+    let mut seeds = Rng::new(crate::seed_of_run(args.seed));
     let mut total = 0;
     for round in 1..=args.rounds {
         for &members in &args.members {

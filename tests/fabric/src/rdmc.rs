@@ -54,8 +54,7 @@ pub struct MemberArgs {
 
 /// Runs the members.
 pub fn run(report: &mut Report, args: &Args) {
-    let seed = args.seed.unwrap_or(u64::from(std::process::id()));
-    println!("# --seed {seed}");
+    let seed = crate::seed_of_run(args.seed);
     let load = Load {
         kind: args.kind,
         members: usize::from(args.members),

@@ -278,4 +278,12 @@ pub trait Endpoint: Send + Sync + fmt::Debug {
 
     /// One-sided writes posted so far, for measurements.
     fn posted(&self) -> u64;
+
+    /// System calls that have handed requests to the fabric so far, or waited for
+    /// their ends, for measurements. Those of [`Self::ring`] and [`Self::sleep`] are
+    /// not among them. None where something else than this library makes them, as a
+    /// provider of verbs does.
+    fn system_calls(&self) -> Option<u64> {
+        None
+    }
 }

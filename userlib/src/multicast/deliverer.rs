@@ -14,7 +14,7 @@ use super::layout::Places;
 use super::rows::{AckRow, SubgroupRow};
 use super::shared::Shared;
 use crate::fabric::FabricError;
-use crate::smc::{Corrupt, Inbox, Ring};
+use crate::smc::{Corrupt, Inbox, Limit, Ring};
 use crate::sst::Table;
 use std::sync::Arc;
 use zerocopy::{FromBytes, Immutable, KnownLayout};
@@ -47,9 +47,9 @@ impl<'a> Message<'a> {
 pub struct Batch<'a> {
     deliverer: &'a mut Deliverer,
     /// Up to here, exclusively; unused if unordered.
-    limit: u64,
-    /// At most so many messages.
-    left: u64,
+    end: u64,
+    /// How much more may be taken out; once nothing may, the batch is over.
+    left: Limit,
     taken: u64,
     bytes: u64,
     corrupt: Option<usize>,
@@ -59,27 +59,28 @@ impl<'a> Iterator for Batch<'a> {
     type Item = Message<'a>;
 
     fn next(&mut self) -> Option<Message<'a>> {
-        if self.left == 0 {
+        if self.left.messages == 0 || self.left.bytes == 0 {
             return None;
         }
         let found = match self.deliverer.shared.spec.order {
             // SAFETY: the columns that say so are written after the batch has
             // ended, and with it 'a (`Deliverer::run`).
-            Order::Total => unsafe { self.deliverer.next(self.limit) },
+            Order::Total => unsafe { self.deliverer.next(self.end) },
             // SAFETY: as above.
             Order::PerSender => unsafe { self.deliverer.next_any() },
         };
         match found {
             Ok(message) => {
                 let message = message?;
-                self.left -= 1;
+                self.left.messages -= 1;
+                self.left.bytes = self.left.bytes.saturating_sub(message.bytes.len());
                 self.taken += 1;
                 self.bytes += message.bytes.len() as u64;
                 Some(message)
             }
             Err(sender) => {
                 self.corrupt = Some(sender);
-                self.left = 0;
+                self.left.messages = 0;
                 None
             }
         }
@@ -146,8 +147,7 @@ impl Deliverer {
     }
 
     /// Delivers in total order what is below `stable`, or in each sender's
-    /// order what has arrived; at most `most` messages. Answers with whether it
-    /// got anywhere.
+    /// order what has arrived; at most so much. Answers with whether it got anywhere.
     ///
     /// # Errors
     ///
@@ -155,7 +155,7 @@ impl Deliverer {
     pub(super) fn run(
         &mut self,
         stable: u64,
-        most: u64,
+        most: Limit,
         deliver: &mut dyn FnMut(&mut Batch<'_>),
     ) -> Result<bool, CorruptSender> {
         self.learn()?;
@@ -170,7 +170,7 @@ impl Deliverer {
         }
         let mut batch = Batch {
             deliverer: self,
-            limit: stable,
+            end: stable,
             left: most,
             taken: 0,
             bytes: 0,

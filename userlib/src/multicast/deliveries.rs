@@ -8,6 +8,7 @@
 
 use super::deliverer::{Batch, CorruptSender, Deliverer};
 use super::shared::Shared;
+use crate::smc::Limit;
 use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -54,7 +55,7 @@ impl Deliveries {
         timeout: Option<Duration>,
         mut deliver: impl FnMut(&mut Batch<'_>) -> R,
     ) -> Option<R> {
-        self.run(timeout, u64::MAX, &mut deliver)
+        self.run(timeout, Limit::NONE, &mut deliver)
     }
 
     /// Whether nothing will come any more: the group was left, or a member has
@@ -67,7 +68,7 @@ impl Deliveries {
     fn run<R>(
         &mut self,
         timeout: Option<Duration>,
-        most: u64,
+        most: Limit,
         deliver: &mut dyn FnMut(&mut Batch<'_>) -> R,
     ) -> Option<R> {
         let end = timeout.map(|timeout| Instant::now() + timeout);
@@ -122,6 +123,10 @@ impl Iterator for Deliveries {
                 bytes: message.bytes.to_vec(),
             })
         };
-        self.run(None, 1, &mut copy).flatten()
+        let one = Limit {
+            messages: 1,
+            ..Limit::NONE
+        };
+        self.run(None, one, &mut copy).flatten()
     }
 }

@@ -296,6 +296,13 @@ impl Group {
         self.endpoint.posted()
     }
 
+    /// System calls that have handed this node's requests to the fabric
+    /// ([`Endpoint::system_calls`]).
+    #[must_use]
+    pub fn system_calls(&self) -> Option<u64> {
+        self.endpoint.system_calls()
+    }
+
     /// How often the polling thread has gone to sleep.
     #[must_use]
     pub fn sleeps(&self) -> u64 {

@@ -21,12 +21,16 @@ use super::rows::{AckRow, SubgroupRow};
 use super::shared::Shared;
 use crate::fabric::{FabricError, NodeSet};
 use crate::predicates::Outcome;
-use crate::smc::Sent;
+use crate::smc::{Limit, Sent};
 use crate::sst::Table;
 use pushing::Dirty;
 use sending::Own;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
+
+/// Bytes after which a batch is posted, or its delivery told: the others wait
+/// meanwhile, receivers for more and senders for room.
+const BATCH_BYTES: usize = 96 * 1024;
 
 pub(super) type Upcall = Box<dyn FnMut(&mut Batch<'_>) + Send>;
 
@@ -123,7 +127,10 @@ impl Member {
                 if self.acks.is_none() && !deliverer.has_below(stable) {
                     return false;
                 }
-                let most = if batching { u64::MAX } else { 1 };
+                let most = Limit {
+                    messages: if batching { u64::MAX } else { 1 },
+                    bytes: BATCH_BYTES,
+                };
                 match deliverer.run(stable, most, upcall.as_mut()) {
                     Ok(fired) => fired,
                     Err(CorruptSender(node)) => {

@@ -35,7 +35,7 @@ pub mod slots;
 mod tests;
 
 pub use inbox::{Corrupt, Inbox};
-pub use outbox::{Outbox, Stage};
+pub use outbox::{Limit, Outbox, Stage};
 pub use sent::Sent;
 pub use slots::{SlotError, Slots, Ticket};
 

@@ -51,6 +51,14 @@ pub struct Limit {
     pub bytes: usize,
 }
 
+impl Limit {
+    /// None.
+    pub const NONE: Self = Self {
+        messages: u64::MAX,
+        bytes: usize::MAX,
+    };
+}
+
 impl Outbox {
     /// Of an empty ring.
     #[must_use]

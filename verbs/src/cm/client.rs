@@ -24,6 +24,21 @@ impl Route {
     ///
     /// `ENODEV` or `ENETUNREACH` when no RDMA device leads there, `ETIMEDOUT`.
     pub fn resolve(addr: SocketAddr, patience: Duration) -> Result<Self> {
+        Self::find(None, addr, patience)
+    }
+
+    /// As [`Self::resolve`], from an address and port of this host. The address may be
+    /// the unspecified one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::resolve`]; `EACCES`: the port is below 1024 and the process lacks
+    /// `CAP_NET_BIND_SERVICE`; `EADDRINUSE`, `EADDRNOTAVAIL`: another id has the port.
+    pub fn resolve_from(source: SocketAddr, addr: SocketAddr, patience: Duration) -> Result<Self> {
+        Self::find(Some(source), addr, patience)
+    }
+
+    fn find(source: Option<SocketAddr>, addr: SocketAddr, patience: Duration) -> Result<Self> {
         let mut raw = ptr::null_mut();
         // SAFETY: `raw` is writable. With no channel, calls wait for their event.
         let answer = unsafe {
@@ -36,12 +51,15 @@ impl Route {
             _channel: None,
         };
         let patience_ms = i32::try_from(patience.as_millis()).unwrap_or(i32::MAX);
+        let mut raw_source = source.map(RawAddr::from);
         let mut raw_addr = RawAddr::from(addr);
-        // SAFETY: the id exists; the address is laid out as its family says.
+        // SAFETY: the id exists; the addresses are laid out as their families say.
         let answer = unsafe {
             sys::rdma_resolve_addr(
                 id.raw.as_ptr(),
-                ptr::null_mut(),
+                raw_source
+                    .as_mut()
+                    .map_or(ptr::null_mut(), RawAddr::as_mut_ptr),
                 raw_addr.as_mut_ptr(),
                 patience_ms,
             )

@@ -2,10 +2,12 @@
 
 //! The event channel, and connection requests, which it brings.
 
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
+
+use weft_core::gid::Gid;
 
 use super::id::{CmId, ConnectionId, ServerConnection};
 use super::CmContexts;
@@ -121,10 +123,21 @@ impl Drop for ChannelInner {
 pub struct ConnectRequest(CmId);
 
 impl ConnectRequest {
-    /// The peer's IP address.
+    /// The peer's IP address and port. The peer's rdma_cm has written them into the
+    /// request: that nobody else has is for the caller to make sure of, see
+    /// [`Self::path_gid`]. On a host whose kernel is honest a port below 1024 takes
+    /// `CAP_NET_BIND_SERVICE`.
     #[must_use]
-    pub fn peer(&self) -> Option<IpAddr> {
+    pub fn peer(&self) -> Option<SocketAddr> {
         self.0.peer()
+    }
+
+    /// The GID to which the answer to this request, and all packets of the connection,
+    /// will go. It is a field of its own in the request, so that it need not be that of
+    /// [`Self::peer`].
+    #[must_use]
+    pub fn path_gid(&self) -> Option<Gid> {
+        self.0.path_gid()
     }
 
     /// Whether the request came in by this device.

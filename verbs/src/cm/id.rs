@@ -3,14 +3,16 @@
 //! What librdmacm knows by an id: listeners and connections.
 
 use std::ffi::c_int;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::ptr::{self, NonNull};
 
+use weft_core::gid::Gid;
+
 use super::event::EventChannel;
-use super::sockaddr::{ip_of, RawAddr};
+use super::sockaddr::{address_of, RawAddr};
 use super::CmContexts;
 use crate::error::{done, made};
-use crate::qp::{init_attr, post_one, MAX_READS_IN_FLIGHT};
+use crate::qp::{init_attr, post_one, MAX_READS_IN_FLIGHT, RNR_RETRIES};
 use crate::{sys, Context, Cq, Error, Pd, Result, Srq, WorkRequest};
 
 /// Names a connection or a listener in events; compares, means nothing else.
@@ -74,13 +76,28 @@ impl CmId {
         }
     }
 
-    pub(super) fn peer(&self) -> Option<IpAddr> {
+    /// The peer's address and port, as the peer's rdma_cm has written them.
+    pub(super) fn peer(&self) -> Option<SocketAddr> {
         // SAFETY: the id exists (invariant).
         let route = unsafe { &self.raw.as_ref().route };
         // SAFETY: every member of the union is an address in the same bytes,
         // and the storage variant covers them all.
         let storage = unsafe { &route.addr.__bindgen_anon_2.dst_storage };
-        ip_of(storage)
+        address_of(storage)
+    }
+
+    /// The GID of the peer's end of the path, to which messages of the connection
+    /// manager and the queue pair's packets go.
+    pub(super) fn path_gid(&self) -> Option<Gid> {
+        // SAFETY: the id exists (invariant).
+        let route = unsafe { &self.raw.as_ref().route };
+        if route.num_paths < 1 || route.path_rec.is_null() {
+            return None;
+        }
+        // SAFETY: the array has `num_paths` entries, so it has a first one.
+        let dgid = unsafe { &(*route.path_rec).dgid };
+        // SAFETY: every member of the union is the same 16 bytes.
+        Some(Gid(unsafe { dgid.raw }))
     }
 
     /// Makes the id's queue pair and accepts the connection.
@@ -110,6 +127,8 @@ impl CmId {
             private_data_len: u8::try_from(reply.len()).unwrap_or(u8::MAX),
             responder_resources: MAX_READS_IN_FLIGHT,
             initiator_depth: MAX_READS_IN_FLIGHT,
+            // The peer's: how often it repeats what found no receive here.
+            rnr_retry_count: RNR_RETRIES,
             ..Default::default()
         };
         // SAFETY: the id has its queue pair; `param` and the reply live through
@@ -184,12 +203,6 @@ impl ServerConnection {
         // SAFETY: a connection is only made with a queue pair, which exists
         // until the id is dropped.
         unsafe { (*self.qp()).qp_num }
-    }
-
-    /// The peer's IP address.
-    #[must_use]
-    pub fn peer(&self) -> Option<IpAddr> {
-        self.id.peer()
     }
 
     /// Posts a request, which makes a completion. As many may be outstanding as

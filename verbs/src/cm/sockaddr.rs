@@ -2,7 +2,7 @@
 
 //! Socket addresses as the C library lays them out.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 use crate::sys;
 
@@ -47,20 +47,24 @@ impl RawAddr {
     }
 }
 
-/// The IP address in a `sockaddr_storage`, if it holds one.
-pub(crate) fn ip_of(storage: &sys::sockaddr_storage) -> Option<IpAddr> {
+/// The IP address and port in a `sockaddr_storage`, if it holds them.
+pub(crate) fn address_of(storage: &sys::sockaddr_storage) -> Option<SocketAddr> {
     let first = std::ptr::from_ref(storage);
     match i32::from(storage.ss_family) {
         libc::AF_INET => {
             // SAFETY: `sockaddr_storage` is large enough and aligned for every
             // address, any bytes of it are a valid `sockaddr_in`.
             let v4 = unsafe { first.cast::<libc::sockaddr_in>().read() };
-            Some(Ipv4Addr::from(v4.sin_addr.s_addr.to_ne_bytes()).into())
+            let ip = Ipv4Addr::from(v4.sin_addr.s_addr.to_ne_bytes());
+            Some(SocketAddr::from((ip, u16::from_be(v4.sin_port))))
         }
         libc::AF_INET6 => {
             // SAFETY: as above, for `sockaddr_in6`.
             let v6 = unsafe { first.cast::<libc::sockaddr_in6>().read() };
-            Some(Ipv6Addr::from(v6.sin6_addr.s6_addr).into())
+            let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
+            let port = u16::from_be(v6.sin6_port);
+            let (flow, scope) = (v6.sin6_flowinfo, v6.sin6_scope_id);
+            Some(SocketAddrV6::new(ip, port, flow, scope).into())
         }
         _ => None,
     }
@@ -88,7 +92,7 @@ mod tests {
                     bytes,
                 );
             }
-            assert_eq!(ip_of(&storage), Some(addr.ip()));
+            assert_eq!(address_of(&storage), Some(addr));
         }
     }
 }

@@ -28,7 +28,7 @@ fn answer(gid: Gid, token: u64) -> Hello {
 
 #[test]
 fn only_the_peer_answers_its_offer() {
-    let mut want = Want::new(PEER, true, 0);
+    let mut want = Want::new(PEER, WantedBy::Pin, 0);
     assert_eq!(want.step(false, 0, 0), Step::Offer);
     assert!(!want.answered(&PEER, &answer(PEER, 7)), "nothing was sent");
     want.offered(7, 0);
@@ -69,7 +69,7 @@ fn never_answers(mut want: Want, until_ns: u64, random: u32) -> (Vec<u64>, Optio
 
 #[test]
 fn a_pinned_peer_that_is_back_is_connected_again() {
-    let mut want = Want::new(PEER, true, 0);
+    let mut want = Want::new(PEER, WantedBy::Pin, 0);
     let mut now_ns = 0;
     assert_eq!(want.step(false, now_ns, 0), Step::Offer);
     want.offered(1, now_ns);
@@ -86,7 +86,7 @@ fn a_pinned_peer_that_is_back_is_connected_again() {
 
 #[test]
 fn a_peer_that_is_used_stays_wanted_and_one_that_rests_does_not() {
-    let mut want = Want::new(PEER, false, 0);
+    let mut want = Want::new(PEER, WantedBy::User(0), 0);
     let mut now_ns = 0;
     for _ in 0..1000 {
         now_ns += SECOND_NS;
@@ -103,7 +103,7 @@ fn a_peer_that_is_used_stays_wanted_and_one_that_rests_does_not() {
     assert_eq!(want.step(true, now_ns + IDLE_NS, 0), Step::Forget);
     // and not for ever without a queue pair, however much it is used
     let mut now_ns = 0;
-    let mut want = Want::new(PEER, false, now_ns);
+    let mut want = Want::new(PEER, WantedBy::User(0), now_ns);
     let forgotten = (0..1000).find_map(|_| {
         now_ns += SECOND_NS;
         want.used(now_ns);
@@ -115,7 +115,7 @@ fn a_peer_that_is_used_stays_wanted_and_one_that_rests_does_not() {
 proptest! {
     #[test]
     fn offers_to_a_dead_peer_become_rare_but_do_not_end_while_it_is_pinned(random in any::<u32>()) {
-        let (offers, left) = never_answers(Want::new(PEER, true, 0), 3600 * SECOND_NS, random);
+        let (offers, left) = never_answers(Want::new(PEER, WantedBy::Pin, 0), 3600 * SECOND_NS, random);
         prop_assert_eq!(left, None);
         let pauses: Vec<u64> = offers.windows(2).map(|pair| pair[1] - pair[0] - ANSWER_NS).collect();
         for (index, pause) in pauses.iter().enumerate() {
@@ -127,7 +127,7 @@ proptest! {
 
     #[test]
     fn a_dead_peer_that_nobody_pinned_leaves(random in any::<u32>()) {
-        let (offers, left) = never_answers(Want::new(PEER, false, 0), 3600 * SECOND_NS, random);
+        let (offers, left) = never_answers(Want::new(PEER, WantedBy::User(0), 0), 3600 * SECOND_NS, random);
         let bound_ns = IDLE_NS + ANSWER_NS + MAX_RETRY_NS;
         prop_assert!(left.is_some_and(|left_ns| (IDLE_NS..=bound_ns).contains(&left_ns)));
         prop_assert!(!offers.is_empty());
@@ -139,7 +139,7 @@ proptest! {
     fn no_order_of_events_makes_offers_without_a_pause(
         events in prop::collection::vec((0u8..5, 0u64..3 * SECOND_NS, any::<u32>()), 1..200),
     ) {
-        let mut want = Want::new(PEER, true, 0);
+        let mut want = Want::new(PEER, WantedBy::Pin, 0);
         let (mut now_ns, mut token, mut last, mut is_up) = (0, 0, None::<u64>, false);
         for (event, after_ns, random) in events {
             now_ns += after_ns;

@@ -28,7 +28,7 @@ pub struct Publisher(MetaClient);
 impl Publisher {
     /// Connects to the meta server.
     pub fn connect(server: SocketAddr) -> Result<Self> {
-        Ok(Self(MetaClient::connect(server)?))
+        Ok(Self(MetaClient::connect_as_node(server)?))
     }
 
     /// Publishes the first `records` nodes.

@@ -9,11 +9,14 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use weft::Options;
 
+use super::payload::Stores;
+
 /// The paper's experiments (spindle §IV), and what idle groups do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Experiment {
-    /// Plain one-sided writes round a ring, the measure of the rest.
+    /// The same bytes without multicast, the measure of the rest: as many senders
+    /// that write messages in full, as many members that read them in full.
     Raw,
     /// One subgroup, by length, senders and members (§IV.A.1, figures 3, 4, 16).
     Single,
@@ -27,6 +30,9 @@ pub enum Experiment {
     Delayed,
     /// Messages copied into their slots and out of them (§IV.D, figure 15).
     Memcpy,
+    /// What delivery in place saves those who neither write nor read a message:
+    /// nothing moves but counters.
+    Touch,
     /// A message at a time on a group that sleeps.
     Lone,
     /// A group that nobody sends in.
@@ -35,7 +41,7 @@ pub enum Experiment {
 
 impl Experiment {
     /// All of them, in the table's order.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Raw,
         Self::Single,
         Self::Ladder,
@@ -43,6 +49,7 @@ impl Experiment {
         Self::Subgroups,
         Self::Delayed,
         Self::Memcpy,
+        Self::Touch,
         Self::Lone,
         Self::Idle,
     ];
@@ -79,6 +86,27 @@ impl Senders {
             Self::All => "all",
             Self::Half => "half",
             Self::One => "one",
+        }
+    }
+}
+
+/// What the application does with a message's bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Touch {
+    /// The sender writes all of them, each member that receives it reads all of them
+    /// and compares their sum.
+    Full,
+    /// Nothing. The message is a slot that was taken and a counter that went on.
+    None,
+}
+
+impl Touch {
+    /// Its name in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::None => "none",
         }
     }
 }
@@ -137,11 +165,19 @@ pub struct Case {
     pub delay: Option<Delay>,
     /// Whether messages are copied into and out of their slots.
     pub memcpy: bool,
+    /// What is done with the bytes.
+    pub touch: Touch,
+    /// Whether a sender reads its own messages too when they are delivered to it.
+    pub own_read: bool,
+    /// How senders store.
+    pub stores: Stores,
+    /// Whether each member keeps to a processor of its own.
+    pub bound: bool,
 }
 
 impl Case {
     /// A case of the paper's usual settings: 10 KiB, a window of 100, all
-    /// members send, all optimisations.
+    /// members send and read all messages, all optimisations.
     pub fn usual(experiment: Experiment, fabric: &str, members: usize) -> Self {
         Self {
             experiment,
@@ -154,7 +190,28 @@ impl Case {
             opts: "full".to_owned(),
             delay: None,
             memcpy: false,
+            touch: Touch::Full,
+            own_read: true,
+            stores: Stores::Cached,
+            bound: false,
         }
+    }
+
+    /// The same bytes from as many to as many, without multicast.
+    pub fn raw(&self) -> Self {
+        Self {
+            senders: self.senders,
+            bytes: self.bytes,
+            own_read: self.own_read,
+            stores: self.stores,
+            bound: self.bound,
+            ..Self::usual(Experiment::Raw, &self.fabric, self.members)
+        }
+    }
+
+    /// Whether it is about a stream of messages, and so about bandwidth.
+    pub fn is_stream(&self) -> bool {
+        !matches!(self.experiment, Experiment::Lone | Experiment::Idle)
     }
 
     /// Which optimisations are on.
@@ -173,7 +230,8 @@ impl Case {
             format!("{} late {long}", delay.senders.name())
         });
         let memcpy = self.memcpy.then(|| "memcpy".to_owned());
-        delay.or(memcpy).unwrap_or_default()
+        let own = (!self.own_read).then(|| "own unread".to_owned());
+        delay.or(memcpy).or(own).unwrap_or_default()
     }
 }
 

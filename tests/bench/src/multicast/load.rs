@@ -3,14 +3,15 @@
 //! The application of a member: what it sends, and what it does with what is
 //! delivered.
 
-use std::hint::{black_box, spin_loop};
+use std::hint::spin_loop;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use weft::{Batch, Sender};
+use weft::{Batch, SendError, Sender};
 
-use super::case::{Case, Pause};
+use super::case::{Case, Pause, Touch};
+use super::payload::{self, Stores};
 use crate::stats::Times;
 
 /// One message in so many is timed: reading the clock takes as long as sending
@@ -44,35 +45,57 @@ impl Clock {
         let at = usize::try_from(number / SAMPLED % STAMPS).unwrap_or(0);
         (number % SAMPLED == 0).then(|| &self.stamps[at])
     }
+}
 
-    /// The delivery of a member: times its own messages, and copies all if the
-    /// case wants it.
-    pub fn deliveries(
-        self: &Arc<Self>,
-        rank: usize,
-        case: Case,
-        latencies: Arc<Mutex<Times>>,
-    ) -> impl FnMut(&mut Batch<'_>) + Send + 'static {
-        let clock = Arc::clone(self);
-        let mut copy = vec![0; case.bytes];
-        let mut own = 0;
+/// The delivery of a member: times its own messages, reads each in full, and copies
+/// it first if the case wants that.
+pub struct Receiver {
+    pub rank: usize,
+    pub case: Case,
+    pub clock: Arc<Clock>,
+    pub latencies: Arc<Mutex<Times>>,
+    /// Messages that were not what their sender has written.
+    pub damaged: Arc<AtomicU64>,
+}
+
+impl Receiver {
+    /// What delivers.
+    pub fn upcall(self) -> impl FnMut(&mut Batch<'_>) + Send + 'static {
+        let mut copy = vec![0; self.case.bytes];
+        // How many messages of each sender were delivered here.
+        let mut numbers = vec![0; self.case.members];
         move |batch| {
-            let now = clock.now_ns();
+            let now = self.clock.now_ns();
             for message in batch {
-                if case.memcpy {
-                    copy[..message.bytes.len()].copy_from_slice(message.bytes);
-                    black_box(&mut copy);
+                let number = numbers[message.sender];
+                numbers[message.sender] += 1;
+                let mut bytes = message.bytes;
+                if self.case.memcpy {
+                    copy[..bytes.len()].copy_from_slice(bytes);
+                    bytes = &copy[..bytes.len()];
                 }
-                if message.sender != rank {
-                    continue;
+                let is_own = message.sender == self.rank;
+                if self.case.touch == Touch::Full && (self.case.own_read || !is_own) {
+                    let is_good = bytes.len() == self.case.bytes
+                        && payload::is_whole(bytes, message.sender, number);
+                    if !is_good {
+                        self.damaged.fetch_add(1, Ordering::Relaxed);
+                    }
                 }
-                if let Some(stamp) = clock.stamp(own) {
-                    let took = now.saturating_sub(stamp.load(Ordering::Relaxed));
-                    let mut times = latencies.lock().unwrap_or_else(PoisonError::into_inner);
-                    times.record(Duration::from_nanos(took));
+                if is_own {
+                    self.note(number, now);
                 }
-                own += 1;
             }
+        }
+    }
+
+    /// An own message was delivered.
+    fn note(&self, number: u64, now_ns: u64) {
+        if let Some(stamp) = self.clock.stamp(number) {
+            let took = now_ns.saturating_sub(stamp.load(Ordering::Relaxed));
+            let times = self.latencies.lock();
+            let mut times = times.unwrap_or_else(PoisonError::into_inner);
+            times.record(Duration::from_nanos(took));
         }
     }
 }
@@ -80,10 +103,12 @@ impl Clock {
 /// A sender.
 pub struct Load {
     sender: Sender,
+    rank: usize,
     pause: Pause,
     bytes: usize,
-    /// What is copied into each slot, if anything is.
-    source: Option<Vec<u8>>,
+    touch: Touch,
+    stores: Stores,
+    memcpy: bool,
 }
 
 impl Load {
@@ -92,9 +117,12 @@ impl Load {
         let pause = case.delay.map(|delay| delay.of(rank, case.members));
         Self {
             sender,
+            rank,
             pause: pause.unwrap_or(Pause::None),
             bytes: case.bytes,
-            source: case.memcpy.then(|| vec![7; case.bytes]),
+            touch: case.touch,
+            stores: case.stores,
+            memcpy: case.memcpy,
         }
     }
 
@@ -104,8 +132,9 @@ impl Load {
             return;
         }
         let mut number = 0_u64;
+        let mut source = vec![0; if self.memcpy { self.bytes } else { 0 }];
         while !stop.load(Ordering::Relaxed) {
-            if self.send(clock, number).is_err() {
+            if self.send(clock, number, &mut source).is_err() {
                 return;
             }
             number += 1;
@@ -118,21 +147,22 @@ impl Load {
         }
     }
 
-    /// Sends a message that is built in place. Unless it is copied, only its
-    /// number is written, as far as there is room.
-    fn send(&self, clock: &Clock, number: u64) -> Result<(), weft::SendError> {
+    /// Sends a message that is built in place, or elsewhere and copied.
+    fn send(&self, clock: &Clock, number: u64, source: &mut [u8]) -> Result<(), SendError> {
+        if self.memcpy {
+            payload::write(source, self.rank, number, Stores::Cached);
+        }
         self.sender.send(|slot| {
             if let Some(stamp) = clock.stamp(number) {
                 stamp.store(clock.now_ns(), Ordering::Relaxed);
             }
-            match &self.source {
-                Some(source) => slot.put(source),
-                None => {
-                    let number = number.to_le_bytes();
-                    let written = number.len().min(self.bytes);
-                    slot[..written].copy_from_slice(&number[..written]);
+            match (self.memcpy, self.touch) {
+                (true, _) => slot.put(source),
+                (false, Touch::Full) => {
+                    payload::write(&mut slot[..self.bytes], self.rank, number, self.stores);
                     slot.set_len(self.bytes);
                 }
+                (false, Touch::None) => slot.set_len(self.bytes),
             }
         })
     }

@@ -5,20 +5,22 @@
 //! sending until its input ends, so that nobody's measurement ends before
 //! another's.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{anyhow, Context as _, Result};
+use anyhow::{anyhow, ensure, Context as _, Result};
 use clap::ValueEnum as _;
+use nix::sched::{sched_setaffinity, CpuSet};
 use nix::time::{clock_gettime, ClockId};
+use nix::unistd::Pid;
 use weft::{Group, Subgroup};
 use weft_testkit::place::{Kind, Placed};
 
 use super::args::{MemberArgs, Pace};
 use super::case::{Case, Experiment};
-use super::load::{Clock, Load};
+use super::load::{Clock, Load, Receiver};
 use super::seen::Seen;
 use super::{lone, raw};
 use crate::child::{say_ready, wait_for_end, wait_for_word};
@@ -33,6 +35,9 @@ pub const ACTIVE: &str = "active";
 pub fn run(args: &MemberArgs) -> Result<()> {
     let case: Case = serde_json::from_str(&args.case).context("no case")?;
     let fabric = Kind::from_str(&case.fabric, false).map_err(|error| anyhow!(error))?;
+    if case.bound {
+        bind(args.rank)?;
+    }
     let node = Placed::new(fabric, args.rank, case.members, args.meeting);
     match case.experiment {
         Experiment::Raw => raw::run(node, &case, args.pace),
@@ -59,6 +64,14 @@ pub fn subgroups(case: &Case) -> Result<Vec<Subgroup>> {
     Ok((0..case.subgroups).map(make).collect())
 }
 
+/// Keeps this process, and the threads that it will have, to one processor.
+fn bind(rank: usize) -> Result<()> {
+    let mut processors = CpuSet::new();
+    processors.set(rank)?;
+    sched_setaffinity(Pid::from_raw(0), &processors)
+        .with_context(|| format!("cannot be bound to processor {rank}"))
+}
+
 /// Processor time of this process so far.
 pub fn cpu_time() -> Result<Duration> {
     let time = clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID)?;
@@ -71,14 +84,21 @@ fn stream(node: Placed, case: &Case, pace: Pace) -> Result<()> {
     let rank = node.rank();
     let clock = Arc::new(Clock::new());
     let latencies = Arc::new(Mutex::new(Times::new()));
+    let damaged = Arc::new(AtomicU64::new(0));
     let mut builder = Group::builder(node).timeout(PATIENCE);
     for subgroup in subgroups(case)? {
         let name = subgroup.name().to_owned();
         builder = builder.subgroup(subgroup);
         builder = match name == ACTIVE {
             true => {
-                let upcall = clock.deliveries(rank, case.clone(), Arc::clone(&latencies));
-                builder.deliver(&name, upcall)
+                let receiver = Receiver {
+                    rank,
+                    case: case.clone(),
+                    clock: Arc::clone(&clock),
+                    latencies: Arc::clone(&latencies),
+                    damaged: Arc::clone(&damaged),
+                };
+                builder.deliver(&name, receiver.upcall())
             }
             false => builder.deliver(&name, |_| {}),
         };
@@ -100,6 +120,8 @@ fn stream(node: Placed, case: &Case, pace: Pace) -> Result<()> {
     *lock() = Times::new();
     let mut seen = measure(&group, pace.slice())?;
     seen.latencies = Recorded::from(&*lock());
+    let damaged = damaged.load(Ordering::Relaxed);
+    ensure!(damaged == 0, "{damaged} messages are not what was sent");
     say_ready(&seen)?;
     wait_for_end()?;
     stop.store(true, Ordering::Relaxed);
@@ -112,11 +134,14 @@ fn stream(node: Placed, case: &Case, pace: Pace) -> Result<()> {
 
 /// What a subgroup does in a slice of time.
 pub fn measure(group: &Group, slice: Duration) -> Result<Seen> {
-    let (before, began, cpu) = (group.metrics(ACTIVE)?, Instant::now(), cpu_time()?);
+    let (calls, cpu) = (group.system_calls(), cpu_time()?);
+    let (before, began) = (group.metrics(ACTIVE)?, Instant::now());
     thread::sleep(slice);
     let after = group.metrics(ACTIVE)?;
     let mut seen = Seen::between(&before, &after);
     seen.seconds = began.elapsed().as_secs_f64();
     seen.cpu = (cpu_time()? - cpu).as_secs_f64();
+    let calls_now = group.system_calls();
+    seen.system_calls = calls_now.zip(calls).map(|(now, then)| now - then);
     Ok(seen)
 }

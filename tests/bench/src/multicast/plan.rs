@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Which cases belong to which experiment. Quick runs have fewer of them, and
-//! fabrics over emulated devices fewer still.
+//! fabrics over emulated devices fewer still. Each stream has a case beside it that
+//! moves the same bytes without multicast.
 
 use weft::Options;
 use weft_testkit::place::Kind;
 
 use super::args::MulticastArgs;
-use super::case::{Case, Delay, Experiment, Senders};
+use super::case::{Case, Delay, Experiment, Senders, Touch};
 
 const SIZES: [usize; 4] = [1, 128, 1024, 10_240];
 
@@ -32,8 +33,9 @@ impl Extent {
     }
 }
 
-/// The cases that were asked for, experiment by experiment.
-pub fn plan(args: &MulticastArgs) -> Vec<Case> {
+/// The cases that were asked for, experiment by experiment, for a machine with so
+/// many processors.
+pub fn plan(args: &MulticastArgs, processors: usize) -> Vec<Case> {
     let experiments = match &args.experiments[..] {
         [] => Experiment::ALL.to_vec(),
         some => some.to_vec(),
@@ -51,13 +53,35 @@ pub fn plan(args: &MulticastArgs) -> Vec<Case> {
     }
     let wanted = |case: &Case| {
         let members = args.members.iter().map(|&members| usize::from(members));
-        let is_raw = case.experiment == Experiment::Raw;
-        (args.members.is_empty() || is_raw || members.into_iter().any(|some| some == case.members))
+        (args.members.is_empty() || members.into_iter().any(|some| some == case.members))
             && (args.sizes.is_empty() || args.sizes.contains(&case.bytes))
-            && (args.opts.is_empty() || is_raw || args.opts.contains(&case.opts))
+            && (args.opts.is_empty() || args.opts.contains(&case.opts))
     };
     cases.retain(|case| wanted(case) && (!args.common.quick || is_quick(case)));
+    for case in &mut cases {
+        case.bound = case.members <= processors;
+    }
+    if experiments.contains(&Experiment::Raw) {
+        add_raw(&mut cases);
+    }
     cases
+}
+
+/// Puts a raw case in front for each stream that has another one's bytes, senders or
+/// members. What is not read is not compared with what is.
+fn add_raw(cases: &mut Vec<Case>) {
+    let streams = |case: &&Case| {
+        case.is_stream() && case.experiment != Experiment::Raw && case.touch == Touch::Full
+    };
+    let mut all: Vec<Case> = Vec::new();
+    for raw in cases.iter().filter(streams).map(Case::raw) {
+        if !all.contains(&raw) {
+            all.push(raw);
+        }
+    }
+    cases.retain(|case| case.experiment != Experiment::Raw || all.is_empty());
+    all.append(cases);
+    *cases = all;
 }
 
 /// Over emulated devices a case takes seconds, most of them to start: a quick run
@@ -75,13 +99,15 @@ fn is_quick(case: &Case) -> bool {
 fn cases_of(experiment: Experiment, fabric: &str, extent: Extent) -> Vec<Case> {
     let usual = |members| Case::usual(experiment, fabric, members);
     match experiment {
-        Experiment::Raw => raw(&usual(2), extent),
+        // By itself: beside other experiments, `add_raw` knows better.
+        Experiment::Raw => single(usual, extent).iter().map(Case::raw).collect(),
         Experiment::Single => single(usual, extent),
         Experiment::Ladder => ladder(usual, extent),
         Experiment::Window => window(usual, extent),
         Experiment::Subgroups => subgroups(usual, extent),
         Experiment::Delayed => delayed(usual, extent),
         Experiment::Memcpy => memcpy(usual, extent),
+        Experiment::Touch => touch(usual, extent),
         Experiment::Lone => extent
             .of(&[2, 8], &[2], &[2])
             .into_iter()
@@ -98,16 +124,6 @@ fn cases_of(experiment: Experiment, fabric: &str, extent: Extent) -> Vec<Case> {
     }
 }
 
-fn raw(usual: &Case, extent: Extent) -> Vec<Case> {
-    let case = |bytes| Case {
-        senders: Senders::One,
-        bytes,
-        ..usual.clone()
-    };
-    let sizes = extent.of(&SIZES, &SIZES, &[1, 10_240]);
-    sizes.into_iter().map(case).collect()
-}
-
 fn single(usual: impl Fn(usize) -> Case, extent: Extent) -> Vec<Case> {
     let mut cases = Vec::new();
     for bytes in extent.of(&SIZES, &SIZES, &[1, 10_240]) {
@@ -122,6 +138,15 @@ fn single(usual: impl Fn(usize) -> Case, extent: Extent) -> Vec<Case> {
                     bytes,
                     ..usual(members)
                 });
+                // How much of it is that senders read what they have written.
+                if members == 2 && bytes == 10_240 {
+                    cases.push(Case {
+                        senders,
+                        bytes,
+                        own_read: false,
+                        ..usual(members)
+                    });
+                }
             }
         }
     }
@@ -205,6 +230,25 @@ fn memcpy(usual: impl Fn(usize) -> Case, extent: Extent) -> Vec<Case> {
     cases
 }
 
+fn touch(usual: impl Fn(usize) -> Case, extent: Extent) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for bytes in extent.of(&SIZES, &[10_240], &[]) {
+        for members in extent.of(&[2, 8], &[2], &[]) {
+            for senders in [Senders::All, Senders::One] {
+                for touch in [Touch::Full, Touch::None] {
+                    cases.push(Case {
+                        bytes,
+                        senders,
+                        touch,
+                        ..usual(members)
+                    });
+                }
+            }
+        }
+    }
+    cases
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -217,7 +261,27 @@ mod tests {
             }
         }
         let single = cases_of(Experiment::Single, "shm", Extent::Whole);
-        assert_eq!(single.len(), 4 * (2 + 3 * 3));
+        assert_eq!(single.len(), 4 * (2 + 3 * 3) + 2);
+    }
+
+    #[test]
+    fn each_stream_that_is_read_has_one_raw_case_beside_it() {
+        let mut cases = cases_of(Experiment::Single, "shm", Extent::Quick);
+        cases.extend(cases_of(Experiment::Touch, "shm", Extent::Quick));
+        cases.extend(cases_of(Experiment::Lone, "shm", Extent::Quick));
+        add_raw(&mut cases);
+        let count = |raw: &Case| cases.iter().filter(|case| *case == raw).count();
+        let is_raw = |case: &&Case| case.experiment == Experiment::Raw;
+        assert!(cases
+            .iter()
+            .filter(is_raw)
+            .all(|raw| raw.touch == Touch::Full));
+        for case in cases
+            .iter()
+            .filter(|case| case.experiment == Experiment::Single)
+        {
+            assert_eq!(count(&case.raw()), 1);
+        }
     }
 
     #[test]

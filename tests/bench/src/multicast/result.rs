@@ -4,10 +4,11 @@
 
 use serde::Serialize;
 
-use super::case::{Case, Experiment};
+use super::case::{Case, Experiment, Touch};
+use super::payload::Stores;
 use super::seen::{Seen, Sizes};
 use crate::report::{number, rounded, Sheet};
-use crate::stats::Times;
+use crate::stats::{median, Times};
 
 /// One case. Rates are medians over the rounds; counts are of all rounds and all
 /// members together.
@@ -25,6 +26,15 @@ pub struct Row {
     /// What else is particular to it: late senders, copying.
     #[serde(skip_serializing_if = "String::is_empty")]
     note: String,
+    /// Whether messages are written and read in full. If not, they are counters that
+    /// went on, and there is no bandwidth.
+    touch: Touch,
+    /// Whether senders read their own messages too.
+    own_read: bool,
+    /// How senders store.
+    stores: Stores,
+    /// Whether each member has a processor of its own and keeps to it.
+    bound: bool,
     /// Application data delivered at each member.
     gb_per_s: Option<f64>,
     /// Messages delivered at each member.
@@ -36,7 +46,11 @@ pub struct Row {
     posts_per_msg: Option<f64>,
     nulls: u64,
     nulls_per_msg: Option<f64>,
-    /// What plain writes of this length move over this fabric.
+    /// System calls by which all members together hand requests to the module
+    /// (`IOC_ENTER`, `IOC_RUN`), for a message. Those of sleeping and waking are not
+    /// among them. None where a provider of verbs makes them.
+    syscalls_per_msg: Option<f64>,
+    /// What as many senders and readers move without multicast.
     raw_write_gb_per_s: Option<f64>,
     /// `gb_per_s` over that, round by round.
     raw_share: Option<f64>,
@@ -83,7 +97,7 @@ impl<'a> Results<'a> {
             false => 0.0,
         };
         let total: f64 = members.iter().map(rate).sum();
-        // Of plain writes only the writer tells.
+        // Without multicast each sender tells of its own messages.
         let tell = match self.cases[at].experiment {
             Experiment::Raw => 1,
             _ => members.len(),
@@ -97,23 +111,18 @@ impl<'a> Results<'a> {
         (0..self.cases.len()).map(|at| self.row(at))
     }
 
-    /// The rates of plain writes as long as this case's messages.
+    /// The rates of what is done the same way without multicast.
     fn raw_rates(&self, at: usize) -> Option<&[f64]> {
-        let like = &self.cases[at];
-        let is_raw = |case: &Case| {
-            case.experiment == Experiment::Raw
-                && case.bytes == like.bytes
-                && case.fabric == like.fabric
-        };
-        let raw = self.cases.iter().position(is_raw)?;
-        Some(&self.rates[raw])
+        let raw = self.cases[at].raw();
+        let at = self.cases.iter().position(|case| *case == raw)?;
+        Some(&self.rates[at])
     }
 
     fn row(&self, at: usize) -> Row {
         let (case, sum, rates) = (&self.cases[at], &self.sums[at], &self.rates[at]);
-        let is_load = !matches!(case.experiment, Experiment::Lone | Experiment::Idle);
+        let (is_load, moves) = (case.is_stream(), case.touch == Touch::Full);
         let rate = median(rates).filter(|_| is_load);
-        let raw = self.raw_rates(at).filter(|_| is_load);
+        let raw = self.raw_rates(at).filter(|_| is_load && moves);
         let shares = raw.map(|raw| rates.iter().zip(raw).map(|(own, raw)| own / raw));
         let gb = |rate: f64| rate * case.bytes as f64 / 1e9;
         let per_message = |count: u64| (sum.sent > 0).then(|| count as f64 / sum.sent as f64);
@@ -130,7 +139,11 @@ impl<'a> Results<'a> {
             subgroups: case.subgroups,
             opts: case.opts.clone(),
             note: case.note(),
-            gb_per_s: rate.map(gb).map(rounded_fine),
+            touch: case.touch,
+            own_read: case.own_read && moves,
+            stores: case.stores,
+            bound: case.bound,
+            gb_per_s: rate.filter(|_| moves).map(gb).map(rounded_fine),
             msgs_per_s: rate.map(f64::round),
             lat_us_p50: rounded(latencies.percentile_us(50.0)),
             lat_us_p99: rounded(latencies.percentile_us(99.0)),
@@ -138,6 +151,7 @@ impl<'a> Results<'a> {
             posts_per_msg: rounded(per_message(sum.posts)),
             nulls: sum.nulls,
             nulls_per_msg: rounded(per_message(sum.nulls)),
+            syscalls_per_msg: rounded(sum.system_calls.and_then(per_message)),
             raw_write_gb_per_s: raw.and_then(median).map(gb).map(rounded_fine),
             raw_share: rounded(shares.and_then(|shares| median(&shares.collect::<Vec<_>>()))),
             wake_us_p50: rounded(wakes.percentile_us(50.0)),
@@ -159,18 +173,6 @@ fn rounded_fine(gb: f64) -> f64 {
     (gb * 1e6).round() / 1e6
 }
 
-/// The middle one, or the mean of the two.
-fn median(values: &[f64]) -> Option<f64> {
-    let mut values = values.to_vec();
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    match values.len() {
-        0 => None,
-        len if len % 2 == 1 => Some(values[middle]),
-        _ => Some((values[middle - 1] + values[middle]) / 2.0),
-    }
-}
-
 /// The table for people.
 pub struct Table(Sheet);
 
@@ -182,6 +184,7 @@ impl Table {
             "fabric",
             "opts",
             "senders",
+            "touch",
             "note",
             "#members",
             "#bytes",
@@ -195,10 +198,11 @@ impl Table {
             "wake[usec]",
             "posts/msg",
             "nulls/msg",
+            "syscalls/msg",
             "batches s/r/d",
             "cpu[usec/s]",
         ];
-        Self(Sheet::new(&columns, 5))
+        Self(Sheet::new(&columns, 6))
     }
 
     /// Adds a case.
@@ -218,6 +222,7 @@ impl Table {
             row.fabric.clone(),
             row.opts.clone(),
             row.senders.to_owned(),
+            row.touch.name().to_owned(),
             row.note.clone(),
             row.members.to_string(),
             row.bytes.to_string(),
@@ -231,6 +236,7 @@ impl Table {
             number(row.wake_us_p50),
             number(row.posts_per_msg),
             number(row.nulls_per_msg),
+            number(row.syscalls_per_msg),
             batches.map(batch).join("/"),
             whole(row.cpu_us_per_s),
         ]);
@@ -247,18 +253,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_median_is_in_the_middle() {
-        assert_eq!(median(&[]), None);
-        assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
-        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
-    }
-
-    #[test]
     fn cases_are_compared_with_plain_writes_of_their_round() {
-        let cases = [
-            Case::usual(Experiment::Raw, "shm", 2),
-            Case::usual(Experiment::Single, "shm", 2),
-        ];
+        let single = Case::usual(Experiment::Single, "shm", 2);
+        let touch = Touch::None;
+        let untouched = Case {
+            touch,
+            ..single.clone()
+        };
+        let cases = [single.raw(), single, untouched];
         let seen = |delivered| Seen {
             seconds: 1.0,
             sent: delivered,
@@ -270,11 +272,15 @@ mod tests {
         for (raw, own) in [(1000, 900), (100, 80), (10, 7)] {
             results.add(0, vec![seen(raw), Seen::default()]);
             results.add(1, vec![seen(own), seen(own)]);
+            results.add(2, vec![seen(9 * raw), seen(9 * raw)]);
         }
         let rows: Vec<Row> = results.rows().collect();
         assert_eq!(rows[0].msgs_per_s, Some(100.0));
         assert_eq!(rows[1].msgs_per_s, Some(80.0));
         assert_eq!(rows[1].raw_share, Some(0.8));
         assert_eq!(rows[1].raw_write_gb_per_s, Some(0.001_024));
+        // What was neither written nor read has no bandwidth, nor a share of any.
+        assert_eq!(rows[2].msgs_per_s, Some(900.0));
+        assert_eq!((rows[2].gb_per_s, rows[2].raw_share), (None, None));
     }
 }

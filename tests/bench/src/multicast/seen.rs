@@ -56,6 +56,8 @@ pub struct Seen {
     pub nulls: u64,
     /// One-sided writes that it posted.
     pub posts: u64,
+    /// System calls that carried requests to the module, if the fabric counts them.
+    pub system_calls: Option<u64>,
     /// Time that its senders waited for room, in seconds.
     pub waited: f64,
     /// Processor time of its process, in seconds.
@@ -95,6 +97,10 @@ impl Seen {
         self.delivered += other.delivered;
         self.nulls += other.nulls;
         self.posts += other.posts;
+        self.system_calls = match (self.system_calls, other.system_calls) {
+            (Some(some), Some(more)) => Some(some + more),
+            (some, more) => some.or(more),
+        };
         self.waited += other.waited;
         self.cpu += other.cpu;
         self.sends.add(&other.sends);

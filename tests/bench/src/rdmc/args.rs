@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use weft::rdmc::MAX_BLOCK_BYTES;
-use weft_testkit::place::Meeting;
+use weft_testkit::place::{Kind, Meeting};
 
 use super::load::{Experiment, Way};
 use crate::cli::Common;
@@ -20,18 +20,23 @@ const MAX_BYTES: u64 = 1 << 30;
 pub struct RdmcArgs {
     #[command(flatten)]
     pub common: Common,
+    /// What groups run over. Shared memory runs anywhere, the others on the nodes that
+    /// `scripts/vm` makes.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [Kind::Shm], value_enum)]
+    pub fabrics: Vec<Kind>,
     /// What to measure. [default: all]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_enum)]
     pub experiments: Vec<Experiment>,
     /// Only these algorithms. [default: all]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_enum)]
     pub algorithms: Vec<Way>,
-    /// Sizes of groups, the root included, each 2 to 16. [default: 2,4,8,16; quick: 4,8]
+    /// Sizes of groups, the root included, each 2 to 16. [default: 2,4,8,16; quick: 4,8;
+    /// over RDMA 2,4 and 4]
     #[arg(long, value_name = "LIST", value_delimiter = ',',
           value_parser = clap::value_parser!(u16).range(2..=MAX_MEMBERS))]
     pub members: Vec<u16>,
     /// Lengths of messages in bytes, each 1 to 1 GiB. [default: 16 KiB to 256 MiB by
-    /// fours; quick: 16 KiB, 1 MiB, 64 MiB]
+    /// fours; quick: 16 KiB, 1 MiB, 64 MiB; over RDMA 16 KiB to 16 MiB]
     #[arg(long, value_name = "LIST", value_delimiter = ',',
           value_parser = clap::value_parser!(u64).range(1..=MAX_BYTES))]
     pub sizes: Vec<u64>,

@@ -30,6 +30,8 @@ impl Experiment {
 /// A load, the same for all that are compared.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Load {
+    /// What groups run over, as `weft_testkit::place::Kind` names it.
+    pub fabric: String,
     /// What it belongs to.
     pub experiment: Experiment,
     /// Members, the root included.

@@ -6,7 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{anyhow, Context as _, Result};
+use clap::ValueEnum as _;
 use nix::time::{clock_gettime, ClockId};
 use serde::{Deserialize, Serialize};
 use weft::predicates::IdlePolicy;
@@ -49,8 +50,9 @@ pub struct Seen {
 pub fn run(args: &RdmcMemberArgs) -> Result<()> {
     let session: Session = serde_json::from_str(&args.session).context("no session")?;
     let load = &session.load;
-    let fabric = Placed::new(Kind::Shm, args.rank, load.members, args.meeting);
-    let mut builder = Node::builder(fabric)
+    let fabric = Kind::from_str(&load.fabric, false).map_err(|error| anyhow!(error))?;
+    let node = Placed::new(fabric, args.rank, load.members, args.meeting);
+    let mut builder = Node::builder(node)
         .memory(buffers(load, args.rank) * load.bytes.next_multiple_of(PAGE))
         .groups(2 * load.members)
         .timeout(PATIENCE);

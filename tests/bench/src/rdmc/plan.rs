@@ -2,6 +2,8 @@
 
 //! Which loads belong to which experiment, and what carries them.
 
+use weft_testkit::place::Kind;
+
 use super::args::RdmcArgs;
 use super::load::{Experiment, Load, Variant, Wait, Way};
 use super::member::Session;
@@ -15,6 +17,9 @@ const ROUND_BYTES: usize = 256 * MIB;
 /// Samples of a round, at most: so many that a scheduler has placed the threads
 /// before most of them.
 const MOST_SAMPLES: usize = 500;
+/// The same on the virtual machine's devices.
+const EMULATED_ROUND_BYTES: usize = 32 * MIB;
+const MOST_EMULATED_SAMPLES: usize = 30;
 
 /// All that is measured of one load, sessions in turn with MPI.
 pub struct Round {
@@ -30,8 +35,12 @@ pub fn plan(args: &RdmcArgs) -> Vec<Round> {
         some => some.to_vec(),
     };
     let mut rounds = Vec::new();
-    for experiment in experiments {
-        for load in loads(args, experiment) {
+    for (&fabric, experiment) in args.fabrics.iter().flat_map(|fabric| {
+        experiments
+            .iter()
+            .map(move |&experiment| (fabric, experiment))
+    }) {
+        for load in loads(args, fabric, experiment) {
             let sessions: Vec<_> = waits(experiment)
                 .iter()
                 .map(|&wait| Session {
@@ -54,43 +63,63 @@ fn waits(experiment: Experiment) -> &'static [Wait] {
     }
 }
 
-fn members(args: &RdmcArgs) -> Vec<usize> {
-    match (&args.members[..], args.common.quick) {
-        ([], true) => vec![4, 8],
-        ([], false) => vec![2, 4, 8, 16],
-        (some, _) => some.iter().map(|&members| usize::from(members)).collect(),
+fn members(args: &RdmcArgs, fabric: Kind) -> Vec<usize> {
+    match (&args.members[..], args.common.quick, fabric == Kind::Shm) {
+        ([], true, true) => vec![4, 8],
+        ([], false, true) => vec![2, 4, 8, 16],
+        ([], true, false) => vec![4],
+        ([], false, false) => vec![2, 4],
+        (some, _, _) => some.iter().map(|&members| usize::from(members)).collect(),
     }
 }
 
-fn loads(args: &RdmcArgs, experiment: Experiment) -> Vec<Load> {
-    let quick = args.common.quick;
-    let some = |quick_ones: &[usize], all: &[usize]| match (quick, args.sizes.is_empty()) {
-        (_, false) => args.sizes.iter().map(|&bytes| bytes as usize).collect(),
-        (true, _) => quick_ones.to_vec(),
-        (false, _) => all.to_vec(),
-    };
-    let sizes = match experiment {
-        Experiment::Single => {
-            let all: Vec<usize> = (7..15).map(|fours| 1 << (2 * fours)).collect();
-            some(&[16 * KIB, MIB, 64 * MIB], &all)
+fn loads(args: &RdmcArgs, fabric: Kind, experiment: Experiment) -> Vec<Load> {
+    let (quick, is_shm) = (args.common.quick, fabric == Kind::Shm);
+    // Whether a polling thread sleeps matters to the processors, of which the virtual
+    // machine has as many as this one.
+    if !is_shm && (experiment == Experiment::Wait || quick && experiment != Experiment::Single) {
+        return Vec::new();
+    }
+    let sizes = match &args.sizes[..] {
+        [] => sizes(experiment, quick, is_shm),
+        some if experiment != Experiment::Rate => {
+            some.iter().map(|&bytes| bytes as usize).collect()
         }
-        Experiment::Rate => vec![1],
-        Experiment::Overlap => some(&[MIB], &[10 * KIB, MIB, 16 * MIB]),
-        Experiment::Wait => some(&[MIB], &[10 * KIB, MIB, 64 * MIB]),
+        _ => sizes(experiment, quick, is_shm),
     };
     let mut loads = Vec::new();
-    for members in members(args) {
+    for members in members(args, fabric) {
         // A quick run has what stands beside the main experiment once.
         if quick && experiment != Experiment::Single && members != 4 {
             continue;
         }
         for &bytes in &sizes {
             for senders in senders(experiment, members, quick) {
-                loads.push(load(args, experiment, members, bytes, senders));
+                loads.push(load(args, fabric, experiment, members, bytes, senders));
             }
         }
     }
     loads
+}
+
+/// Lengths of messages, if none are asked for.
+fn sizes(experiment: Experiment, quick: bool, is_shm: bool) -> Vec<usize> {
+    let (quick_ones, all, emulated): (&[usize], Vec<usize>, &[usize]) = match experiment {
+        Experiment::Single => (
+            &[16 * KIB, MIB, 64 * MIB],
+            (7..15).map(|fours| 1 << (2 * fours)).collect(),
+            &[16 * KIB, 256 * KIB, MIB, 16 * MIB],
+        ),
+        Experiment::Rate => (&[1], vec![1], &[1]),
+        Experiment::Overlap => (&[MIB], vec![10 * KIB, MIB, 16 * MIB], &[10 * KIB, MIB]),
+        Experiment::Wait => (&[MIB], vec![10 * KIB, MIB, 64 * MIB], &[]),
+    };
+    match (is_shm, quick) {
+        (true, true) => quick_ones.to_vec(),
+        (true, false) => all,
+        (false, true) => vec![16 * KIB, MIB],
+        (false, false) => emulated.to_vec(),
+    }
 }
 
 fn senders(experiment: Experiment, members: usize, quick: bool) -> Vec<usize> {
@@ -104,25 +133,38 @@ fn senders(experiment: Experiment, members: usize, quick: bool) -> Vec<usize> {
 
 fn load(
     args: &RdmcArgs,
+    fabric: Kind,
     experiment: Experiment,
     members: usize,
     bytes: usize,
     senders: usize,
 ) -> Load {
+    let is_shm = fabric == Kind::Shm;
+    // An emulated device moves in a second what memory moves in milliseconds.
+    let (round_bytes, most_samples) = match is_shm {
+        true => (ROUND_BYTES, MOST_SAMPLES),
+        false => (EMULATED_ROUND_BYTES, MOST_EMULATED_SAMPLES),
+    };
     let messages = match experiment {
+        Experiment::Rate if !is_shm => 20,
         Experiment::Rate => 200,
         Experiment::Wait => (16 * MIB / bytes).clamp(2, 100),
         Experiment::Single | Experiment::Overlap => 1,
     };
     let sent = bytes * messages * senders;
-    let samples = (ROUND_BYTES / sent).clamp(2, if messages > 1 { 10 } else { MOST_SAMPLES });
+    let samples = (round_bytes / sent).clamp(2, if messages > 1 { 10 } else { most_samples });
     Load {
+        fabric: fabric.to_string(),
         experiment,
         members,
         bytes,
         senders,
         messages,
-        warm_up: if sent < ROUND_BYTES / 8 { 20 } else { 1 },
+        warm_up: match (is_shm, sent < round_bytes / 8) {
+            (true, true) => 20,
+            (false, true) => 3,
+            _ => 1,
+        },
         samples: args.samples.map_or(samples, |samples| samples as usize),
     }
 }

@@ -8,9 +8,14 @@ use super::load::{Experiment, Load, Variant, Wait, Way};
 use super::member::Seen;
 use super::mpi::{Implementation, Mpi, Samples};
 use crate::report::{number, Sheet};
+use crate::stats::median;
+
+/// Of MPI's configurations the table has those that are at least so many times as fast
+/// as the fastest. The others are in the JSON lines.
+const SHOWN: f64 = 0.8;
 
 /// What carried a load.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Carrier {
     Weft(Variant),
     Mpi(Mpi),
@@ -22,13 +27,19 @@ pub struct Row {
     bench: &'static str,
     pub experiment: Experiment,
     system: &'static str,
-    fabric: &'static str,
+    pub fabric: String,
     algorithm: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     implementation: Option<Implementation>,
-    /// Which of an implementation's collections of algorithms.
-    #[serde(skip_serializing_if = "str::is_empty")]
-    settings: &'static str,
+    /// An implementation's algorithm and the length of its segments.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    settings: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mpi_version: Option<String>,
+    /// Bytes that the kernel has copied straight from one rank to another, for a
+    /// message.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cma_bytes_per_msg: Option<f64>,
     pub members: usize,
     /// Members that send at once.
     pub senders: usize,
@@ -49,8 +60,20 @@ pub struct Row {
     cpu_us_per_msg: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     sleeps_per_msg: Option<f64>,
+    /// The fastest MPI_Bcast of the same load, its time, and how many times as fast this
+    /// is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    baseline: Option<Baseline>,
     #[serde(skip)]
     pub carrier: Carrier,
+}
+
+/// What a row is compared with.
+#[derive(Clone, Debug, Serialize)]
+struct Baseline {
+    name: String,
+    seconds_p50: f64,
+    speedup: f64,
 }
 
 /// What was seen of one load by one carrier.
@@ -60,6 +83,8 @@ struct Entry {
     seconds: Vec<f64>,
     cpu_seconds: f64,
     sleeps: u64,
+    cma_bytes: u64,
+    version: Option<String>,
 }
 
 /// What was seen of all.
@@ -83,11 +108,29 @@ impl Results {
     }
 
     /// What an implementation of MPI printed.
-    pub fn add_mpi(&mut self, load: &Load, mpi: Mpi, samples: &Samples) {
-        let entry = self.entry(load, Carrier::Mpi(mpi));
+    pub fn add_mpi(&mut self, load: &Load, mpi: &Mpi, samples: &Samples) {
+        let entry = self.entry(load, Carrier::Mpi(mpi.clone()));
         let seconds = samples.nanoseconds.iter().map(|&ns| ns as f64 / 1e9);
         entry.seconds.extend(seconds);
         entry.cpu_seconds += samples.cpu_us as f64 / 1e6;
+        entry.cma_bytes += samples.cma_bytes;
+        entry.version = Some(samples.version.clone());
+    }
+
+    /// The fastest so many of these so far; the shared window besides.
+    pub fn fastest<'a>(&self, load: &Load, of: &'a [Mpi], count: usize) -> Vec<&'a Mpi> {
+        let (windows, broadcasts): (Vec<_>, Vec<_>) = of.iter().partition(|mpi| mpi.is_window());
+        let time = |mpi: &Mpi| {
+            let carrier = Carrier::Mpi(mpi.clone());
+            let is_it = |entry: &&Entry| entry.load == *load && entry.carrier == carrier;
+            let entry = self.0.iter().find(is_it)?;
+            median(&entry.seconds)
+        };
+        let timed = broadcasts.into_iter();
+        let mut timed: Vec<_> = timed.filter_map(|mpi| Some((time(mpi)?, mpi))).collect();
+        timed.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let best = timed.into_iter().take(count).map(|(_, mpi)| mpi);
+        best.chain(windows).collect()
     }
 
     fn entry(&mut self, load: &Load, carrier: Carrier) -> &mut Entry {
@@ -99,6 +142,8 @@ impl Results {
                 seconds: Vec::new(),
                 cpu_seconds: 0.0,
                 sleeps: 0,
+                cma_bytes: 0,
+                version: None,
             });
             self.0.len() - 1
         });
@@ -107,26 +152,55 @@ impl Results {
 
     /// A row for each that has samples.
     pub fn rows(&self) -> Vec<Row> {
-        self.0.iter().filter_map(row).collect()
+        let rows = self.0.iter().map(|entry| (entry, row(entry)));
+        let mut rows: Vec<_> = rows
+            .filter_map(|(entry, row)| Some((entry, row?)))
+            .collect();
+        let baselines: Vec<_> = rows
+            .iter()
+            .map(|(entry, own)| {
+                let same = rows.iter().filter(|(other, _)| other.load == entry.load);
+                let broadcasts = same.filter(|(_, row)| row.is_broadcast());
+                let best =
+                    broadcasts.min_by(|(_, a), (_, b)| a.seconds_p50.total_cmp(&b.seconds_p50));
+                best.map(|(_, best)| Baseline {
+                    name: best.name(),
+                    seconds_p50: best.seconds_p50,
+                    speedup: best.seconds_p50 / own.seconds_p50,
+                })
+            })
+            .collect();
+        for ((_, row), baseline) in rows.iter_mut().zip(baselines) {
+            row.baseline = baseline;
+        }
+        rows.into_iter().map(|(_, row)| row).collect()
     }
 }
 
 fn row(entry: &Entry) -> Option<Row> {
-    let (load, carrier) = (&entry.load, entry.carrier);
-    let (seconds_p50, seconds_min) = median_and_min(&entry.seconds)?;
+    let (load, carrier) = (&entry.load, &entry.carrier);
+    let seconds_p50 = median(&entry.seconds)?;
+    let seconds_min = entry.seconds.iter().copied().reduce(f64::min)?;
     let messages = (entry.seconds.len() * load.total_messages()) as f64;
     let (variant, mpi) = match carrier {
-        Carrier::Weft(variant) => (Some(variant), None),
+        Carrier::Weft(variant) => (Some(*variant), None),
         Carrier::Mpi(mpi) => (None, Some(mpi)),
+    };
+    let algorithm = match (variant, mpi) {
+        (Some(variant), _) => variant.way.name(),
+        (None, Some(mpi)) if mpi.is_window() => "shared_window",
+        _ => "bcast",
     };
     Some(Row {
         bench: "rdmc",
         experiment: load.experiment,
         system: if mpi.is_some() { "mpi" } else { "weft" },
-        fabric: "shm",
-        algorithm: variant.map_or("bcast", |variant| variant.way.name()),
+        fabric: load.fabric.clone(),
+        algorithm,
         implementation: mpi.map(|mpi| mpi.implementation),
-        settings: mpi.map_or("", |mpi| mpi.settings),
+        settings: mpi.map(|mpi| mpi.settings.clone()),
+        mpi_version: entry.version.clone(),
+        cma_bytes_per_msg: mpi.map(|_| entry.cma_bytes as f64 / messages),
         members: load.members,
         senders: load.senders,
         bytes: load.bytes,
@@ -140,20 +214,15 @@ fn row(entry: &Entry) -> Option<Row> {
         msgs_per_s: load.total_messages() as f64 / seconds_p50,
         cpu_us_per_msg: entry.cpu_seconds * 1e6 / messages,
         sleeps_per_msg: variant.map(|_| entry.sleeps as f64 / messages),
-        carrier,
+        baseline: None,
+        carrier: carrier.clone(),
     })
-}
-
-fn median_and_min(values: &[f64]) -> Option<(f64, f64)> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    Some((*sorted.get(sorted.len() / 2)?, *sorted.first()?))
 }
 
 impl Row {
     /// What carried it, for people.
     pub fn name(&self) -> String {
-        match self.carrier {
+        match &self.carrier {
             Carrier::Mpi(mpi) => mpi.name(),
             Carrier::Weft(variant) => match (variant.block_bytes, variant.wait) {
                 (None, _) => variant.way.name().to_owned(),
@@ -164,10 +233,29 @@ impl Row {
 
     /// The variant, if RDMC carried it.
     pub fn variant(&self) -> Option<Variant> {
-        match self.carrier {
-            Carrier::Weft(variant) => Some(variant),
+        match &self.carrier {
+            Carrier::Weft(variant) => Some(*variant),
             Carrier::Mpi(_) => None,
         }
+    }
+
+    /// Whether it is an MPI's broadcast.
+    pub fn is_broadcast(&self) -> bool {
+        matches!(&self.carrier, Carrier::Mpi(mpi) if !mpi.is_window())
+    }
+
+    /// Whether it is copies from a shared window.
+    pub fn is_window(&self) -> bool {
+        matches!(&self.carrier, Carrier::Mpi(mpi) if mpi.is_window())
+    }
+
+    /// Whether the table has it: of MPI's configurations the best ones.
+    fn is_shown(&self) -> bool {
+        !self.is_broadcast()
+            || self
+                .baseline
+                .as_ref()
+                .is_none_or(|best| best.speedup > SHOWN)
     }
 
     /// Whether RDMC carried it in this way.
@@ -184,6 +272,7 @@ impl Table {
     pub fn new() -> Self {
         let columns = [
             "experiment",
+            "fabric",
             "carrier",
             "wait",
             "members",
@@ -195,16 +284,21 @@ impl Table {
             "msg/s",
             "CPU[usec/msg]",
             "sleeps/msg",
+            "x best MPI",
             "#samples",
         ];
-        Self(Sheet::new(&columns, 3))
+        Self(Sheet::new(&columns, 4))
     }
 
     /// Adds a row.
     pub fn add(&mut self, row: &Row) {
+        if !row.is_shown() {
+            return;
+        }
         let wait = row.variant().map(|variant| variant.wait);
         self.0.row(vec![
             format!("{:?}", row.experiment).to_lowercase(),
+            row.fabric.clone(),
             row.name(),
             wait.map_or_else(String::new, |wait| format!("{wait:?}").to_lowercase()),
             row.members.to_string(),
@@ -216,6 +310,7 @@ impl Table {
             format!("{:.0}", row.msgs_per_s),
             format!("{:.1}", row.cpu_us_per_msg),
             number(row.sleeps_per_msg),
+            number(row.baseline.as_ref().map(|best| best.speedup)),
             row.samples.to_string(),
         ]);
     }
@@ -245,11 +340,5 @@ mod tests {
         assert_eq!(size(1), "1 B");
         assert_eq!(size(10 << 10), "10 KiB");
         assert_eq!(size(256 << 20), "256 MiB");
-    }
-
-    #[test]
-    fn the_median_is_in_the_middle_and_the_least_in_front() {
-        assert_eq!(median_and_min(&[]), None);
-        assert_eq!(median_and_min(&[3.0, 1.0, 2.0]), Some((2.0, 1.0)));
     }
 }

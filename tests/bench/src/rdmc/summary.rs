@@ -14,7 +14,7 @@ pub fn lines(rows: &[Row]) -> Vec<String> {
     while let Some(first) = rest.first() {
         let same = |row: &&Row| {
             let key = |row: &Row| (row.experiment, row.members, row.senders, row.bytes);
-            key(row) == key(first)
+            key(row) == key(first) && row.fabric == first.fabric
         };
         let count = rest.iter().take_while(same).count();
         let (load, others) = rest.split_at(count);
@@ -27,21 +27,26 @@ pub fn lines(rows: &[Row]) -> Vec<String> {
 fn line(rows: &[Row]) -> Option<String> {
     let load = rows.first()?;
     let what = format!(
-        "{:?}, {} members, {} senders, {}:",
+        "{:?} over {}, {} members, {} senders, {}:",
         load.experiment,
+        load.fabric,
         load.members,
         load.senders,
         size(load.bytes)
     );
     let best = fastest(rows.iter().filter(|row| row.variant().is_some()));
     let auto = fastest(rows.iter().filter(|row| row.is_way(Way::Auto)));
-    let mpi = fastest(rows.iter().filter(|row| row.variant().is_none()));
+    let mpi = fastest(rows.iter().filter(|row| row.is_broadcast()));
+    let window = fastest(rows.iter().filter(|row| row.is_window()));
     let mut parts = Vec::new();
     if let Some(mpi) = mpi {
         for (name, own) in [("auto", auto), ("best", best)] {
             let told = own.map(|own| format!("{name} {} x {}", ratio(mpi, own), mpi.name()));
             parts.extend(told);
         }
+    }
+    if let (Some(best), Some(window)) = (best, window) {
+        parts.push(format!("best {} x {}", ratio(window, best), window.name()));
     }
     parts.extend(best.map(|best| format!("best is {}", best.name())));
     if load.experiment == Experiment::Single {

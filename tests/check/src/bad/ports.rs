@@ -5,13 +5,10 @@
 
 use anyhow::{ensure, Result};
 use nix::errno::Errno;
-use weft_core::uapi::{
-    self, Pod, RecvWr, SendWr, Sge, Wc, WcStatus, MAX_PORT, OP_SEND, SEND_INLINE, SEND_SIGNALED,
-    SRC_NONE, WC_RECV,
-};
+use weft_core::uapi::{self, Pod, RecvWr, Sge, Wc, WcStatus, MAX_PORT, SRC_NONE, WC_RECV};
 
 use super::{expect, refused};
-use crate::raw::{Memory, Queue, Session};
+use crate::raw::{buffer, message, Memory, Queue, Session};
 use crate::world::gid;
 use weft_testkit::report::Report;
 
@@ -22,8 +19,9 @@ const WAIT_NS: u64 = 5_000_000_000;
 pub fn run(report: &mut Report) -> Result<()> {
     binding(report)?;
     accepting(report)?;
-    for (name, bad, status) in buffers() {
-        report.check(&format!("{name}: {status:?}"), || bad_buffer(bad, status));
+    for (name, bad, statuses) in buffers() {
+        let name = format!("{name}: {:?}", statuses[0]);
+        report.check(&name, || bad_buffer(bad, statuses));
     }
     report.check("a port where nobody listens: RetryExcErr", || {
         let near = Session::open(0)?;
@@ -165,17 +163,12 @@ impl Listener {
 
     /// One that is all right.
     fn buffer(&self) -> RecvWr {
-        let mut wr = RecvWr {
-            wr_id: 5,
-            num_sge: 1,
-            ..Pod::zeroed()
-        };
-        wr.sges[0] = Sge {
+        let local = Sge {
             addr: self.memory.addr(),
             len: 64,
             lkey: self.lkey,
         };
-        wr
+        buffer(5, local)
     }
 
     fn post(&self, wr: RecvWr) {
@@ -196,83 +189,67 @@ impl Listener {
 fn ends(near: &Session, port: u32, wanted: WcStatus) -> Result<()> {
     let queue = near.queue(4, 0)?;
     near.qconnect_port(queue.vqp, gid(1), port)?;
-    let wr = SendWr {
-        opcode: OP_SEND,
-        flags: SEND_SIGNALED | SEND_INLINE,
-        inline_len: 8,
-        ..Pod::zeroed()
-    };
     let mut wcs = [Wc::zeroed()];
-    let done = queue.enter(near, &[wr], &mut wcs, 1, WAIT_NS)?;
+    let done = queue.enter(near, &[message(&[0; 8])], &mut wcs, 1, WAIT_NS)?;
     ensure!(done == (1, 1), "it did {done:?}");
-    ensure!(wcs[0].status == wanted as u16, "status {}", wcs[0].status);
+    let status = wcs[0].status;
+    ensure!(status == wanted as u16, "the sender got status {status}");
     Ok(near.destroy_vqp(queue.vqp)?)
 }
 
 type Bad = fn(&Listener, &mut RecvWr);
 
-/// What is wrong with a receive buffer, and how it ends.
-fn buffers() -> [(&'static str, Bad, WcStatus); 7] {
+/// What is wrong with a receive buffer, how it ends, and how its message does.
+fn buffers() -> [(&'static str, Bad, [WcStatus; 2]); 7] {
     [
         (
             "a buffer of four elements",
             |_, wr| wr.num_sge = 4,
-            WcStatus::LocQpOpErr,
+            [WcStatus::LocQpOpErr, WcStatus::RemOpErr],
         ),
         (
             "a buffer of many elements",
             |_, wr| wr.num_sge = u32::MAX,
-            WcStatus::LocQpOpErr,
+            [WcStatus::LocQpOpErr, WcStatus::RemOpErr],
         ),
         (
             "a buffer with a reserved field",
             |_, wr| wr.reserved = 1,
-            WcStatus::LocQpOpErr,
+            [WcStatus::LocQpOpErr, WcStatus::RemOpErr],
         ),
         (
             "a buffer that is too short",
             |_, wr| wr.sges[0].len = 7,
-            WcStatus::LocLenErr,
+            [WcStatus::LocLenErr, WcStatus::RemInvReqErr],
         ),
         (
             "a buffer with a wrong lkey",
             |_, wr| wr.sges[0].lkey ^= 1,
-            WcStatus::LocProtErr,
+            [WcStatus::LocProtErr, WcStatus::RemOpErr],
         ),
         (
             "a buffer outside of its region",
             |_, wr| wr.sges[0].addr += 4090,
-            WcStatus::LocProtErr,
+            [WcStatus::LocProtErr, WcStatus::RemOpErr],
         ),
         (
             "a buffer that may not be written",
             |listener, wr| wr.sges[0].lkey = listener.lkey_read_only,
-            WcStatus::LocProtErr,
+            [WcStatus::LocProtErr, WcStatus::RemOpErr],
         ),
     ]
 }
 
 /// The receiver's fault is the receiver's completion; the sender learns that the
 /// peer could not carry it out.
-fn bad_buffer(bad: Bad, wanted: WcStatus) -> Result<()> {
+fn bad_buffer(bad: Bad, [receiver, sender]: [WcStatus; 2]) -> Result<()> {
     let (near, listener) = (Session::open(0)?, Listener::bind(PORT)?);
     let mut wr = listener.buffer();
     bad(&listener, &mut wr);
     listener.post(wr);
-    let queue = near.queue(4, 0)?;
-    near.qconnect_port(queue.vqp, gid(1), PORT)?;
-    let wr = SendWr {
-        opcode: OP_SEND,
-        flags: SEND_SIGNALED | SEND_INLINE,
-        inline_len: 8,
-        ..Pod::zeroed()
-    };
-    let mut wcs = [Wc::zeroed()];
-    queue.enter(&near, &[wr], &mut wcs, 1, WAIT_NS)?;
-    ensure!(wcs[0].status != 0, "the sender noticed nothing");
-    println!("# the sender got status {}", wcs[0].status);
+    ends(&near, PORT, sender)?;
     let got = listener.message()?.status;
-    ensure!(got == wanted as u16, "status {got}");
+    ensure!(got == receiver as u16, "the receiver got status {got}");
     // The port goes on, for others.
     listener.post(listener.buffer());
     ends(&near, PORT, WcStatus::Success)

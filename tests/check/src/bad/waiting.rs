@@ -2,18 +2,17 @@
 
 //! ENTER: how long it waits, and what ends that.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, ensure, Context, Result};
 use nix::errno::Errno;
-use nix::libc::{pthread_kill, pthread_self, SIGUSR1};
-use nix::sys::signal::{sigaction, SaFlags, SigAction, SigHandler, SigSet, Signal};
 use weft_core::uapi::{self, Pod, MAX_BATCH};
 
 use super::refused;
 use crate::raw::{buffer, message, Field, Memory, Queue, Session};
+use crate::signals::under_signals;
 use crate::world::gid;
 use weft_testkit::report::Report;
 
@@ -57,33 +56,10 @@ pub fn run(report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-extern "C" fn on_signal(_: i32) {}
-
 fn interrupted(session: &Session, vqp: u32) -> Result<()> {
-    let action = SigAction::new(
-        SigHandler::Handler(on_signal),
-        SaFlags::empty(),
-        SigSet::empty(),
-    );
-    // SAFETY: the handler does nothing.
-    unsafe { sigaction(Signal::SIGUSR1, &action) }?;
-    // SAFETY: no requirement.
-    let waiter = unsafe { pthread_self() };
-    let over = AtomicBool::new(false);
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            // Again and again, because one may come before the wait begins.
-            while !over.load(Ordering::Relaxed) {
-                thread::sleep(Duration::from_millis(20));
-                // SAFETY: that thread waits for this one.
-                unsafe { pthread_kill(waiter, SIGUSR1) };
-            }
-        });
-        let result = session.enter(vqp, 0, 1, 60_000_000_000);
-        over.store(true, Ordering::Relaxed);
-        ensure!(result == Err(Errno::EINTR), "got {result:?}");
-        Ok(())
-    })
+    let result = under_signals(|| session.enter(vqp, 0, 1, WAIT_NS))?;
+    ensure!(result == Err(Errno::EINTR), "got {result:?}");
+    Ok(())
 }
 
 const PORT: u32 = 6711;

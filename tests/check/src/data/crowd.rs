@@ -13,8 +13,8 @@ use weft_shim::{Device, MemoryRegion, SendWr, Wc};
 
 use crate::raw::{request, Memory, Session};
 use crate::rng::Rng;
-use crate::traffic::{Traffic, SLICE};
-use crate::world::{connect, full_access, gid, worker};
+use crate::traffic::{self, Traffic, SLICE};
+use crate::world::{connect, full_access, gid};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -161,21 +161,9 @@ pub fn processes(seed: u64, rounds: usize) -> Result<()> {
     for i in 0..4u64 {
         let to = (i % 2) as usize;
         let region = MemoryRegion::allocate(&sessions[to], SLICE, full_access())?;
-        let remote = region.remote();
-        let child = worker(&["traffic"])?
+        let child = traffic::process(region.remote(), seed + i)?
             .args(["--node", &(1 - to).to_string(), "--to", &to.to_string()])
-            .args([
-                "--addr",
-                &remote.addr.to_string(),
-                "--rkey",
-                &remote.rkey.to_string(),
-            ])
-            .args([
-                "--seed",
-                &(seed + i).to_string(),
-                "--rounds",
-                &rounds.to_string(),
-            ])
+            .args(["--rounds", &rounds.to_string()])
             .stdout(Stdio::null())
             .spawn()?;
         regions.push(region);

@@ -7,6 +7,7 @@ use weft_core::uapi::{Pod, SendWr, Sge, Wc, OP_WRITE, SEND_SIGNALED};
 
 use weft_testkit::pace::{keeps_freed_memory, skip};
 
+use crate::packets::memory_kib;
 use crate::raw::{request, Memory, Session};
 use crate::world::{gid, Baseline, Holder};
 use weft_testkit::report::Report;
@@ -85,11 +86,7 @@ fn once(n: usize, memory: &Memory, holder: &Holder) -> Result<()> {
 
 /// What the kernel holds and cannot give back: slabs, stacks, vmalloc.
 fn kernel_kib() -> Result<i64> {
-    let text = std::fs::read_to_string("/proc/meminfo")?;
-    let value = |name: &str| -> i64 {
-        let line = text.lines().find_map(|line| line.strip_prefix(name));
-        line.and_then(|rest| rest.split_whitespace().nth(1)?.parse().ok())
-            .unwrap_or(0)
-    };
-    Ok(value("SUnreclaim") + value("VmallocUsed") + value("Percpu"))
+    let held = ["SUnreclaim", "VmallocUsed", "Percpu"];
+    let kib = held.into_iter().map(memory_kib).sum::<Result<u64>>()?;
+    Ok(i64::try_from(kib)?)
 }

@@ -2,6 +2,10 @@
 
 //! Loading and unloading the module, with each point in turn failing. Most points of
 //! loading are the kernel's own loader's; they come first.
+//!
+//! The module's gauges are its own, so that they tell nothing of a load that failed: after
+//! it, the kernel is asked for what is left ([`Unloaded`]). They do tell whether a load
+//! after failures ends where the first one did.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -14,9 +18,10 @@ use nix::errno::Errno;
 use nix::libc;
 
 use super::inject::Injection;
+use super::leaks::{self, Unloaded};
 use super::MAX_POINTS;
 use crate::raw::Session;
-use crate::world::{timely, wait_for};
+use crate::world::{gauges, timely, wait_for, SETTLE};
 use weft_testkit::report::Report;
 
 const NAME: &std::ffi::CStr = c"weft";
@@ -24,6 +29,9 @@ const NAME: &std::ffi::CStr = c"weft";
 const BOUND: Duration = Duration::from_secs(60);
 /// It comes up within this if nothing has failed for good: tries are repeated sooner.
 const SOON: Duration = Duration::from_secs(2);
+/// After so many points the module is loaded without a failure, and what is left of it
+/// afterwards is looked at.
+const INTERVAL: u32 = 50;
 
 /// All checks. The module must not be loaded.
 pub fn run(
@@ -76,8 +84,9 @@ impl Module {
     }
 
     /// Fails each point of loading; what fails is tried again, and what is loaded has
-    /// to come up and go.
+    /// to come up and go. Nothing may be left of either.
     fn load_points(&self, points: &mut u32) -> Result<()> {
+        let good = GoodLoad::first(self)?;
         loop {
             let nth = *points + 1;
             ensure!(nth < MAX_POINTS, "there is no end of points");
@@ -93,14 +102,15 @@ impl Module {
                     "point {nth}: {errno:?}"
                 ),
             }
+            leaks::gone().with_context(|| format!("point {nth}"))?;
+            if !hit || nth % INTERVAL == 0 {
+                let before = || format!("after points up to {nth}");
+                good.again(self).with_context(before)?;
+            }
             if !hit {
                 return Ok(());
             }
             *points += 1;
-            if nth % 50 == 0 {
-                self.load().context("the next try")?;
-                comes_up_and_goes()?;
-            }
         }
     }
 
@@ -118,20 +128,69 @@ impl Module {
 
     /// Fails each point of unloading, which has no way to fail.
     fn unload_points(&self, points: &mut u32) -> Result<()> {
+        let good = GoodLoad::first(self)?;
         loop {
             let nth = *points + 1;
             self.load().context("loading")?;
             comes_up(BOUND)?;
             let injection = Injection::arm(nth)?;
             let outcome = unload();
-            if !injection.disarm()? {
+            let hit = injection.disarm()?;
+            if hit && outcome.is_err() {
+                unload().with_context(|| format!("point {nth}: the next try"))?;
+            }
+            leaks::gone().with_context(|| format!("point {nth}"))?;
+            if !hit || nth % INTERVAL == 0 {
+                let before = || format!("after points up to {nth}");
+                good.again(self).with_context(before)?;
+            }
+            if !hit {
                 return outcome.context("unloading");
             }
             *points += 1;
-            if outcome.is_err() {
-                unload().with_context(|| format!("point {nth}: the next try"))?;
-            }
         }
+    }
+}
+
+/// What there is before a load in which nothing fails, during it, and afterwards.
+struct GoodLoad {
+    unloaded: Unloaded,
+    /// The gauges of a module that nobody uses.
+    gauges: Vec<i64>,
+}
+
+impl GoodLoad {
+    /// Loads the module once, and unloads it: what that leaves for good is no leak.
+    fn first(module: &Module) -> Result<Self> {
+        module.load().context("loading")?;
+        comes_up(BOUND)?;
+        let mut gauges_now = Vec::new();
+        wait_for("the gauges stand still", SETTLE, || {
+            let before = std::mem::replace(&mut gauges_now, gauges()?);
+            std::thread::sleep(Duration::from_millis(300));
+            Ok(before == gauges_now)
+        })?;
+        timely(BOUND, unload)??;
+        Ok(Self {
+            unloaded: Unloaded::take()?,
+            gauges: gauges_now,
+        })
+    }
+
+    /// Whether failures have left nothing behind, and a load after them is like the
+    /// first one.
+    fn again(&self, module: &Module) -> Result<()> {
+        self.unloaded.is_back()?;
+        module.load().context("the next try")?;
+        comes_up(BOUND)?;
+        let mut now = Vec::new();
+        let same = wait_for("the gauges are as at first", SETTLE, || {
+            now = gauges()?;
+            Ok(now == self.gauges)
+        });
+        same.with_context(|| format!("they were {:?}, are {now:?}", self.gauges))?;
+        timely(BOUND, unload)??;
+        self.unloaded.is_back()
     }
 }
 

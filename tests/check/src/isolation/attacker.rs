@@ -12,6 +12,7 @@ use nix::errno::Errno;
 use weft_core::uapi::{self, WcStatus};
 use weft_shim::{Device, Error, LocalSlice, MemoryRegion, Remote, SendWr};
 
+use super::member::Member;
 use super::table::{self, Attempt, Verb};
 use super::users::{become_user, enter_namespace_of, stay_on_first_cpu};
 use super::victim::{Part, Told};
@@ -66,6 +67,7 @@ pub struct Stage {
     pub told: Told,
     pub node: u32,
     pub seed: u64,
+    pub member: Member,
     pub device: Device,
     /// The attacker's own memory, for all kinds of access.
     pub own: MemoryRegion,
@@ -78,12 +80,13 @@ pub struct Stage {
 }
 
 impl Stage {
-    fn new(args: &AttackerArgs, told: Told) -> Result<Self> {
+    fn new(args: &AttackerArgs, told: Told, member: Member) -> Result<Self> {
         let (device, second) = (Device::open_on(args.node)?, Device::open_on(args.node)?);
         Ok(Self {
             told,
             node: args.node,
             seed: args.seed,
+            member,
             own: MemoryRegion::allocate(&device, OWN, full_access())?,
             second: MemoryRegion::allocate(&second, OWN, full_access())?,
             device,
@@ -126,7 +129,7 @@ impl Stage {
                 self.peer(verb, Remote { addr, rkey }, len)
             }
             Attempt::Local(verb, part) => self.local(verb, part),
-            Attempt::Other(call) => call(self),
+            Attempt::Other(call) | Attempt::In(_, call) => call(self),
         }
     }
 
@@ -226,10 +229,11 @@ pub struct AttackerArgs {
 pub fn work(args: &AttackerArgs) -> Result<()> {
     stay_on_first_cpu()?;
     enter_namespace_of(args.node)?;
+    let member = Member::new()?;
     become_user(args.uid)?;
     let mut lines = stdin().lock().lines();
     let told = lines.next().context("it was told nothing")??;
-    let mut stage = Stage::new(args, serde_json::from_str(&told)?)?;
+    let mut stage = Stage::new(args, serde_json::from_str(&told)?, member)?;
     for line in lines {
         let line = line?;
         if line.is_empty() {

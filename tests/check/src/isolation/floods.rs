@@ -74,8 +74,9 @@ pub fn port(stage: &mut Stage) -> Result<Outcome> {
     let thread = std::thread::spawn(move || {
         while !until.load(Ordering::Relaxed) {
             if let Err(error) = flood_with(&session, port, &mut queues) {
-                eprintln!("# the flood ends: {error:#}");
-                return;
+                // The attempt says nothing without its flood.
+                eprintln!("the flood ends: {error:#}");
+                std::process::exit(1);
             }
         }
     });

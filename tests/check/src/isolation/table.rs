@@ -11,12 +11,13 @@ use weft_core::uapi::WcStatus::{LocProtErr, RemAccessErr, RemInvReqErr, Success}
 
 use super::attacker::Outcome::{self, Errno, Said, Status};
 use super::attacker::{Stage, Who};
+use super::scene::Scene;
 use super::users::ROOT;
 use super::victim::Part::{self, Counters, Elsewhere, Readable, Secret, Stale, Writable};
 use super::victim::LEN;
 use super::{exhaust, floods, forged, guesses, handles, member, messages};
 use super::{registration, rings, several, unprivileged};
-use Attempt::{Astray, Local, Other, Peer};
+use Attempt::{Astray, In, Local, Other, Peer};
 use Verb::{Cas, Faa, Read, Write};
 
 /// What a request does.
@@ -44,6 +45,8 @@ pub enum Attempt {
     Local(Verb, Part),
     /// Anything else.
     Other(fn(&mut Stage) -> Result<Outcome>),
+    /// The same while something is prepared for it.
+    In(Scene, fn(&mut Stage) -> Result<Outcome>),
 }
 
 /// One row.
@@ -194,8 +197,8 @@ const TABLE: &[Row] = attempts! {
     "the end of others' streams":                      Other(forged::closes)                    => Said("no effect");
     "notices that regions of a peer are gone":         Other(member::notices)                   => Said("no effect");
     "READs that are repeated with another length":     Other(member::repeated_reads)            => Said("no effect");
-    "offers of RC queue pairs in a peer's name":       Other(member::offers)                    => Said("no effect");
-    "as many contexts as there are":                   Other(member::contexts)                  => Said("no effect");
+    "offers of RC queue pairs in a peer's name":       In(Scene::Offers, member::offers)        => Said("no effect");
+    "as many contexts as another address gets":        In(Scene::Contexts, member::contexts)    => Said("no effect");
     "the node's UDP port":                             Other(forged::bind)                      => Errno(EADDRINUSE);
 
     // As much as it can get.
@@ -208,18 +211,19 @@ const TABLE: &[Row] = attempts! {
 
 /// What an attacker without privileges tries as well.
 const UNPRIVILEGED: &[Row] = attempts! {
-    "adding a meta server":                            Other(unprivileged::meta_add)            => Errno(EPERM);
+    "adding a meta server without CAP_NET_ADMIN":      Other(unprivileged::meta_add)            => Errno(EPERM);
     "removing a meta server":                          Other(unprivileged::meta_remove)         => Errno(EPERM);
     "emptying the DCCache":                            Other(unprivileged::flush)               => Errno(EPERM);
     "adding a meta server as root of a namespace":     Other(unprivileged::meta_add_as_root)    => Errno(EPERM);
     "emptying the DCCache as root of a namespace":     Other(unprivileged::flush_as_root)       => Errno(EPERM);
-    "pinning a peer, and unpinning it":                Other(unprivileged::pin)                 => Errno(EPERM);
+    "pinning and unpinning without CAP_NET_ADMIN":     Other(unprivileged::pin)                 => Errno(EPERM);
     "the same as root of a namespace":                 Other(unprivileged::pin_as_root)         => Errno(EPERM);
     "a session in a namespace without a node":         Other(unprivileged::session_in_empty)    => Errno(ENODEV);
     "a session on a node of another namespace":        Other(unprivileged::foreign_node)        => Errno(ENODEV);
     "a session on its node from another namespace":    Other(unprivileged::own_node_from_empty) => Errno(ENODEV);
     "reading the module's counters":                   Other(unprivileged::debugfs)             => Errno(EACCES);
     "changing the module's parameters":                Other(unprivileged::parameters)          => Errno(EACCES);
+    "offers with a wrong identity, without a pause":    In(Scene::Newcomer, member::flood_of_offers) => Said("sent");
     "opening the victim's memory":                     Other(unprivileged::proc_mem)            => Errno(EACCES);
 };
 
@@ -232,6 +236,9 @@ const BESIDE: &[Row] = attempts! {
     "messages to a port of its own without buffers":   Other(floods::own_deaf)                  => Said("posted");
     "as many streams as there are":                    Other(floods::streams)                   => Said("made");
     "as many receivers as there are":                  Other(floods::names)                     => Said("made");
+    // With CAP_NET_ADMIN, which UNPRIVILEGED shows to be needed.
+    "pinning, where it may, a dead peer before another": In(Scene::NodeDown, member::dead_peer) => Said("pinned");
+    "being, where it may, a meta server for a region":   In(Scene::Rc, member::meta_server)     => Said("no region");
 };
 
 /// What an attacker who may be any user tries on the victim's node: to fill with
@@ -239,8 +246,6 @@ const BESIDE: &[Row] = attempts! {
 const SEVERAL: &[Row] = attempts! {
     "as many regions as five users get":               Other(several::regions)                  => Said("registered");
     "a VQP for each of thousands of users":            Other(several::users)                    => Said("made");
-    "pinning a peer that is down before one that is not": Other(member::dead_peer)              => Said("up");
-    "what a meta server knows of a region":            Other(member::meta_server)               => Said("no region");
 };
 
 /// The rows that this attacker tries, with their numbers.

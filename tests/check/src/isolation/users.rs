@@ -11,7 +11,8 @@ use std::fs::File;
 
 use anyhow::{ensure, Context, Result};
 use nix::errno::Errno;
-use nix::libc::{_exit, setresgid, setresuid, syscall, SYS_capset};
+use nix::libc::{_exit, prctl, setresgid, setresuid, syscall, SYS_capset};
+use nix::libc::{PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE};
 use nix::sched::{sched_setaffinity, setns, CloneFlags, CpuSet};
 use nix::sys::prctl::set_keepcaps;
 use nix::sys::wait::{waitpid, WaitStatus};
@@ -39,7 +40,8 @@ pub fn become_user(uid: u32) -> Result<()> {
     Ok(())
 }
 
-const NET_ADMIN: u32 = 1 << 12;
+const CAP_NET_ADMIN: u32 = 12;
+const NET_ADMIN: u32 = 1 << CAP_NET_ADMIN;
 
 /// What `capset` takes.
 #[repr(C)]
@@ -67,7 +69,7 @@ fn set_capabilities(effective: u32) -> Result<()> {
     let low = CapWord {
         effective,
         permitted: NET_ADMIN,
-        inheritable: 0,
+        inheritable: effective,
     };
     let high = CapWord {
         effective: 0,
@@ -80,7 +82,8 @@ fn set_capabilities(effective: u32) -> Result<()> {
     Errno::result(done).map(drop).context("capset")
 }
 
-/// Opens what is on a node of another network namespace.
+/// Does what takes `CAP_NET_ADMIN`, such as opening what is on a node of another network
+/// namespace. Programs that `open` runs have it too.
 pub fn with_reserve<T, E>(open: impl FnOnce() -> Result<T, E>) -> Result<T>
 where
     anyhow::Error: From<E>,
@@ -89,6 +92,9 @@ where
         return Ok(open()?);
     }
     set_capabilities(NET_ADMIN)?;
+    // SAFETY: no memory is involved.
+    let raised = unsafe { prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, CAP_NET_ADMIN, 0, 0) };
+    Errno::result(raised).context("PR_CAP_AMBIENT")?;
     let opened = open();
     set_capabilities(0)?;
     Ok(opened?)

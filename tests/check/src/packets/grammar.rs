@@ -1,24 +1,49 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Packets drawn from the protocol's grammar: each field is right, at a boundary, or
-//! anything. A run with the same seed draws the same, but for captured packets.
+//! anything. What is drawn follows from the seed, and from what the attacker captures.
 
-use weft_core::dc::wire::{
-    Destination, Kind, Message, Operands, Receiver, Request, Response, Status,
-};
-use weft_core::gid::Gid;
-use weft_core::mr::{Keys, Notice, NoticeKind};
-use weft_shim::Remote;
+use weft_core::dc::wire::{Destination, Kind, Request, Response, Status};
+use weft_shim::{MemoryRegion, Remote};
 
-use super::network::Capture;
+use super::capture::{own_token, Capture};
+use super::network::{FRAGMENT_UNIT, UDP_BYTES};
+use super::requests::Course;
+use super::streams::Stream;
 use crate::rng::Rng;
 
-/// The attacker's own address, which is no node's.
-pub const OWN: [u8; 4] = [10, 77, 0, 66];
-/// The longest payload: what the nodes' network carries in one packet.
+/// The attacker's own addresses, which are no node's.
+pub const OWN: [[u8; 4]; 2] = [[10, 77, 0, 66], [10, 77, 0, 67]];
+/// Endpoints of the attacker's: each address with a node's port, the first with another.
+const ENDPOINTS: usize = OWN.len() + 1;
+/// Another port than that of nodes.
+const OTHER_PORT: u16 = 40_066;
+/// The longest payload of one piece: what the nodes' network carries in one packet.
 const LONGEST: usize = 8900;
-/// Requests in one packet, at most.
-const TRAIN: usize = 40;
+/// The longest payload of a packet that goes in fragments, mostly; and at most.
+const LONG: usize = 12_000;
+const LONGEST_FRAGMENTED: usize = 60_000;
+/// A port that somebody is bound to who has no buffers. Nobody is bound to the next one.
+pub const STARVED: u32 = 950;
+/// Requests in one packet, at most: more than are looked at.
+const TRAIN: usize = 80;
+/// Fragments of a packet, at most.
+const FRAGMENTS: usize = 64;
+
+/// All that a response can say.
+pub const STATUSES: [Status; 11] = [
+    Status::Ok,
+    Status::Flushed,
+    Status::Invalid,
+    Status::Access,
+    Status::Operation,
+    Status::NoReceiver,
+    Status::Sequence,
+    Status::NoContext,
+    Status::Stale,
+    Status::Busy,
+    Status::NotReady,
+];
 
 /// A node as a member of the network knows it.
 #[derive(Clone, Copy)]
@@ -28,65 +53,124 @@ pub struct Target {
     pub destination: Destination,
 }
 
+/// A node, and what of it the attacker may use.
+pub struct Prey {
+    pub target: Target,
+    /// A region, and its memory if it is this process's.
+    pub region: Remote,
+    pub memory: Option<MemoryRegion>,
+    /// A port that somebody receives at.
+    pub port: Option<u32>,
+}
+
 /// A packet to send.
 pub struct Packet {
     pub kind: &'static str,
     pub from: ([u8; 4], u16),
     pub to: ([u8; 4], u16),
     pub payload: Vec<u8>,
+    /// Bytes of each IP fragment, if it goes in such.
+    pub fragment: Option<usize>,
+}
+
+impl Packet {
+    /// Whether it goes in more than one piece.
+    pub fn is_in_fragments(&self) -> bool {
+        let datagram = UDP_BYTES + self.payload.len();
+        self.fragment.is_some_and(|bytes| bytes < datagram)
+    }
 }
 
 /// Draws packets.
 pub struct Grammar<'a> {
-    rng: Rng,
-    targets: &'a [Target],
-    /// A region that the attacker may use.
-    region: Remote,
-    /// A stream of the attacker's own: its token and next PSN.
-    stream: (u32, u64, u32),
+    pub(super) rng: Rng,
+    pub(super) prey: &'a [Prey],
+    pub(super) capture: &'a Capture,
+    /// For each node, streams from the attacker's endpoints and one from other addresses.
+    pub(super) streams: Vec<[Stream; ENDPOINTS + 1]>,
+}
+
+/// Where a packet claims to be from.
+struct Source {
+    endpoint: ([u8; 4], u16),
+    /// Which of the attacker's endpoints it is; the number behind those for any other.
+    number: usize,
+    is_node: bool,
 }
 
 impl<'a> Grammar<'a> {
-    pub fn new(rng: Rng, targets: &'a [Target], region: Remote) -> Self {
+    pub fn new(mut rng: Rng, prey: &'a [Prey], capture: &'a Capture) -> Self {
+        let mut streams = || std::array::from_fn(|_| Stream::new(&mut rng));
+        let streams = prey.iter().map(|_| streams()).collect();
         Self {
             rng,
-            targets,
-            region,
-            stream: (1, 2, 0),
+            prey,
+            capture,
+            streams,
         }
     }
 
     /// The next packet.
-    pub fn next(&mut self, capture: &Capture) -> Packet {
-        let target = self.targets[self.rng.below(self.targets.len())];
-        let (from, is_nodes) = self.source(&target);
-        // What claims to be another node's has its key right but seldom: see the module.
-        let knows = !is_nodes || self.rng.below(16) == 0;
+    pub fn next(&mut self) -> Packet {
+        let node = self.rng.below(self.prey.len());
+        let target = self.prey[node].target;
+        let source = self.source(&target);
+        let course = Course {
+            node,
+            source: source.number,
+            // What claims to be another node's has its key right but seldom: see the
+            // module.
+            knows: !source.is_node || self.rng.below(16) == 0,
+        };
+        let stranger = Course {
+            knows: false,
+            ..course
+        };
+        let former = self.streams[node][source.number];
         let (kind, mut payload) = match self.rng.below(16) {
-            0..=4 => ("request", self.request(&target, knows)),
-            5 | 6 => ("train", self.train(&target, knows)),
-            7 => ("stranger's request", self.request(&target, false)),
-            8 | 9 => ("response", self.response()),
-            10 => ("message", self.message(&target, knows)),
-            11 => ("control message", self.control_message(&target, knows)),
-            12..=14 if !is_nodes => ("changed capture", self.changed(capture)),
+            0..=4 => ("request", self.requests(course, 1)),
+            5..=8 => ("train", self.train(course)),
+            9 => ("stranger's request", self.requests(stranger, 1)),
+            10 => ("response", self.response()),
+            11 => ("message", self.message(course)),
+            12 => ("control message", self.control_message(course)),
+            13 | 14 if !source.is_node => ("changed capture", self.changed()),
             _ => ("noise", self.noise()),
         };
-        if self.rng.below(16) == 0 {
-            payload.truncate(self.rng.below(payload.len() + 1));
+        let len = payload.len();
+        if self.rng.below(24) == 0 {
+            payload.truncate(self.rng.below(len + 1));
         }
-        payload.truncate(LONGEST);
+        let fragment = self.fragment(&mut payload);
+        if payload.len() < len || kind == "stranger's request" {
+            // The target will not carry it out, or not all of it.
+            self.streams[node][source.number] = former;
+        }
         Packet {
             kind,
-            from,
+            from: source.endpoint,
             to: (target.addr, target.port),
             payload,
+            fragment,
         }
     }
 
-    /// Where the packet claims to be from, and whether that is a node.
-    fn source(&mut self, target: &Target) -> (([u8; 4], u16), bool) {
-        let others = [
+    /// Where the packet claims to be from.
+    fn source(&mut self, target: &Target) -> Source {
+        if self.rng.below(4) != 0 {
+            let number = self.rng.below(ENDPOINTS);
+            let port = if number < OWN.len() {
+                target.port
+            } else {
+                OTHER_PORT
+            };
+            return Source {
+                endpoint: (OWN[number % OWN.len()], port),
+                number,
+                is_node: false,
+            };
+        }
+        let addr = self.pick(&[
             [10, 77, 0, 1],
             [10, 77, 0, 2],
             [10, 77, 0, 3],
@@ -96,217 +180,54 @@ impl<'a> Grammar<'a> {
             [127, 0, 0, 1],
             [224, 0, 0, 1],
             [0, 0, 0, 0],
-        ];
-        let addr = match self.rng.below(2) {
-            0 => OWN,
-            _ => others[self.rng.below(others.len())],
-        };
+        ]);
         let port = match self.rng.below(3) {
             0 => self.rng.next() as u16,
             _ => target.port,
         };
-        let is_node = addr[..3] == [10, 77, 0] && (1..=3).contains(&addr[3]);
-        ((addr, port), is_node)
+        Source {
+            endpoint: (addr, port),
+            number: ENDPOINTS,
+            is_node: addr[..3] == [10, 77, 0] && (1..=3).contains(&addr[3]),
+        }
     }
 
-    fn pick<T: Copy>(&mut self, of: &[T]) -> T {
+    pub(super) fn pick<T: Copy>(&mut self, of: &[T]) -> T {
         of[self.rng.below(of.len())]
     }
 
-    fn number(&mut self) -> u32 {
+    pub(super) fn number(&mut self) -> u32 {
         let any = self.rng.next() as u32;
         self.pick(&[0, 1, 2, 4096, 4097, 1 << 20, u32::MAX - 1, u32::MAX, any])
     }
 
-    fn destination(&mut self, target: &Target, knows: bool) -> Destination {
-        let mut destination = target.destination;
-        if !knows {
-            destination.dct_key ^= 1 + self.rng.next() % u64::from(u32::MAX);
-        } else if self.rng.below(8) == 0 {
-            match self.rng.below(3) {
-                0 => destination.dct_number = self.number(),
-                1 => destination.incarnation = self.number(),
-                _ => destination = Destination::default(),
-            }
-        }
-        destination
+    fn train(&mut self, course: Course) -> Vec<u8> {
+        let longest = TRAIN >> self.rng.below(4);
+        let count = 1 + self.rng.below(longest);
+        self.requests(course, count)
     }
 
-    /// A request's header.
-    fn header(&mut self, target: &Target, knows: bool) -> Request {
-        let kinds = [
-            Kind::Read,
-            Kind::Write,
-            Kind::Close,
-            Kind::CompareSwap,
-            Kind::FetchAdd,
-            Kind::Send,
-            Kind::WriteImm,
-        ];
-        let kind = self.pick(&kinds);
-        if kind == Kind::Close || self.rng.below(50) == 0 {
-            self.stream = (self.rng.below(64) as u32, self.rng.next(), 0);
+    /// Whether the packet goes in fragments; it is cut to what may go so.
+    fn fragment(&mut self, payload: &mut Vec<u8>) -> Option<usize> {
+        if self.rng.below(6) != 0 {
+            payload.truncate(LONGEST);
+            return None;
         }
-        let (stream, token, next) = self.stream;
-        let any = self.number();
-        let psn = self.pick(&[next, next, next, next.wrapping_sub(1), next + 1, 0, any]);
-        if psn == next {
-            self.stream.2 = next.wrapping_add(1);
-        }
-        let len = [0, 1, 8, 64, 1024, 4096];
-        let (len, far) = (self.pick(&len), self.number());
-        let place = self.rng.next() % (1 << 16);
-        Request {
-            kind,
-            stream,
-            token: if self.rng.below(8) == 0 {
-                self.rng.next()
-            } else {
-                token
-            },
-            psn,
-            destination: self.destination(target, knows),
-            flow: self.number() % 8,
-            remote_addr: match self.rng.below(8) {
-                0 => self.rng.next(),
-                _ => self.region.addr.wrapping_add(place),
-            },
-            rkey: match self.rng.below(4) {
-                0 => self.number(),
-                _ => self.region.rkey,
-            },
-            len: if self.rng.below(4) == 0 { far } else { len },
-        }
-    }
-
-    /// A request with its payload, or with another's.
-    fn request(&mut self, target: &Target, knows: bool) -> Vec<u8> {
-        let header = self.header(target, knows);
-        let mut bytes = header.encode().to_vec();
-        if header.kind.has_message() {
-            bytes.extend(self.message_header(header.len).encode());
-        } else if header.kind.is_atomic() {
-            let (compare_add, swap) = (self.rng.next(), self.rng.next());
-            bytes.extend(Operands { compare_add, swap }.encode());
-        }
-        let len = match self.rng.below(8) {
-            0 => self.rng.below(2048),
-            _ => (header.len as usize).min(4096),
-        };
-        if !matches!(header.kind, Kind::Read | Kind::Close) {
-            bytes.extend(self.rng.bytes(len));
-        }
-        bytes
-    }
-
-    fn train(&mut self, target: &Target, knows: bool) -> Vec<u8> {
-        let count = 1 + self.rng.below(TRAIN);
-        let mut bytes = Vec::new();
-        for _ in 0..count {
-            bytes.extend(self.request(target, knows));
-        }
-        bytes
-    }
-
-    fn message_header(&mut self, len: u32) -> Message {
-        let (port, total) = (self.number(), self.number());
-        Message {
-            total: self.pick(&[len, len, total]),
-            imm: (self.rng.below(2) == 0).then_some(7),
-            to: self.pick(&[
-                Receiver::Port(port),
-                Receiver::Flow(port % 64),
-                Receiver::Node,
-            ]),
-            sender: Destination {
-                dct_number: self.number(),
-                dct_key: self.rng.next(),
-                incarnation: self.number(),
-            },
-        }
-    }
-
-    fn message(&mut self, target: &Target, knows: bool) -> Vec<u8> {
-        let text_len = self.rng.below(256);
-        let text = self.rng.bytes(text_len);
-        self.send(target, knows, &text)
-    }
-
-    /// A SEND of a whole message on a stream of its own.
-    fn send(&mut self, target: &Target, knows: bool, text: &[u8]) -> Vec<u8> {
-        let len = text.len() as u32;
-        let header = Request {
-            kind: Kind::Send,
-            stream: self.rng.below(64) as u32,
-            token: self.rng.next(),
-            psn: 0,
-            destination: self.destination(target, knows),
-            flow: 0,
-            remote_addr: 0,
-            rkey: 0,
-            len,
-        };
-        let message = Message {
-            total: len,
-            ..self.message_header(len)
-        };
-        [&header.encode()[..], &message.encode(), text].concat()
-    }
-
-    /// What only nodes write to each other: notices and offers, and what looks like it.
-    fn control_message(&mut self, target: &Target, knows: bool) -> Vec<u8> {
-        let mut keys = Keys::NONE;
-        for _ in 0..self.rng.below(15) {
-            keys.push(self.number());
-        }
-        let kind = if self.rng.below(2) == 0 {
-            NoticeKind::Unused
-        } else {
-            NoticeKind::Gone(keys)
-        };
-        let notice = Notice {
-            token: self.rng.next(),
-            seq: self.rng.next() % 8,
-            kind,
-        };
-        let mut text = notice.encode().to_vec();
-        if self.rng.below(2) == 0 {
-            // An offer begins as a notice does, with another magic number; GID and numbers
-            // follow where they may.
-            text.truncate(64);
-            text[3] = b"rkhRKH"[self.rng.below(6)];
-            text[8..24].copy_from_slice(&Gid::from_ipv4([10, 77, 0, 1]).0);
-        }
-        let mut bytes = self.send(target, knows, &text);
-        // To the node itself, whatever the header drew.
-        let to = Message {
-            total: text.len() as u32,
-            imm: None,
-            to: Receiver::Node,
-            sender: self.destination(target, true),
-        };
-        let at = bytes.len() - text.len() - to.encode().len();
-        bytes[at..at + to.encode().len()].copy_from_slice(&to.encode());
-        bytes
+        payload.truncate(match self.rng.below(8) {
+            0 => LONGEST_FRAGMENTED,
+            _ => LONG,
+        });
+        let bytes = self.pick(&[1, 2, 7, 11, 32, 185, 1100]) * FRAGMENT_UNIT;
+        let least = payload.len() / FRAGMENTS / FRAGMENT_UNIT + 1;
+        Some(bytes.max(least * FRAGMENT_UNIT))
     }
 
     fn response(&mut self) -> Vec<u8> {
-        let statuses = [
-            Status::Ok,
-            Status::Flushed,
-            Status::Invalid,
-            Status::Access,
-            Status::Sequence,
-            Status::NoContext,
-            Status::Stale,
-            Status::Busy,
-            Status::NotReady,
-        ];
         let response = Response {
             stream: self.rng.below(64) as u32,
             token: self.rng.next(),
             psn: self.number(),
-            status: self.pick(&statuses),
+            status: self.pick(&STATUSES),
             len: self.number(),
         };
         let len = self.rng.below(2048);
@@ -314,14 +235,14 @@ impl<'a> Grammar<'a> {
     }
 
     /// A genuine packet with bits turned over, cut, or joined with another.
-    fn changed(&mut self, capture: &Capture) -> Vec<u8> {
-        let Some(mut payload) = capture.pick(self.rng.next()) else {
+    fn changed(&mut self) -> Vec<u8> {
+        let Some(mut payload) = self.capture.pick(self.rng.next()) else {
             return self.noise();
         };
         match self.rng.below(4) {
             0 => {}
             1 => payload.truncate(self.rng.below(payload.len() + 1)),
-            2 => payload.extend(capture.pick(self.rng.next()).unwrap_or_default()),
+            2 => payload.extend(self.capture.pick(self.rng.next()).unwrap_or_default()),
             _ => {
                 for _ in 0..=self.rng.below(4) {
                     let (at, bit) = (self.rng.below(payload.len()), self.rng.below(8));
@@ -343,7 +264,7 @@ pub fn stranger(rng: &mut Rng, target: &Target) -> Packet {
     let header = Request {
         kind: Kind::Read,
         stream: rng.next() as u32,
-        token: rng.next(),
+        token: own_token(rng.next()),
         psn: 0,
         destination: Destination {
             dct_key: rng.next(),
@@ -359,5 +280,6 @@ pub fn stranger(rng: &mut Rng, target: &Target) -> Packet {
         from: ([10, 77, 0, 200 + rng.below(50) as u8], rng.next() as u16),
         to: (target.addr, target.port),
         payload: header.encode().to_vec(),
+        fragment: None,
     }
 }

@@ -119,6 +119,20 @@ impl Memory {
         Ok(())
     }
 
+    /// Moves the mapping to other addresses.
+    pub fn relocate(&mut self) -> Result<(), Errno> {
+        let (len, flags) = (self.len.get(), MRemapFlags::MREMAP_MAYMOVE);
+        // Taken, so that it cannot stay where it is.
+        let there = Self::map(len)?;
+        let flags = flags | MRemapFlags::MREMAP_FIXED;
+        // SAFETY: it is ours, nothing of Rust's lies in it, and nobody borrows it; what is
+        // where it goes is ours too.
+        self.base = unsafe { mremap(self.base, len, len, flags, Some(there.base)) }?;
+        // It is part of this mapping now.
+        std::mem::forget(there);
+        Ok(())
+    }
+
     /// The byte at an offset.
     pub fn byte(&self, at: usize) -> &AtomicU8 {
         assert!(at < self.len.get());

@@ -6,8 +6,8 @@
 
 use std::time::Duration;
 
-use anyhow::{ensure, Result};
-use weft_shim::{Device, MemoryRegion, Payload, SendWr, Wc};
+use anyhow::{bail, ensure, Result};
+use weft_shim::{Device, Error, MemoryRegion, Payload, SendWr, Wc, WcStatus};
 
 use crate::rng::Rng;
 use crate::world::{counter, full_access, Link};
@@ -158,8 +158,13 @@ pub fn past_the_end() -> Result<()> {
     link.works(1)?;
     let to = BYTES - 8;
     let there = link.remote.remote().offset(to as u64);
-    let refused = link.vqp.write(link.local.slice(0..2 * BLOCK)?, there);
-    ensure!(refused.is_err(), "bytes beyond the region were written");
+    match link.vqp.write(link.local.slice(0..2 * BLOCK)?, there) {
+        Err(Error::Completion(error)) => {
+            let status = error.status;
+            ensure!(status == Some(WcStatus::RemAccessErr), "it is {status:?}");
+        }
+        other => bail!("bytes beyond the region: {other:?}"),
+    }
     ensure!(counter("rc_lost")? == lost, "the queue pair broke");
     Ok(())
 }

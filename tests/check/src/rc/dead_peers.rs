@@ -1,19 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Peers that are down, pinned or used, do not delay the queue pair of one that is up;
-//! and those that nobody pinned are no longer wanted after a while. Twelve nodes, of
-//! which 2 to 11 are down.
+//! Peers that are down, pinned or used, do not delay the queue pair of one that is up,
+//! however many they are and whoever uses them; and those that nobody pinned are no
+//! longer wanted after a while. Fourteen nodes, of which 2 to 11 are down.
 
+use std::process::Child;
 use std::time::Duration;
 
 use anyhow::{ensure, Result};
-use weft_shim::{Device, SendWr};
+use weft_shim::{Device, MemoryRegion, SendWr, Vqp, Wc};
 
 use super::goes_by_rc;
-use crate::world::{connect, counter, full_access, gid, system, wait_for, Link};
+use crate::isolation::users::{become_user, NOBODY};
+use crate::world::{connect, counter, full_access, gid, system, wait_for, worker, Link};
 use weft_testkit::report::Report;
 
 const DEAD: std::ops::RangeInclusive<u8> = 2..=11;
+/// Nodes that have records and addresses that no machine has: 10.77.0.100 to 10.77.0.179.
+/// `tests/vm/25-rc-dead-peers.sh` publishes them.
+const NOBODYS: std::ops::RangeInclusive<u8> = 99..=178;
+/// Peers that a node wants at a time.
+const WANTS: i64 = 64;
+/// Nodes that are up, and not connected to node 0 yet.
+const LIVE: [u8; 2] = [12, 13];
 /// How much later than without them the live peer may have its queue pair.
 const DELAY: Duration = Duration::from_secs(3);
 /// The module forgets a peer that is not used after 30 s.
@@ -72,14 +81,8 @@ fn pinned(report: &mut Report) -> Result<()> {
 
 fn used(report: &mut Report) -> Result<()> {
     let device = Device::open_on(0)?;
-    let local = weft_shim::MemoryRegion::allocate(&device, 4096, full_access())?;
-    let mut vqps = Vec::new();
-    for k in DEAD {
-        let mut vqp = connect(&device, k, 4)?;
-        let wr = SendWr::write(local.slice(0..8)?, local.remote()).signaled();
-        vqp.post_send(&[wr])?;
-        vqps.push(vqp);
-    }
+    let local = MemoryRegion::allocate(&device, 4096, full_access())?;
+    let vqps = use_all(&device, &local, DEAD)?;
     report.check(
         "ten dead peers in use delay a live one by less than 3 s",
         || {
@@ -92,5 +95,81 @@ fn used(report: &mut Report) -> Result<()> {
     report.check("peers that nobody uses are no longer wanted", || {
         wait_for("none is", FORGOTTEN, || Ok(counter("rc_wants")? == 0))
     });
+    report.check(
+        "more dead peers than a node wants delay a live one of that user by less than 3 s",
+        || own_peers(&device, &local),
+    );
+    report.check(
+        "a user that keeps using so many delays nobody else's by more",
+        peers_of_another,
+    );
     Ok(())
+}
+
+/// Posts a WRITE to each of these peers.
+fn use_all(
+    device: &Device,
+    local: &MemoryRegion,
+    peers: impl IntoIterator<Item = u8>,
+) -> Result<Vec<Vqp>> {
+    let one = |k| {
+        let mut vqp = connect(device, k, 4)?;
+        vqp.post_send(&[SendWr::write(local.slice(0..8)?, local.remote()).signaled()])?;
+        Ok(vqp)
+    };
+    peers.into_iter().map(one).collect()
+}
+
+fn is_up_in_time(peer: u8) -> Result<()> {
+    wait_for("it is up", DELAY, || goes_by_rc(0, peer))
+}
+
+fn ensure_full() -> Result<()> {
+    let wants = counter("rc_wants")?;
+    ensure!(wants == WANTS, "only {wants} peers are wanted");
+    Ok(())
+}
+
+fn own_peers(device: &Device, local: &MemoryRegion) -> Result<()> {
+    let _vqps = use_all(device, local, NOBODYS)?;
+    ensure_full()?;
+    is_up_in_time(LIVE[0])?;
+    ensure_full()?;
+    device.pool_pin(gid(*NOBODYS.end()))?;
+    ensure_full()?;
+    Ok(device.pool_unpin(gid(*NOBODYS.end()))?)
+}
+
+/// A process that is killed with it.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn peers_of_another() -> Result<()> {
+    let _wanter = Killed(worker(&["wanter"])?.spawn()?);
+    wait_for("the other user's peers are wanted", FORGOTTEN, || {
+        Ok(ensure_full().is_ok())
+    })?;
+    is_up_in_time(LIVE[1])
+}
+
+/// Uses all nobody's nodes without a pause, as a user without privileges.
+pub fn want_for_ever() -> Result<()> {
+    become_user(NOBODY)?;
+    let device = Device::open_on(0)?;
+    let local = MemoryRegion::allocate(&device, 4096, full_access())?;
+    let mut vqps = use_all(&device, &local, NOBODYS)?;
+    let wr = SendWr::write(local.slice(0..8)?, local.remote()).signaled();
+    let mut wcs = [Wc::default(); 4];
+    loop {
+        for vqp in &mut vqps {
+            // Once the first request has failed, each further one is flushed at once.
+            let _ = vqp.enter(&[wr], &mut wcs, 0, Duration::ZERO);
+        }
+    }
 }

@@ -10,11 +10,15 @@ use anyhow::{anyhow, bail, ensure, Context, Result};
 use nix::errno::Errno;
 use weft_core::uapi::{
     Pod, Run, SendWr, Sge, Wc, WcStatus, MAX_MSG_BYTES, OP_CAS, OP_READ, OP_SEND, OP_WRITE,
+    RUN_RESUME,
 };
 
 use super::blocks::BLOCK;
+use super::loss::{both_break, set_link};
+use super::pins::wait_until_up;
 use crate::raw::{request, Memory, Queue, Session};
 use crate::rng::Rng;
+use crate::signals::under_signals;
 use crate::world::{counter, gid};
 use weft_testkit::report::Report;
 
@@ -282,6 +286,49 @@ fn in_turn(rounds: u64) -> Result<()> {
         );
     }
     Ok(())
+}
+
+/// A request to a peer that is out of reach, while signals come. It is left on its way,
+/// and waited for again, by the rings' calls and by its own.
+pub(super) fn interrupted(report: &mut Report) -> Result<()> {
+    wait_until_up()?;
+    let fixture = Fixture::new()?;
+    let run = fixture.good(OP_READ, 8);
+    fixture.succeeds(&run)?;
+    let resume = Run {
+        opcode: RUN_RESUME,
+        ..run
+    };
+    let lost = counter("rc_lost")?;
+    report.check("nothing was interrupted: ENOENT", || {
+        let outcome = fixture.near.run(&resume);
+        ensure!(outcome == Err(Errno::ENOENT), "it is {outcome:?}");
+        Ok(())
+    });
+    set_link("down")?;
+    report.check("a signal ends the call: EINTR", || {
+        let outcome = under_signals(|| fixture.near.run(&run))?;
+        ensure!(outcome == Err(Errno::EINTR), "it is {outcome:?}");
+        let outcome = under_signals(|| fixture.near.run(&resume))?;
+        ensure!(outcome == Err(Errno::EINTR), "waiting again: {outcome:?}");
+        Ok(())
+    });
+    report.check("and not the request: no other takes its place", || {
+        let outcome = fixture.near.run(&run);
+        ensure!(outcome == Err(Errno::EAGAIN), "it is {outcome:?}");
+        Ok(())
+    });
+    report.check("whoever waits again learns how it ended", || {
+        let outcome = fixture.near.run(&resume);
+        ensure!(outcome == Ok(WcStatus::RetryExcErr), "it is {outcome:?}");
+        let outcome = fixture.near.run(&resume);
+        ensure!(outcome == Err(Errno::ENOENT), "once more: {outcome:?}");
+        Ok(())
+    });
+    let broken = both_break(lost);
+    // Whatever came of it: what follows needs the link.
+    set_link("up")?;
+    broken
 }
 
 /// Each call has done its request, or nothing.

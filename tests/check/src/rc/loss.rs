@@ -2,14 +2,18 @@
 
 //! Queue pairs that break: a peer behind a link that is down, and one that goes.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, ensure, Context, Result};
 use weft_shim::{Error, SendWr, Vqp, Wc, WcStatus};
 
+use super::direct;
 use super::pins::wait_until_up;
 use crate::world::{counter, system, timely, wait_for, Baseline, Link};
+use weft_testkit::pace::patient;
 use weft_testkit::report::Report;
 
 /// Nothing takes longer, on the slowest machine.
@@ -17,10 +21,23 @@ const BOUND: Duration = Duration::from_secs(20);
 const REQUESTS: usize = 32;
 const BYTES: usize = 64 << 10;
 
+/// How requests to a node end that goes under them.
+const OTHERS_END: [End; 2] = [
+    End::Status(WcStatus::RetryExcErr),
+    End::Status(WcStatus::RemAbortErr),
+];
+/// How the node's own requests do. Where the device ends the queue pair before the node
+/// has said why, it flushes all of them, as with verbs.
+const OWN_END: [End; 3] = [
+    End::Status(WcStatus::FatalErr),
+    End::Status(WcStatus::WrFlushErr),
+    End::NodeGone,
+];
+
 const TAKE_ADDRESS: &str = "ip -n n1 address del 10.77.0.2/24 dev v1";
 const GIVE_ADDRESS: &str = "ip -n n1 address add 10.77.0.2/24 dev v1";
 
-fn set_link(state: &str) -> Result<()> {
+pub(super) fn set_link(state: &str) -> Result<()> {
     system(&format!("ip -n n1 link set v1 {state}"))
 }
 
@@ -38,6 +55,7 @@ pub fn run(report: &mut Report) {
             "a link that goes down meanwhile",
             run_cut as fn(&mut Report) -> Result<()>,
         ),
+        ("a request that is run and interrupted", direct::interrupted),
         ("a link that is down", link_down),
         ("a node that goes", node_goes),
     ] {
@@ -106,7 +124,7 @@ fn run_cut(report: &mut Report) -> Result<()> {
 }
 
 /// Waits until both ends of a queue pair have broken, since `lost` had.
-fn both_break(lost: i64) -> Result<()> {
+pub(super) fn both_break(lost: i64) -> Result<()> {
     wait_for("both have broken", BOUND, || {
         Ok(counter("rc_lost")? >= lost + 2)
     })
@@ -149,25 +167,36 @@ fn link_down(report: &mut Report) -> Result<()> {
 /// The peer loses its address, and with it its node, under requests both ways.
 fn node_goes(report: &mut Report) -> Result<()> {
     wait_until_up()?;
-    let mut there = Link::new(1, BYTES, 64)?;
+    let there = Link::new(1, BYTES, 64)?;
     let mut back = Link::between(1, 0, BYTES, 64)?;
     let mut resting = Link::new(1, BYTES, 64)?;
     resting.works(1)?;
     back.works(1)?;
-    fill(&mut there)?;
-    fill(&mut back)?;
+    let at_work = Arc::new(AtomicUsize::new(0));
+    let [to_it, its_own] = [there, back].map(|link| {
+        let at_work = at_work.clone();
+        thread::spawn(move || until_one_fails(link, &at_work))
+    });
+    wait_for("both are at work", BOUND, || {
+        Ok(at_work.load(Ordering::Relaxed) == 2)
+    })?;
     system(TAKE_ADDRESS)?;
     report.check("requests to a node that goes end in time", || {
-        ends_or_ended(&mut there.vqp)
+        let end = to_it.join().map_err(|_| anyhow!("it panicked"))??;
+        ensure!(OTHERS_END.contains(&end), "it ended with {end:?}");
+        Ok(())
     });
-    report.check("so do its own", || ends_or_ended(&mut back.vqp));
+    report.check("so do its own", || {
+        let end = its_own.join().map_err(|_| anyhow!("it panicked"))??;
+        ensure!(OWN_END.contains(&end), "it ended with {end:?}");
+        Ok(())
+    });
     report.check("a VQP that rested: an error in time", || {
         let status = timely(BOUND, || resting.outcome(BOUND))??;
         let expected = [WcStatus::RetryExcErr, WcStatus::RemAbortErr];
         ensure!(expected.contains(&status), "it is {status:?}");
         Ok(())
     });
-    drop((there, back));
     system(GIVE_ADDRESS)?;
     report.check("the node comes back", published);
     report.check("a new VQP works", || {
@@ -180,21 +209,48 @@ fn node_goes(report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// All requests end, perhaps before the node has gone.
-fn ends_or_ended(vqp: &mut Vqp) -> Result<()> {
-    let mut wcs = [Wc::default(); REQUESTS];
-    let mut done = 0;
-    timely(BOUND, || -> Result<()> {
+/// How a batch ends in which a request fails.
+#[derive(Debug, PartialEq, Eq)]
+enum End {
+    /// The first that fails has this status; those behind it are flushed.
+    Status(WcStatus),
+    /// There is no node any more to say how.
+    NodeGone,
+}
+
+/// Keeps the queue pair busy with READs until one of them fails. All of them end. Counts
+/// itself in `at_work` when the first have.
+fn until_one_fails(mut link: Link, at_work: &AtomicUsize) -> Result<End> {
+    let start = Instant::now();
+    let mut is_at_work = false;
+    let wr = SendWr::read(link.local.slice(0..BYTES)?, link.remote.remote()).signaled();
+    while start.elapsed() < patient(BOUND) {
+        let mut wcs = [Wc::default(); REQUESTS];
+        let mut done = 0;
+        let mut wrs = &[wr; REQUESTS][..];
         while done < REQUESTS {
-            match vqp.enter(&[], &mut wcs[done..], 1, BOUND) {
+            match timely(BOUND, || link.vqp.enter(wrs, &mut wcs[done..], 1, BOUND))? {
                 Ok(progress) => {
-                    ensure!(progress.completed != 0, "{done} have ended");
+                    ensure!(progress.completed != 0, "{done} of {REQUESTS} have ended");
                     done += progress.completed;
+                    wrs = &wrs[progress.submitted..];
                 }
-                Err(Error::NodeGone) => return Ok(()),
+                Err(Error::NodeGone) => return Ok(End::NodeGone),
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(())
-    })?
+        let statuses: Vec<_> = wcs.iter().filter_map(Wc::status).collect();
+        let good = statuses.iter().take_while(|s| **s == WcStatus::Success);
+        let rest = &statuses[good.count()..];
+        if let Some((first, others)) = rest.split_first() {
+            let flushed = others.iter().all(|s| *s == WcStatus::WrFlushErr);
+            ensure!(flushed, "they ended with {statuses:?}");
+            return Ok(End::Status(*first));
+        }
+        if !is_at_work {
+            at_work.fetch_add(1, Ordering::Relaxed);
+            is_at_work = true;
+        }
+    }
+    Err(anyhow!("none of them fails"))
 }

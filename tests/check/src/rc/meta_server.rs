@@ -99,8 +99,9 @@ impl Rogue {
             table_addr: self.table.addr(),
             table_rkey: queues.table.rkey(),
             geometry: geometry()?,
+            token: 0,
         };
-        let is_victim = request.peer() == Some(VICTIM);
+        let is_victim = request.peer().map(|peer| peer.ip()) == Some(VICTIM);
         let accepted = request.accept(&queues.pd, &queues.cq, &queues.srq, &welcome.encode());
         self.queues = Some(queues);
         if is_victim {

@@ -4,17 +4,18 @@
 //! the queue pair that all share stays, and memory goes when the last request has
 //! ended. A peer that does not answer loses its queue pair first.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail, ensure, Context as _, Result};
+use weft_core::mr::LEASE_NS;
 use weft_shim::{Device, Error, MemoryRegion, Remote, SendWr, Vqp, Wc, WcStatus};
 
 use super::pins::wait_until_up;
 use crate::rng::Rng;
 use crate::traffic::{Traffic, SLICE};
-use crate::world::{connect, counter, full_access, system, wait_for, Holder, Link};
+use crate::world::{connect, counter, full_access, system, timely, wait_for, Holder, Link};
 use weft_testkit::report::Report;
 
 /// Nothing takes longer, on the slowest machine.
@@ -25,6 +26,9 @@ const WRITERS: usize = 3;
 /// together: the last of them wait behind all others.
 const DEEP: usize = 16;
 const BYTES: usize = 64 << 10;
+/// A region whose peer is silent goes within this time: its lease, and time to end the
+/// queue pair.
+const SILENT_BOUND: Duration = Duration::from_nanos(4 * LEASE_NS);
 const MANY: usize = 200;
 /// Notices that they may cost: one for each would be twice `MANY`.
 const FEW: i64 = MANY as i64 / 2;
@@ -41,12 +45,7 @@ pub fn under_load(seed: u64) -> Result<()> {
     let mut traffic = Traffic::new(&near, 1, region.remote(), seed)?;
     let (stop, lost) = (AtomicBool::new(false), counter("rc_lost")?);
     thread::scope(|scope| {
-        let bystander = scope.spawn(|| -> Result<()> {
-            while !stop.load(Ordering::Relaxed) {
-                traffic.round()?;
-            }
-            Ok(())
-        });
+        let bystander = scope.spawn(|| traffic.until(&stop, Duration::ZERO));
         let attempts = (0..ROUNDS).try_for_each(|round| pulled_away(&far, seed + round as u64));
         stop.store(true, Ordering::Relaxed);
         let noticed = bystander.join().map_err(|_| anyhow!("it panicked"))?;
@@ -64,10 +63,17 @@ fn pulled_away(far: &Device, seed: u64) -> Result<()> {
     let region = MemoryRegion::allocate(far, BYTES, full_access())?;
     let remote = region.remote();
     let pause = Duration::from_micros(rng.below(20_000) as u64);
+    let at_work = AtomicUsize::new(0);
     thread::scope(|scope| {
         let writers: Vec<_> = (0..WRITERS)
-            .map(|n| scope.spawn(move || until_refused(remote, n % 2 == 0)))
+            .map(|n| {
+                let at_work = &at_work;
+                scope.spawn(move || until_refused(remote, n % 2 == 0, at_work))
+            })
             .collect();
+        wait_for("all are at work", BOUND, || {
+            Ok(at_work.load(Ordering::Relaxed) == WRITERS)
+        })?;
         thread::sleep(pause);
         drop(region);
         writers
@@ -76,7 +82,8 @@ fn pulled_away(far: &Device, seed: u64) -> Result<()> {
     })
 }
 
-fn until_refused(remote: Remote, reads: bool) -> Result<()> {
+/// Counts itself in `at_work` when its first requests have ended well.
+fn until_refused(remote: Remote, reads: bool, at_work: &AtomicUsize) -> Result<()> {
     let device = Device::open_on(0)?;
     let local = MemoryRegion::allocate(&device, BYTES, full_access())?;
     let mut vqp = connect(&device, 1, 2 * DEEP as u32)?;
@@ -86,6 +93,7 @@ fn until_refused(remote: Remote, reads: bool) -> Result<()> {
         false => SendWr::write(slice, remote).signaled(),
     };
     let start = Instant::now();
+    let mut is_at_work = false;
     loop {
         ensure!(start.elapsed() < BOUND, "it is never refused");
         let mut wcs = [Wc::default(); 2 * DEEP];
@@ -95,6 +103,10 @@ fn until_refused(remote: Remote, reads: bool) -> Result<()> {
             other => Some(other),
         });
         match failed {
+            None if done > 0 && !is_at_work => {
+                at_work.fetch_add(1, Ordering::Relaxed);
+                is_at_work = true;
+            }
             None => {}
             Some(Some(WcStatus::RemAccessErr)) => return Ok(()),
             Some(other) => bail!("a request ended with {other:?}"),
@@ -147,14 +159,13 @@ pub fn silent(report: &mut Report) {
         link.works(1)?;
         let lost = counter("rc_lost")?;
         system(SILENCE)?;
-        let start = Instant::now();
         let other = MemoryRegion::allocate(&Device::open_on(1)?, 4096, full_access())?;
-        drop(std::mem::replace(&mut link.remote, other));
-        println!("# it went after {:?}", start.elapsed());
+        let region = std::mem::replace(&mut link.remote, other);
+        let gone = timely(SILENT_BOUND, || drop(region));
         let broken = counter("rc_lost")? - lost;
         system(SPEECH)?;
         ensure!(broken != 0, "the queue pair is still there");
-        Ok(())
+        gone
     });
     report.check("new VQPs work, and RC comes back", || {
         wait_for("they work", BOUND, || {

@@ -11,6 +11,7 @@ use weft_shim::{Device, MemoryRegion, RecvWr, SendWr, Vqp};
 use super::ends::{sender, Ear, PATIENCE};
 use crate::rng::Rng;
 use crate::world::{full_access, worker};
+use weft_testkit::pace::patient;
 
 /// VQPs of a worker.
 const VQPS: usize = 16;
@@ -55,7 +56,10 @@ impl Caller {
     /// Hears the same.
     fn hear(&mut self, memory: &MemoryRegion, imm: u32) -> Result<()> {
         let mut wcs = [weft_shim::Wc::default()];
-        let done = self.vqp.enter(&[], &mut wcs, 1, PATIENCE)?.completed;
+        let done = self
+            .vqp
+            .enter(&[], &mut wcs, 1, patient(PATIENCE))?
+            .completed;
         ensure!(done == 1, "no reply");
         let wc = wcs[0];
         let len = wc.result().with_context(|| format!("{wc:?}"))?;
@@ -114,7 +118,7 @@ fn echo(ear: &mut Ear, total: usize, children: &mut [Child]) -> Result<()> {
             .with_context(|| format!("reply {n}"))?;
         let again = RecvWr::new(ear.memory.slice(at..at + LONGEST)?).wr_id(message.wr_id());
         ensure!(ear.listener.post_recv(&[again]) == 1, "no room");
-        if start.elapsed() > PATIENCE {
+        if start.elapsed() > patient(PATIENCE) {
             let ended: Vec<_> = children.iter_mut().map(Child::try_wait).collect();
             bail!("{n} of {total} were echoed; the callers: {ended:?}");
         }

@@ -13,6 +13,7 @@ use weft_shim::{Device, MemoryRegion, Message, Payload, RecvWr, SendWr, Vqp, Wc,
 use super::ends::{new_port, post, sender, Ear, PATIENCE};
 use crate::data::order::drive;
 use crate::world::{full_access, wait_for, worker};
+use weft_testkit::pace::patient;
 
 /// Bytes of a long message.
 const LONG: usize = 4 << 20;
@@ -22,8 +23,10 @@ const TRAIN: usize = 24;
 const BUFFERS: u32 = 256;
 /// A target forgets a stream of which it heard no end after 10 seconds.
 const FAREWELL: Duration = Duration::from_secs(20);
-/// Times that the end of a message may be hit instead of its middle.
+/// Times that a death may come before or after a message instead of in its middle.
 const TRIES: usize = 5;
+/// How the message ends whose receiver goes while it arrives.
+const CUT_OFF: [WcStatus; 2] = [WcStatus::RetryExcErr, WcStatus::RemOpErr];
 
 /// What a worker is told.
 #[derive(clap::Args)]
@@ -77,19 +80,24 @@ fn end(mut child: Child) -> Result<()> {
     Ok(())
 }
 
-/// A sender is killed in the middle of a message: its buffer comes back with an
-/// error, and the messages of others are whole.
-pub fn of_sender() -> Result<()> {
+/// Tries it until somebody dies in the middle of a message; `attempt` answers whether
+/// somebody did.
+fn until_hit(attempt: fn() -> Result<bool>) -> Result<()> {
     for _ in 0..TRIES {
-        if is_cut_off()? {
+        if attempt()? {
             return Ok(());
         }
     }
-    Err(anyhow!("{TRIES} times it died between two messages"))
+    Err(anyhow!("{TRIES} times no message was hit"))
 }
 
-/// Whether the sender died in the middle of a message.
-fn is_cut_off() -> Result<bool> {
+/// A sender is killed in the middle of a message: its buffer comes back with an
+/// error, and the messages of others are whole.
+pub fn of_sender() -> Result<()> {
+    until_hit(sender_dies)
+}
+
+fn sender_dies() -> Result<bool> {
     let device = Device::open_on(0)?;
     let mut ear = Ear::new(LONG, BUFFERS)?;
     post_same(&mut ear, BUFFERS as usize)?;
@@ -126,23 +134,31 @@ fn is_cut_off() -> Result<bool> {
     Ok(cut_off == 1)
 }
 
-/// A receiver is killed: its senders get errors, and its port is free.
+/// A receiver is killed under messages: its senders get errors, and its port is free.
 pub fn of_receiver() -> Result<()> {
+    until_hit(receiver_dies)
+}
+
+fn receiver_dies() -> Result<bool> {
     let device = Device::open_on(0)?;
     let local = MemoryRegion::allocate(&device, LONG, full_access())?;
     let port = new_port();
     let mut child = start("listener", port)?;
     let mut stdout = BufReader::new(child.stdout.take().context("no output")?);
-    stdout.read_line(&mut String::new())?;
+    let mut said = String::new();
+    stdout.read_line(&mut said)?;
+    ensure!(said == "ready\n", "the receiver says {said:?}");
     let mut busy = sender(&device, port, 64, 0)?;
     let mut idle = sender(&device, port, 64, 0)?;
     let long = SendWr::send(local.slice(0..LONG)?).signaled();
     post(&mut busy, &[long; TRAIN])?;
     let mut wcs = [Wc::default(); TRAIN];
-    let mut done = busy.enter(&[], &mut wcs, 1, PATIENCE)?.completed;
+    let mut done = busy.enter(&[], &mut wcs, 1, patient(PATIENCE))?.completed;
     end(child)?;
     while done < TRAIN {
-        let more = busy.enter(&[], &mut wcs[done..], 1, PATIENCE)?.completed;
+        let more = busy
+            .enter(&[], &mut wcs[done..], 1, patient(PATIENCE))?
+            .completed;
         ensure!(more > 0, "{done} of {TRAIN} have ended");
         done += more;
     }
@@ -150,9 +166,8 @@ pub fn of_receiver() -> Result<()> {
     let good = statuses.iter().take_while(|s| **s == WcStatus::Success);
     let good = good.count();
     let failed = statuses.get(good).copied();
-    let expected = [WcStatus::RetryExcErr, WcStatus::RemOpErr];
     ensure!(
-        good == TRAIN || failed.is_some_and(|status| expected.contains(&status)),
+        good == TRAIN || failed.is_some_and(|status| CUT_OFF.contains(&status)),
         "after {good} they ended with {failed:?}"
     );
     let flushed = statuses.iter().skip(good + 1);
@@ -161,7 +176,8 @@ pub fn of_receiver() -> Result<()> {
         "{statuses:?}"
     );
     fails(&mut idle)?;
-    takes_over(&device, port)
+    takes_over(&device, port)?;
+    Ok(good < TRAIN)
 }
 
 /// A message to a receiver that has gone.
@@ -190,6 +206,10 @@ fn takes_over(device: &Device, port: u32) -> Result<()> {
 /// A receiver's VQP is destroyed in the middle of a message: its sender gets an
 /// error, and nothing lands in the memory any more.
 pub fn of_vqp() -> Result<()> {
+    until_hit(vqp_goes)
+}
+
+fn vqp_goes() -> Result<bool> {
     let device = Device::open_on(0)?;
     let local = MemoryRegion::allocate(&device, LONG, full_access())?;
     local.copy_in(0, &vec![0xbb; LONG])?;
@@ -207,10 +227,15 @@ pub fn of_vqp() -> Result<()> {
     let mut before = vec![0; LONG];
     memory.copy_out(0, &mut before)?;
     let mut wcs = [Wc::default()];
-    let done = vqp.enter(&[], &mut wcs, 1, PATIENCE)?.completed;
+    let done = vqp.enter(&[], &mut wcs, 1, patient(PATIENCE))?.completed;
     ensure!(done == 1, "it has not ended");
+    let status = wcs[0].status().context("an unknown status")?;
+    ensure!(
+        status == WcStatus::Success || CUT_OFF.contains(&status),
+        "it ended with {status:?}"
+    );
     let mut after = vec![0; LONG];
     memory.copy_out(0, &mut after)?;
     ensure!(before == after, "bytes landed after the VQP was destroyed");
-    Ok(())
+    Ok(status != WcStatus::Success)
 }

@@ -12,6 +12,7 @@ use weft_shim::{
 };
 
 use crate::world::{full_access, gid};
+use weft_testkit::pace::patient;
 
 /// Nothing here takes longer, on the slowest machine.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -69,7 +70,9 @@ impl Ear {
     /// The next message, or buffer that has failed.
     pub fn next(&mut self) -> Result<Message> {
         let mut messages = [Message::default()];
-        let count = self.listener.pop_msgs(&mut messages, 1, PATIENCE)?;
+        let count = self
+            .listener
+            .pop_msgs(&mut messages, 1, patient(PATIENCE))?;
         ensure!(count == 1, "no message within {PATIENCE:?}");
         Ok(messages[0])
     }
@@ -147,7 +150,9 @@ pub fn reap_wcs(vqp: &mut Vqp, count: usize) -> Result<Vec<Wc>> {
     while reaped.len() < count {
         let mut wcs = [Wc::default(); 16];
         let room = wcs.len().min(count - reaped.len());
-        let completed = vqp.enter(&[], &mut wcs[..room], 1, PATIENCE)?.completed;
+        let completed = vqp
+            .enter(&[], &mut wcs[..room], 1, patient(PATIENCE))?
+            .completed;
         reaped.extend_from_slice(&wcs[..completed]);
         ensure!(
             start.elapsed() < PATIENCE,

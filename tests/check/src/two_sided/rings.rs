@@ -11,8 +11,9 @@ use weft_core::uapi::{Pod, RecvWr, Sge, Wc};
 use weft_shim::{Device, Payload, SendWr, Wc as Completion};
 
 use super::ends::{new_port, sender, Ear, PATIENCE};
-use crate::raw::{Field, Memory, Queue, Session};
+use crate::raw::{buffer, Field, Memory, Queue, Session};
 use crate::rng::Rng;
+use weft_testkit::pace::patient;
 
 const BUFFERS: u32 = 16;
 const NONSENSE: [u32; 7] = [1, 15, 17, 1 << 16, 1 << 31, u32::MAX - 1, u32::MAX];
@@ -44,17 +45,12 @@ impl Fool {
     }
 
     fn buffer(&self) -> RecvWr {
-        let mut wr = RecvWr {
-            wr_id: 5,
-            num_sge: 1,
-            ..Pod::zeroed()
-        };
-        wr.sges[0] = Sge {
+        let local = Sge {
             addr: self.memory.addr(),
             len: 64,
             lkey: self.lkey,
         };
-        wr
+        buffer(5, local)
     }
 
     /// Bytes outside of the region are as they were.
@@ -75,7 +71,7 @@ fn pester(device: &Device, port: u32, times: usize) -> Result<usize> {
         let mut vqp = sender(device, port, 4, 0)?;
         let wr = SendWr::send(Payload::inline(b"hello")?).signaled();
         let mut wcs = [Completion::default()];
-        let done = vqp.enter(&[wr], &mut wcs, 1, PATIENCE)?.completed;
+        let done = vqp.enter(&[wr], &mut wcs, 1, patient(PATIENCE))?.completed;
         ensure!(done == 1, "a message to nonsense did not end");
         arrived += usize::from(wcs[0].result().is_ok());
     }
@@ -128,7 +124,9 @@ pub fn rewriting(seed: u64) -> Result<()> {
         let arrived = pester(&device, fool.port, 300);
         stop.store(true, Ordering::Relaxed);
         rewriter.join().map_err(|_| anyhow!("it panicked"))?;
-        println!("# {} of 300 messages arrived", arrived?);
+        let arrived = arrived?;
+        println!("# {arrived} of 300 messages arrived");
+        ensure!(arrived > 0, "no message met a buffer");
         fool.is_contained()?;
         bystander.works(&device)
     })

@@ -306,6 +306,10 @@ impl<T: Transport> Endpoint for RdmaEndpoint<T> {
     fn posted(&self) -> u64 {
         self.inner.posted.load(Ordering::Relaxed)
     }
+
+    fn system_calls(&self) -> Option<u64> {
+        self.inner.transport.system_calls()
+    }
 }
 
 impl<T: Transport> Drop for RdmaEndpoint<T> {

@@ -54,6 +54,13 @@ pub(super) trait Transport: Send + Sync + fmt::Debug + Sized + 'static {
     /// Reaps completions, and marks peers down whose connection has failed.
     fn poll(&self);
 
+    /// System calls so far, as [`Endpoint::system_calls`] counts them.
+    ///
+    /// [`Endpoint::system_calls`]: super::Endpoint::system_calls
+    fn system_calls(&self) -> Option<u64> {
+        None
+    }
+
     /// Which peers are down, shared with the rest.
     fn health(&self) -> &Arc<Health>;
 }

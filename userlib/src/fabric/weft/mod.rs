@@ -22,7 +22,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
 use transport::{Link, WeftTransport, SEND_QUEUE};
-use weft_shim::{Access, Device, Gid, MemoryRegion, Remote, Vqp, VqpConfig, MAX_MR_BYTES};
+use weft_shim::{Access, Device, Error, Gid, MemoryRegion, Remote, Vqp, VqpConfig, MAX_MR_BYTES};
 
 /// Says that a node uses this fabric.
 const KIND: u8 = 2;
@@ -111,7 +111,12 @@ impl Weft {
             ..VqpConfig::default()
         };
         let connected = Vqp::create(&stack.device, &config).and_then(|mut vqp| {
-            vqp.qconnect(gid, 0)?;
+            // A signal's handler may have run meanwhile; nothing else has changed.
+            while let Err(error) = vqp.qconnect(gid, 0) {
+                if error != Error::Interrupted {
+                    return Err(error);
+                }
+            }
             Ok(vqp)
         });
         let vqp = connected.map_err(|error| self.error(&error))?;

@@ -221,6 +221,11 @@ impl Transport for WeftTransport {
         }
     }
 
+    fn system_calls(&self) -> Option<u64> {
+        let links = self.links.iter().flatten();
+        Some(links.map(|link| link.lock().vqp.system_calls()).sum())
+    }
+
     fn health(&self) -> &Arc<Health> {
         &self.health
     }

@@ -5,16 +5,11 @@
 
 use super::super::layout::Places;
 use super::super::shared::Shared;
-use super::Member;
+use super::{Member, BATCH_BYTES};
 use crate::fabric::{FabricError, NodeSet, Write};
-use crate::smc::outbox::Limit;
-use crate::smc::{Outbox, Ring, Sent};
+use crate::smc::{Limit, Outbox, Ring, Sent};
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
-
-/// Bytes after which a batch is posted: longer ones would keep receivers
-/// waiting while they are copied.
-const BATCH_BYTES: usize = 96 * 1024;
 
 /// This member as a sender.
 pub(super) struct Own {

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The Rust code of README.md, which does not compile here if it would not in a program.
+//! Each piece stands in a function that has what the piece takes for granted.
+
+use std::error::Error;
+use std::time::Duration;
+
+use weft::fabric::shm::Shm;
+use weft::rdmc::{Buffer, Event, GroupConfig, Message as Image, Node};
+use weft::{Group, Message, Subgroup};
+use weft_shim::{Device, RecvWr, Remote, Vqp, VqpConfig};
+
+/// What a program does with a message.
+fn apply(message: Message<'_>) {
+    println!("{} bytes", message.bytes.len());
+}
+
+/// What a program does with a large object.
+fn start(image: Image) {
+    drop(image);
+}
+
+/// "In a program": one-sided requests.
+///
+/// # Errors
+///
+/// Those of the calls.
+pub fn one_sided(remote: Remote) -> Result<(), Box<dyn Error>> {
+    include!(concat!(env!("OUT_DIR"), "/1.rs"));
+    Ok(())
+}
+
+/// "In a program": messages.
+///
+/// # Errors
+///
+/// Those of the calls.
+pub fn messages(
+    device: Device,
+    buffers: [RecvWr<'_>; 4],
+    mut messages: [weft_shim::Message; 4],
+    timeout: Duration,
+) -> Result<(), Box<dyn Error>> {
+    include!(concat!(env!("OUT_DIR"), "/2.rs"));
+    Ok(())
+}
+
+/// "Replication": atomic multicast.
+///
+/// # Errors
+///
+/// Those of the calls.
+pub fn multicast(rank: usize, members: usize, order: [u8; 64]) -> Result<(), Box<dyn Error>> {
+    include!(concat!(env!("OUT_DIR"), "/3.rs"));
+    Ok(())
+}
+
+/// "Replication": large objects.
+///
+/// # Errors
+///
+/// Those of the calls.
+pub fn objects(
+    rank: usize,
+    members: usize,
+    timeout: Duration,
+    image: Buffer,
+    bytes: usize,
+) -> Result<(), Box<dyn Error>> {
+    include!(concat!(env!("OUT_DIR"), "/4.rs"));
+    Ok(())
+}
