@@ -2,7 +2,7 @@
 # The data path's benchmark does what it says, with few samples: every case has a
 # row for each system and transport with the fields that others read, and Weft's
 # are compared with verbs'.
-# vm: --meta --nodes 3 --mem 2048 --timeout 900
+# vm: --meta --nodes 3 --mem 2048 --timeout 1500
 # checks: 29
 . "$(dirname "$0")/lib.sh"
 
@@ -35,23 +35,23 @@ is "messages have two rows of verbs and one of DC, atomic operations one of each
   "$(rows '"op":"send".*"clients":2') $(rows '"op":"(cas|faa)","mode":"[a-z]*","bytes":8,"clients":2.*')" "6 16"
 
 check "a pause between requests, and perftest beside" \
-  timeout "$(seconds 240)" weft-bench datapath --samples 30 --clients 1 --ops read,cas --sizes 4096 --modes sync --json "$JSON"
+  timeout "$(seconds 300)" weft-bench datapath --samples 30 --clients 1 --ops read,cas --sizes 4096 --modes sync --json "$JSON"
 is "perftest has a row of each" "$(rows '"system":"perftest".*"path_mtu":4096.*"lat_us_p50":[0-9]')" 4
 is "a tight loop and one with pauses are two cases" "$(rows '"pause_us":0,') $(rows '"pause_us":100,')" "10 10"
 is "the others are compared with it" "$(rows '"lat_to_perftest":[0-9]')" 16
 is "all name its version" "$(rows '"perftest":"[0-9]')" 20
 
 check "batches, beside perftest's" \
-  timeout "$(seconds 240)" weft-bench datapath --samples 30 --clients 1 --ops read,write,send --sizes 65536 --modes async --json "$JSON"
+  timeout "$(seconds 300)" weft-bench datapath --quick --samples 5 --clients 1 --ops read,write,send --sizes 4096 --modes async --json "$JSON"
 is "perftest has a rate of each" "$(rows '"system":"perftest".*"lat_us_p50":null.*"ops_per_sec":[1-9]')" 3
 
 check "ping-pongs, beside perftest's" \
-  timeout "$(seconds 240)" weft-bench datapath --samples 30 --clients 1,2 --ops write_pp,send_pp --sizes 8,4096 --json "$JSON"
+  timeout "$(seconds 300)" weft-bench datapath --quick --samples 5 --clients 1,2 --ops write_pp,send_pp --sizes 8,4096 --json "$JSON"
 is "WRITEs have a row of verbs, of DC, of RC and of perftest" "$(rows '"op":"write_pp".*"lat_us_p50":[0-9]')" 8
 is "messages have one of verbs, of DC and of perftest" "$(rows '"op":"send_pp".*"lat_us_p50":[0-9]')" 6
 
 check "the longest requests" timeout "$(seconds 120)" weft-bench datapath --systems verbs,weft --samples 1 --modes sync --ops write --sizes 4194304 --clients 2 --pause-us 0
-check "DC alone" timeout "$(seconds 20)" weft-bench datapath --samples 1 --clients 1 --ops read --sizes 64 --systems weft --transports dc
+check "DC alone" timeout "$(seconds 60)" weft-bench datapath --samples 1 --clients 1 --ops read --sizes 64 --systems weft --transports dc
 check "a size that is too large is refused" refuses 2 "4194305" weft-bench datapath --sizes 4194305
 check "so is a system without a data path" refuses 1 "ref has no data path" weft-bench datapath --systems ref
 
