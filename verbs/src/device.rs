@@ -119,12 +119,29 @@ impl Context {
     ///
     /// What the device answers.
     pub fn has_atomic_write(&self) -> Result<bool> {
+        Ok(self.attributes()?.device_cap_flags_ex & CAP_ATOMIC_WRITE != 0)
+    }
+
+    /// READs and atomic operations that a queue pair may have outstanding, and
+    /// answer, at once. (`ibv_query_device_ex`)
+    ///
+    /// # Errors
+    ///
+    /// What the device answers.
+    pub fn max_reads(&self) -> Result<u8> {
+        let attr = self.attributes()?.orig_attr;
+        let both = attr.max_qp_rd_atom.min(attr.max_qp_init_rd_atom);
+        // More than a queue pair's attributes can name are as many as they can.
+        Ok(u8::try_from(both.max(0)).unwrap_or(u8::MAX))
+    }
+
+    fn attributes(&self) -> Result<sys::ibv_device_attr_ex> {
         let mut attr = sys::ibv_device_attr_ex::default();
         // SAFETY: the context is open, no input is a valid one, and `attr` is
         // writable.
         let answer = unsafe { sys::ibv_query_device_ex(self.raw(), ptr::null(), &mut attr) };
         done("ibv_query_device_ex", answer)?;
-        Ok(attr.device_cap_flags_ex & CAP_ATOMIC_WRITE != 0)
+        Ok(attr)
     }
 
     /// Finds the RoCE v2 or InfiniBand entry of a GID, waiting up to `patience`

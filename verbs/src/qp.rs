@@ -20,7 +20,7 @@ use crate::error::{done, made};
 use crate::{sys, Cq, Error, LocalGid, PathMtu, Pd, Result, Srq, WorkRequest};
 
 /// Incoming READs and atomics that a queue pair accepts at once, and outgoing
-/// ones that it may have: what every NIC in use can do.
+/// ones that it may have, unless told: what every NIC in use can do.
 pub(crate) const MAX_READS_IN_FLIGHT: u8 = 16;
 /// 4.096 µs × 2^14 = 67 ms until an unanswered packet is sent again.
 const ACK_TIMEOUT: u8 = 14;
@@ -39,6 +39,7 @@ pub struct InitQp {
     local: LocalGid,
     psn: u32,
     mtu: PathMtu,
+    max_reads: u8,
 }
 
 /// What a queue pair is made for.
@@ -54,6 +55,10 @@ pub struct QpConfig {
     pub atomic_write: bool,
     /// Whether the peer may do compare-and-swap and fetch-and-add.
     pub remote_atomic: bool,
+    /// READs and atomic operations each way at once, at most
+    /// [`Context::max_reads`](crate::Context::max_reads); none for 16, which needs
+    /// no question to the device. The peer has to answer as many as this one asks.
+    pub max_reads: Option<u8>,
 }
 
 impl InitQp {
@@ -94,6 +99,7 @@ impl InitQp {
             // Any start will do; this one differs from queue pair to queue pair.
             psn: qp_num.wrapping_mul(0x9e37_79b1) & PSN_MASK,
             mtu,
+            max_reads: config.max_reads.unwrap_or(MAX_READS_IN_FLIGHT),
         };
         let mut access = sys::IBV_ACCESS_LOCAL_WRITE
             | sys::IBV_ACCESS_REMOTE_READ
@@ -141,7 +147,7 @@ impl InitQp {
             path_mtu: self.mtu.min(peer.mtu).number().into(),
             dest_qp_num: peer.qp_num,
             rq_psn: peer.psn,
-            max_dest_rd_atomic: MAX_READS_IN_FLIGHT,
+            max_dest_rd_atomic: self.max_reads,
             min_rnr_timer: RNR_TIMER,
             ah_attr: sys::ibv_ah_attr {
                 grh: sys::ibv_global_route {
@@ -171,7 +177,7 @@ impl InitQp {
             timeout: ACK_TIMEOUT,
             retry_cnt: RETRIES,
             rnr_retry: RNR_RETRIES,
-            max_rd_atomic: MAX_READS_IN_FLIGHT,
+            max_rd_atomic: self.max_reads,
             ..Default::default()
         };
         let mask = sys::IBV_QP_STATE

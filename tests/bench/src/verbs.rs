@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{bail, Context as _, Result};
 use weft_verbs::{
     Access, Batch, Context, Cq, Endpoint, EventCq, InitQp, LocalGid, Mr, Op, Pages, PathMtu, Pd,
-    RcQp, Route, Wc, WorkRequest,
+    QpConfig, RcQp, Route, Wc, WorkRequest,
 };
 
 use crate::cli::ExchangeKind;
@@ -33,6 +33,8 @@ pub struct Stack {
     /// The same queue, if its clients sleep.
     events: Option<EventCq>,
     max_send_wr: u32,
+    /// Of its queue pairs; see [`QpConfig`].
+    max_reads: Option<u8>,
 }
 
 impl Stack {
@@ -63,12 +65,19 @@ impl Stack {
     ) -> Result<Arc<Self>> {
         let pd = Pd::new(context)?;
         let mr = Mr::register(&pd, &Pages::zeroed(bytes)?, Access::All)?;
+        // Who posts many at a time asks the device how many READs it takes, as
+        // perftest does. Who connects for a request has no use for that.
+        let max_reads = match max_send_wr > MAX_SEND_WR {
+            true => Some(context.max_reads()?),
+            false => None,
+        };
         Ok(Arc::new(Self {
             pd,
             mr,
             cq,
             events,
             max_send_wr,
+            max_reads,
         }))
     }
 
@@ -80,7 +89,12 @@ impl Stack {
 
     /// A queue pair that waits for its peer's address.
     pub fn new_qp(&self, local: LocalGid) -> Result<InitQp> {
-        Ok(InitQp::new(&self.pd, &self.cq, local, self.max_send_wr)?)
+        let config = QpConfig {
+            max_send_wr: self.max_send_wr,
+            max_reads: self.max_reads,
+            ..QpConfig::default()
+        };
+        Ok(InitQp::with_config(&self.pd, &self.cq, local, &config)?)
     }
 
     /// Its memory.

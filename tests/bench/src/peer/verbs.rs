@@ -43,6 +43,8 @@ struct Stack {
     pd: Pd,
     mr: Mr,
     cq: Cq,
+    /// READs of a client that it answers at once: as many as the device does.
+    max_reads: u8,
 }
 
 impl Stack {
@@ -51,6 +53,7 @@ impl Stack {
         Ok(Self {
             mr: Mr::register(&pd, pages, Access::AllAndAtomic)?,
             cq: Cq::new(context, 16)?,
+            max_reads: context.max_reads()?,
             pd,
         })
     }
@@ -110,6 +113,7 @@ fn serve_client(mut client: TcpStream, stack: &Stack, local: LocalGid) -> Result
     let config = QpConfig {
         max_send_wr: 1,
         remote_atomic: true,
+        max_reads: Some(stack.max_reads),
         ..QpConfig::default()
     };
     let qp = InitQp::with_config(&stack.pd, &stack.cq, local, &config)?;
