@@ -13,6 +13,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
 use crate::environment::Environment;
+use crate::stats::CDF_PERCENTS;
 
 /// Where JSON lines go, if anywhere. Each has the fields of a row, and those of
 /// the [`Environment`].
@@ -95,6 +96,16 @@ pub fn number(value: Option<f64>) -> String {
 /// A number rounded to a nanosecond's precision, for JSON.
 pub fn rounded(value: Option<f64>) -> Option<f64> {
     value.map(|value| (value * 1e3).round() / 1e3)
+}
+
+/// A distribution for JSON: pairs of a percentage and the time, in microseconds, that
+/// so many samples do not exceed.
+pub fn cdf(percentiles_us: &[f64]) -> Vec<(f64, f64)> {
+    let nanoseconds = |us: &f64| (us * 1e3).round() / 1e3;
+    let percents = CDF_PERCENTS.into_iter();
+    percents
+        .zip(percentiles_us.iter().map(nanoseconds))
+        .collect()
 }
 
 /// A bar on standard error that counts `steps`; nothing if that is no terminal.

@@ -123,7 +123,7 @@ fn of_latency(latency: &Latency, work: Work) -> Result<Figures> {
         lat_us_p50: without(latency.typical_us)?,
         lat_us_avg: without(latency.avg_us)?,
         lat_us_p99: without(latency.p99_us)?,
-        ops_per_sec: None,
+        ..Figures::default()
     })
 }
 

@@ -8,8 +8,9 @@ use serde::Serialize;
 use super::args::{Contender, Mode};
 use super::clients::Lane;
 use super::plan::Work;
-use crate::report::{number, rounded, Sheet};
+use crate::report::{cdf, number, rounded, Sheet};
 use crate::round_robin::Outcome;
+use crate::stats::median;
 
 /// How much worse than perftest our client of verbs may be before a reader is told.
 const TOLERANCE: f64 = 0.15;
@@ -24,6 +25,8 @@ pub struct Figures {
     pub lat_us_p50: Option<f64>,
     pub lat_us_avg: Option<f64>,
     pub lat_us_p99: Option<f64>,
+    /// See [`Times::cdf_us`](crate::stats::Times::cdf_us); empty of a batch.
+    pub lat_us_cdf: Vec<f64>,
     pub ops_per_sec: Option<f64>,
 }
 
@@ -40,30 +43,37 @@ impl Figures {
             lat_us_p50: percentile(50.0),
             lat_us_avg: times.and_then(|times| times.mean_us()),
             lat_us_p99: percentile(99.0),
+            lat_us_cdf: times.map_or_else(Vec::new, |times| times.cdf_us()),
             ops_per_sec: (!work.op.is_ping_pong()).then_some(rate),
         }
     }
 
     /// The median of each figure over several turns, and all their requests.
     pub fn median(turns: &[Self]) -> Self {
-        let each = |figure: fn(&Self) -> Option<f64>| median(turns.iter().filter_map(figure));
+        let each = |figure: fn(&Self) -> Option<f64>| {
+            let values: Vec<_> = turns.iter().filter_map(figure).collect();
+            median(&values)
+        };
         Self {
             requests: turns.iter().map(|turn| turn.requests).sum(),
             lat_us_min: each(|turn| turn.lat_us_min),
             lat_us_p50: each(|turn| turn.lat_us_p50),
             lat_us_avg: each(|turn| turn.lat_us_avg),
             lat_us_p99: each(|turn| turn.lat_us_p99),
+            lat_us_cdf: Self::median_cdf(turns),
             ops_per_sec: each(|turn| turn.ops_per_sec),
         }
     }
-}
 
-fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
-    let mut values: Vec<_> = values.collect();
-    values.sort_by(f64::total_cmp);
-    let upper = *values.get(values.len() / 2)?;
-    let lower = values[(values.len() - 1) / 2];
-    Some((lower + upper) / 2.0)
+    /// The median of each percentile, as far as all turns have it.
+    fn median_cdf(turns: &[Self]) -> Vec<f64> {
+        let common = turns.iter().map(|turn| turn.lat_us_cdf.len()).min();
+        let at = |index: usize| {
+            let values: Vec<_> = turns.iter().map(|turn| turn.lat_us_cdf[index]).collect();
+            median(&values)
+        };
+        (0..common.unwrap_or(0)).filter_map(at).collect()
+    }
 }
 
 /// One system at one operation. Times are in microseconds.
@@ -86,6 +96,9 @@ pub struct Row {
     lat_us_p50: Option<f64>,
     lat_us_avg: Option<f64>,
     lat_us_p99: Option<f64>,
+    /// The distribution of single requests.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    lat_us_cdf: Vec<(f64, f64)>,
     ops_per_sec: Option<f64>,
     gb_per_s: Option<f64>,
     /// Weft's p50 over that of verbs at the same work, which is the lower one of
@@ -125,6 +138,7 @@ impl Row {
             lat_us_p50: rounded(figures.lat_us_p50),
             lat_us_avg: rounded(figures.lat_us_avg),
             lat_us_p99: rounded(figures.lat_us_p99),
+            lat_us_cdf: cdf(&figures.lat_us_cdf),
             ops_per_sec: rate.map(|rate| (rate * 10.0).round() / 10.0),
             gb_per_s: rate.map(|rate| (rate * bytes / 1e3).round() / 1e6),
             lat_to_verbs: None,
@@ -406,6 +420,7 @@ mod tests {
         let turn = |us, rate| Figures {
             requests: 10,
             lat_us_p50: Some(us),
+            lat_us_cdf: vec![us, us + 1.0],
             ops_per_sec: rate,
             ..Figures::default()
         };
@@ -413,6 +428,7 @@ mod tests {
         let all = Figures::median(&turns);
         assert_eq!((all.requests, all.lat_us_p50), (30, Some(2.0)));
         assert_eq!((all.ops_per_sec, all.lat_us_min), (Some(2.5), None));
+        assert_eq!(all.lat_us_cdf, [2.0, 3.0]);
         assert_eq!(Figures::median(&[]), Figures::default());
     }
 }
