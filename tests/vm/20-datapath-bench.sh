@@ -53,7 +53,7 @@ is "messages have one of verbs, of DC and of perftest" "$(rows '"op":"send_pp".*
 check "the longest requests" timeout "$(seconds 120)" weft-bench datapath --systems verbs,weft --samples 1 --modes sync --ops write --sizes 4194304 --clients 2 --pause-us 0
 check "DC alone" timeout "$(seconds 60)" weft-bench datapath --samples 1 --clients 1 --ops read --sizes 64 --systems weft --transports dc
 check "a size that is too large is refused" refuses 2 "4194305" weft-bench datapath --sizes 4194305
-check "so is a system without a data path" refuses 1 "ref has no data path" weft-bench datapath --systems ref
+check "so is a system without a data path" refuses 2 "invalid value 'ref'" weft-bench datapath --systems ref
 
 ip -n n1 link set v1 mtu 1500 || exit
 check "verbs between ports that differ" \
