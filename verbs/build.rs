@@ -18,8 +18,10 @@ const FUNCTIONS: &str = "ibv_(get_device_list|free_device_list|get_device_name|o
 |close_device|query_gid_table|alloc_pd|dealloc_pd|reg_mr|dereg_mr\
 |create_comp_channel|destroy_comp_channel|create_cq|destroy_cq|poll_cq|req_notify_cq\
 |get_cq_event|ack_cq_events|create_srq|destroy_srq|post_srq_recv|create_qp|create_qp_ex|modify_qp\
-|destroy_qp|post_send|qp_to_qp_ex|query_device_ex|wc_status_str)\
-|ibv_wr_(start|rdma_write|rdma_read|send|atomic_write|set_sge|set_inline_data|complete|abort)\
+|destroy_qp|query_qp|post_send|qp_to_qp_ex|query_device_ex|wc_status_str)\
+|___ibv_query_port\
+|ibv_wr_(start|rdma_write|rdma_read|send|atomic_write|atomic_cmp_swp|atomic_fetch_add|set_sge\
+|set_inline_data|complete|abort)\
 |rdma_(create_event_channel|destroy_event_channel|get_cm_event|ack_cm_event|create_id\
 |destroy_id|bind_addr|listen|get_devices|free_devices|create_qp|destroy_qp|accept|connect\
 |disconnect|resolve_addr|resolve_route)";

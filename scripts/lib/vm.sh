@@ -11,9 +11,14 @@ VM_CHECKED_ARGS="panic_on_warn=1 oops=panic"
 # longer than what benchmarks measure. So it polls, if the host has a processor
 # for each of the machine's.
 VM_FAST_ARGS="idle=poll"
-# A virtual machine without secrets does not need mitigations: they only slow
-# emulation down. A panic ends the machine.
-VM_BOOT_ARGS="console=ttyS0 loglevel=7 panic=-1 mitigations=off nowatchdog no_timer_check net.ifnames=0"
+# A panic ends the machine.
+VM_BOOT_ARGS="console=ttyS0 loglevel=7 panic=-1 nowatchdog no_timer_check net.ifnames=0"
+# A machine without secrets does not need mitigations, and emulated they cost many
+# times what they cost a processor. With KVM they stay on, as on a host.
+VM_TCG_ARGS="mitigations=off"
+
+# The accelerator that ACCEL chooses: kvm or tcg.
+accelerator() { case "${ACCEL[*]}" in *kvm*) echo kvm ;; *) echo tcg ;; esac; }
 
 # Commas part options in QEMU's command line; a path may have some.
 q() { printf '%s' "${1//,/,,}"; }
@@ -54,7 +59,7 @@ probe_kvm() {
 # that follow, until the host restarts.
 clock_arguments() {
   local known=$WEFT_CACHE/vm/tsc.khz
-  case "${ACCEL[*]}" in *tcg*) ;; *) return 0 ;; esac
+  [ "$(accelerator)" = tcg ] || return 0
   if [ "$(head -n 1 "$known" 2>/dev/null)" = "$(host_boot)" ]; then
     echo "tsc=reliable tsc_early_khz=$(tail -n 1 "$known")"
   fi
@@ -80,7 +85,7 @@ write_job() {
     printf "VM_RUN=%s\nVM_CWD=%s\nVM_INDEX=%s\n" "$(quote "$run")" "$(quote "$OPT_CWD")" "$index"
     printf "VM_PROBE=%s\n" "$([ "$kind" != probe ] || echo 1)"
     printf "VM_NODES=%s\nVM_MACHINES=%s\nVM_MTU=%s\nVM_TIMEOUT=%s\n" "$OPT_NODES" "$OPT_VMS" "$OPT_MTU" "$([ -n "$OPT_SHELL" ] && echo 0 || echo "$OPT_TIMEOUT")"
-    printf "VM_KERNEL=%s\nVM_SLOWNESS=%s\nWEFT_KO=%s\n" "$KIND" "$SLOWNESS" "$(quote "$KMOD_OUT/weft.ko")"
+    printf "VM_KERNEL=%s\nVM_SLOWNESS=%s\nVM_ACCEL=%s\nWEFT_KO=%s\n" "$KIND" "$SLOWNESS" "$(accelerator)" "$(quote "$KMOD_OUT/weft.ko")"
     printf "VM_MODULE=%s\nVM_META=%s\nVM_SHELL=%s\n" "$OPT_MODULE" "$OPT_META" "$OPT_SHELL"
     printf "VM_MODULE_ARGS=%s\nVM_META_ARGS=%s\n" "$(quote "${WEFT_MODULE_ARGS:-}")" "$(quote "${WEFT_META_ARGS:-}")"
     printf "VM_TERM=%s\n" "$(quote "${TERM:-dumb}")"
@@ -101,6 +106,7 @@ boot() {
   local release=$1 run=$2 index=$3 seconds=$4 arguments
   shift 4
   arguments="$VM_BOOT_ARGS $(clock_arguments)"
+  [ "$(accelerator)" != tcg ] || arguments+=" $VM_TCG_ARGS"
   # Counting costs time at each allocation.
   [ -n "$OPT_CGROUPS" ] || arguments+=" cgroup_disable=memory"
   if has_checks; then

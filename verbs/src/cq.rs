@@ -34,6 +34,12 @@ impl Wc {
         self.0.byte_len
     }
 
+    /// Whether it is of a receive, not of a request.
+    #[must_use]
+    pub fn is_recv(&self) -> bool {
+        self.0.opcode & sys::IBV_WC_RECV != 0
+    }
+
     /// Why the request failed, in the library's words, or `None` if it did not.
     #[must_use]
     pub fn failure(&self) -> Option<String> {
@@ -129,6 +135,19 @@ impl EventCq {
     /// As [`Cq::new`].
     pub fn new(context: &Context, entries: u32) -> Result<Self> {
         let channel = Arc::new(Channel::new(context)?);
+        channel.set_nonblocking()?;
+        let cq = Cq::on_channel(context, entries, Some(channel.clone()))?;
+        Ok(Self { cq, channel })
+    }
+
+    /// The same for a thread that waits for this queue and nothing else: its
+    /// descriptor blocks, and [`EventCq::wait`] is for it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Cq::new`].
+    pub fn blocking(context: &Context, entries: u32) -> Result<Self> {
+        let channel = Arc::new(Channel::new(context)?);
         let cq = Cq::on_channel(context, entries, Some(channel.clone()))?;
         Ok(Self { cq, channel })
     }
@@ -151,7 +170,33 @@ impl EventCq {
         done("ibv_req_notify_cq", answer)
     }
 
-    /// Takes the events that made the descriptor readable.
+    /// Sleeps until there is an event, and takes it; of a queue that was made
+    /// [`blocking`](EventCq::blocking). (`ibv_get_cq_event`, `ibv_ack_cq_events`)
+    ///
+    /// # Errors
+    ///
+    /// `EINTR` when a signal came first; `EAGAIN` at a queue that does not block.
+    pub fn wait(&self) -> Result<()> {
+        self.take_event()
+    }
+
+    /// Takes one event, or waits for it if the descriptor blocks.
+    fn take_event(&self) -> Result<()> {
+        let mut cq = ptr::null_mut();
+        let mut tag = ptr::null_mut();
+        // SAFETY: the channel exists and both places are writable.
+        let answer = unsafe { sys::ibv_get_cq_event(self.channel.0.as_ptr(), &mut cq, &mut tag) };
+        if answer != 0 {
+            return Err(Error::last("ibv_get_cq_event"));
+        }
+        // SAFETY: the event came from this queue, the channel's only one, and is
+        // acknowledged once.
+        unsafe { sys::ibv_ack_cq_events(cq, 1) };
+        Ok(())
+    }
+
+    /// Takes the events that made the descriptor readable, of a queue that does
+    /// not block.
     /// (`ibv_get_cq_event`, `ibv_ack_cq_events`)
     ///
     /// # Errors
@@ -159,21 +204,10 @@ impl EventCq {
     /// What reading the completion channel answers.
     pub fn take_events(&self) -> Result<()> {
         loop {
-            let mut cq = ptr::null_mut();
-            let mut tag = ptr::null_mut();
-            // SAFETY: the channel exists and both places are writable.
-            let answer =
-                unsafe { sys::ibv_get_cq_event(self.channel.0.as_ptr(), &mut cq, &mut tag) };
-            if answer != 0 {
-                let error = Error::last("ibv_get_cq_event");
-                return match error.errno() {
-                    Some(libc::EAGAIN) => Ok(()),
-                    _ => Err(error),
-                };
+            match self.take_event() {
+                Err(error) if error.errno() == Some(libc::EAGAIN) => return Ok(()),
+                taken => taken?,
             }
-            // SAFETY: the event came from this queue, the channel's only one,
-            // and is acknowledged once.
-            unsafe { sys::ibv_ack_cq_events(cq, 1) };
         }
     }
 }
@@ -195,7 +229,7 @@ impl Drop for CqInner {
     }
 }
 
-/// A completion channel, of one queue, that never blocks.
+/// A completion channel, of one queue.
 #[derive(Debug)]
 struct Channel(NonNull<sys::ibv_comp_channel>);
 
@@ -208,11 +242,12 @@ impl Channel {
     fn new(context: &Context) -> Result<Self> {
         // SAFETY: the context is open; the queue on this channel keeps it so.
         let raw = unsafe { sys::ibv_create_comp_channel(context.raw()) };
-        let channel = Self(made("ibv_create_comp_channel", raw)?);
-        // SAFETY: the channel was just made.
-        let fd = unsafe { channel.0.as_ref() }.fd;
-        set_nonblocking(fd)?;
-        Ok(channel)
+        Ok(Self(made("ibv_create_comp_channel", raw)?))
+    }
+
+    fn set_nonblocking(&self) -> Result<()> {
+        // SAFETY: the channel exists as long as `self`.
+        set_nonblocking(unsafe { self.0.as_ref() }.fd)
     }
 }
 

@@ -4,14 +4,14 @@
 
 use std::ffi::{c_int, CStr};
 use std::ptr::{self, NonNull};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use weft_core::gid::Gid;
 
 use crate::cm::CmContexts;
 use crate::error::{done, made};
-use crate::{sys, Error, Result};
+use crate::{sys, Error, PathMtu, Result};
 
 /// An open RDMA device. Clones share it; the last one closes it.
 #[derive(Clone, Debug)]
@@ -25,6 +25,8 @@ pub struct Context(Arc<ContextInner>);
 struct ContextInner {
     raw: NonNull<sys::ibv_context>,
     of_cm: Option<CmContexts>,
+    /// The active MTU of the ports that were asked for, by number.
+    mtus: [OnceLock<PathMtu>; KEPT_MTUS],
 }
 
 // SAFETY: libibverbs is thread safe, device contexts included
@@ -59,6 +61,8 @@ const CAP_ATOMIC_WRITE: u64 = 1 << 40;
 /// Entries of a GID table that are looked at. More would not fit the system
 /// call, which gives their length in bytes 16 bits.
 const MAX_GIDS: usize = 2000;
+/// Ports whose MTU is kept: no device in use has more.
+const KEPT_MTUS: usize = 3;
 /// How often a GID that is waited for is looked for.
 const GID_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
@@ -115,12 +119,29 @@ impl Context {
     ///
     /// What the device answers.
     pub fn has_atomic_write(&self) -> Result<bool> {
+        Ok(self.attributes()?.device_cap_flags_ex & CAP_ATOMIC_WRITE != 0)
+    }
+
+    /// READs and atomic operations that a queue pair may have outstanding, and
+    /// answer, at once. (`ibv_query_device_ex`)
+    ///
+    /// # Errors
+    ///
+    /// What the device answers.
+    pub fn max_reads(&self) -> Result<u8> {
+        let attr = self.attributes()?.orig_attr;
+        let both = attr.max_qp_rd_atom.min(attr.max_qp_init_rd_atom);
+        // More than a queue pair's attributes can name are as many as they can.
+        Ok(u8::try_from(both.max(0)).unwrap_or(u8::MAX))
+    }
+
+    fn attributes(&self) -> Result<sys::ibv_device_attr_ex> {
         let mut attr = sys::ibv_device_attr_ex::default();
         // SAFETY: the context is open, no input is a valid one, and `attr` is
         // writable.
         let answer = unsafe { sys::ibv_query_device_ex(self.raw(), ptr::null(), &mut attr) };
         done("ibv_query_device_ex", answer)?;
-        Ok(attr.device_cap_flags_ex & CAP_ATOMIC_WRITE != 0)
+        Ok(attr)
     }
 
     /// Finds the RoCE v2 or InfiniBand entry of a GID, waiting up to `patience`
@@ -141,6 +162,31 @@ impl Context {
             }
             std::thread::sleep(GID_POLL_INTERVAL);
         }
+    }
+
+    /// The largest packets that a port sends and takes now. (`ibv_query_port`)
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` when the device has no such port, `ENODEV` when it is gone.
+    pub fn active_mtu(&self, port: u8) -> Result<PathMtu> {
+        let mut attr = sys::ibv_port_attr::default();
+        // SAFETY: the context is open and `attr` is writable.
+        let answer = unsafe { sys::___ibv_query_port(self.raw(), port, &mut attr) };
+        done("ibv_query_port", answer)?;
+        PathMtu::from_number(attr.active_mtu).ok_or_else(|| Error::NoMtu(self.name(), port))
+    }
+
+    /// The same, asked for once while the device is open: what queue pairs are
+    /// connected with. One that is made after the MTU of the interface was
+    /// lowered does not connect; open the device again.
+    pub(crate) fn kept_mtu(&self, port: u8) -> Result<PathMtu> {
+        let kept = self.0.mtus.get(usize::from(port));
+        if let Some(&mtu) = kept.and_then(OnceLock::get) {
+            return Ok(mtu);
+        }
+        let mtu = self.active_mtu(port)?;
+        Ok(kept.map_or(mtu, |kept| *kept.get_or_init(|| mtu)))
     }
 
     fn find_gid(&self, gid: Gid) -> Result<Option<LocalGid>> {
@@ -168,6 +214,7 @@ impl Context {
         Self(Arc::new(ContextInner {
             raw,
             of_cm: Some(contexts),
+            mtus: Default::default(),
         }))
     }
 
@@ -230,6 +277,7 @@ impl DeviceList {
         Ok(Context(Arc::new(ContextInner {
             raw: made("ibv_open_device", raw)?,
             of_cm: None,
+            mtus: Default::default(),
         })))
     }
 

@@ -4,7 +4,7 @@
 
 use weft_core::gid::Gid;
 
-use crate::{Error, Result};
+use crate::{Error, PathMtu, Result};
 
 /// Queue pair numbers have 24 bits.
 const QP_NUM_MASK: u32 = 0xff_ffff;
@@ -17,6 +17,7 @@ pub struct Endpoint {
     pub(crate) gid: Gid,
     pub(crate) qp_num: u32,
     pub(crate) psn: u32,
+    pub(crate) mtu: PathMtu,
 }
 
 impl Endpoint {
@@ -29,7 +30,8 @@ impl Endpoint {
         let mut bytes = [0; Self::BYTES];
         bytes[..16].copy_from_slice(&self.gid.0);
         bytes[16..20].copy_from_slice(&self.qp_num.to_le_bytes());
-        bytes[20..].copy_from_slice(&self.psn.to_le_bytes());
+        bytes[20..23].copy_from_slice(&self.psn.to_le_bytes()[..3]);
+        bytes[23] = self.mtu.number();
         bytes
     }
 
@@ -37,20 +39,22 @@ impl Endpoint {
     ///
     /// # Errors
     ///
-    /// [`Error::BadEndpoint`]: it has no GID or a number out of range.
+    /// [`Error::BadEndpoint`]: it has no GID or MTU, or a number out of range.
     pub fn decode(bytes: &[u8; Self::BYTES]) -> Result<Self> {
-        let [gid @ .., a, b, c, d, e, f, g, h] = *bytes;
+        let [gid @ .., a, b, c, d, e, f, g, mtu] = *bytes;
         let (qp_num, psn) = (
             u32::from_le_bytes([a, b, c, d]),
-            u32::from_le_bytes([e, f, g, h]),
+            u32::from_le_bytes([e, f, g, 0]),
         );
-        if Gid(gid).is_zero() || qp_num > QP_NUM_MASK || psn > PSN_MASK {
+        let mtu = PathMtu::from_number(mtu.into()).ok_or(Error::BadEndpoint)?;
+        if Gid(gid).is_zero() || qp_num > QP_NUM_MASK {
             return Err(Error::BadEndpoint);
         }
         Ok(Self {
             gid: Gid(gid),
             qp_num,
             psn,
+            mtu,
         })
     }
 }
@@ -65,6 +69,7 @@ mod tests {
             gid: Gid::from_ipv4([10, 77, 0, 2]),
             qp_num: 17,
             psn: 0xab_cdef,
+            mtu: PathMtu::from_number(5).unwrap(),
         };
         assert_eq!(Endpoint::decode(&endpoint.encode()).unwrap(), endpoint);
     }

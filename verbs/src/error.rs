@@ -40,6 +40,9 @@ pub enum Error {
          an interface with an RDMA device (`rdma link`)?"
     )]
     NoDeviceHasGid(Gid),
+    /// A port says nothing sensible about its MTU.
+    #[error("port {1} of the RDMA device {0} has no MTU: is its interface there (`rdma link`)?")]
+    NoMtu(String, u8),
     /// A message from a peer was not an [`Endpoint`](crate::Endpoint).
     #[error("the peer sent something other than its queue pair's address")]
     BadEndpoint,

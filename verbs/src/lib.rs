@@ -22,7 +22,9 @@ mod endpoint;
 mod error;
 mod list;
 mod memory;
+mod mtu;
 mod qp;
+mod request;
 mod srq;
 mod sys;
 
@@ -36,7 +38,9 @@ pub use endpoint::Endpoint;
 pub use error::Error;
 pub use list::{WrList, MAX_LIST, MAX_LIST_WORDS};
 pub use memory::{Access, Mr, Pages};
-pub use qp::{InitQp, Op, QpConfig, RcQp, WorkRequest};
+pub use mtu::PathMtu;
+pub use qp::{InitQp, QpConfig, RcQp};
+pub use request::{Op, WorkRequest};
 pub use srq::Srq;
 
 /// What the calls of this crate answer.

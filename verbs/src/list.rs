@@ -210,7 +210,7 @@ impl RcQp {
 ///
 /// # Safety
 ///
-/// The queue pair exists, was made for WRITE, READ, SEND and ATOMIC WRITE, and
+/// The queue pair exists, was made for all operations of [`Op`] and ATOMIC WRITE, and
 /// nobody is between `ibv_wr_start` and `ibv_wr_complete` in this thread.
 unsafe fn post_extended(qp: *mut sys::ibv_qp_ex, list: &WrList) -> std::ffi::c_int {
     // SAFETY: the caller's promise.
@@ -220,7 +220,10 @@ unsafe fn post_extended(qp: *mut sys::ibv_qp_ex, list: &WrList) -> std::ffi::c_i
         let pair = unsafe { &mut *qp };
         pair.wr_id = request.wr_id;
         pair.wr_flags = request.send_flags & !sys::IBV_SEND_INLINE;
-        // SAFETY: all requests of a list but SENDs were made with these fields.
+        // SAFETY: atomic operations were made with these fields, which begin as
+        // those of the other requests do; any bytes are valid numbers.
+        let atomic = unsafe { request.wr.atomic };
+        // SAFETY: as above; of a SEND they are not used.
         let remote = unsafe { request.wr.rdma };
         let data = ptr::with_exposed_provenance_mut::<std::ffi::c_void>(element.addr as usize);
         match request.opcode {
@@ -232,6 +235,18 @@ unsafe fn post_extended(qp: *mut sys::ibv_qp_ex, list: &WrList) -> std::ffi::c_i
             sys::IBV_WR_RDMA_READ => {
                 // SAFETY: started; the pair was made for READs.
                 unsafe { sys::ibv_wr_rdma_read(qp, remote.rkey, remote.remote_addr) }
+            }
+            sys::IBV_WR_ATOMIC_CMP_AND_SWP => {
+                let (compare, swap) = (atomic.compare_add, atomic.swap);
+                // SAFETY: started; the pair was made for it.
+                unsafe {
+                    sys::ibv_wr_atomic_cmp_swp(qp, atomic.rkey, atomic.remote_addr, compare, swap);
+                }
+            }
+            sys::IBV_WR_ATOMIC_FETCH_AND_ADD => {
+                let add = atomic.compare_add;
+                // SAFETY: started; the pair was made for it.
+                unsafe { sys::ibv_wr_atomic_fetch_add(qp, atomic.rkey, atomic.remote_addr, add) }
             }
             sys::IBV_WR_SEND => {
                 // SAFETY: started; the pair was made for SENDs.

@@ -104,6 +104,8 @@ pub enum Access {
     RemoteRead,
     /// The local NIC writes, peers READ and WRITE.
     All,
+    /// The same, and peers do atomic operations.
+    AllAndAtomic,
 }
 
 impl Access {
@@ -116,6 +118,7 @@ impl Access {
                     | sys::IBV_ACCESS_REMOTE_WRITE
                     | sys::IBV_ACCESS_REMOTE_READ
             }
+            Self::AllAndAtomic => Self::All.flags() | sys::IBV_ACCESS_REMOTE_ATOMIC,
         }
     }
 }

@@ -17,13 +17,11 @@ use std::ptr::{self, NonNull};
 use crate::cm::CmId;
 use crate::endpoint::{Endpoint, PSN_MASK};
 use crate::error::{done, made};
-use crate::{sys, Cq, LocalGid, Mr, Pd, Result};
+use crate::{sys, Cq, Error, LocalGid, PathMtu, Pd, Result, Srq, WorkRequest};
 
 /// Incoming READs and atomics that a queue pair accepts at once, and outgoing
-/// ones that it may have: what every NIC in use can do.
+/// ones that it may have, unless told: what every NIC in use can do.
 pub(crate) const MAX_READS_IN_FLIGHT: u8 = 16;
-/// What fits the smallest Ethernet in use, 1,500 bytes.
-const PATH_MTU: sys::ibv_mtu = sys::IBV_MTU_1024;
 /// 4.096 µs × 2^14 = 67 ms until an unanswered packet is sent again.
 const ACK_TIMEOUT: u8 = 14;
 /// How often it is.
@@ -40,6 +38,8 @@ pub struct InitQp {
     extended: Option<Extended>,
     local: LocalGid,
     psn: u32,
+    mtu: PathMtu,
+    max_reads: u8,
 }
 
 /// What a queue pair is made for.
@@ -53,6 +53,12 @@ pub struct QpConfig {
     ///
     /// [`Context::has_atomic_write`]: crate::Context::has_atomic_write
     pub atomic_write: bool,
+    /// Whether the peer may do compare-and-swap and fetch-and-add.
+    pub remote_atomic: bool,
+    /// READs and atomic operations each way at once, at most
+    /// [`Context::max_reads`](crate::Context::max_reads); none for 16, which needs
+    /// no question to the device. The peer has to answer as many as this one asks.
+    pub max_reads: Option<u8>,
 }
 
 impl InitQp {
@@ -79,6 +85,7 @@ impl InitQp {
     /// As [`Self::new`]; `EINVAL`, `EOPNOTSUPP` when the device cannot do what the
     /// configuration wants.
     pub fn with_config(pd: &Pd, cq: &Cq, local: LocalGid, config: &QpConfig) -> Result<Self> {
+        let mtu = pd.context().kept_mtu(local.port)?;
         let (raw, extended) = create(pd, cq, config)?;
         // SAFETY: the queue pair was just made.
         let qp_num = unsafe { raw.as_ref() }.qp_num;
@@ -91,10 +98,15 @@ impl InitQp {
             local,
             // Any start will do; this one differs from queue pair to queue pair.
             psn: qp_num.wrapping_mul(0x9e37_79b1) & PSN_MASK,
+            mtu,
+            max_reads: config.max_reads.unwrap_or(MAX_READS_IN_FLIGHT),
         };
-        let access = sys::IBV_ACCESS_LOCAL_WRITE
+        let mut access = sys::IBV_ACCESS_LOCAL_WRITE
             | sys::IBV_ACCESS_REMOTE_READ
             | sys::IBV_ACCESS_REMOTE_WRITE;
+        if config.remote_atomic {
+            access |= sys::IBV_ACCESS_REMOTE_ATOMIC;
+        }
         let mut attr = sys::ibv_qp_attr {
             qp_state: sys::IBV_QPS_INIT,
             qp_access_flags: access,
@@ -118,10 +130,12 @@ impl InitQp {
             gid: self.local.gid,
             qp_num,
             psn: self.psn,
+            mtu: self.mtu,
         }
     }
 
-    /// Connects to the peer's queue pair, through RTR to RTS. (`ibv_modify_qp`)
+    /// Connects to the peer's queue pair, through RTR to RTS. Packets are as large
+    /// as both ports have active. (`ibv_modify_qp`)
     ///
     /// # Errors
     ///
@@ -130,10 +144,10 @@ impl InitQp {
     pub fn connect(self, peer: &Endpoint) -> Result<RcQp> {
         let mut attr = sys::ibv_qp_attr {
             qp_state: sys::IBV_QPS_RTR,
-            path_mtu: PATH_MTU,
+            path_mtu: self.mtu.min(peer.mtu).number().into(),
             dest_qp_num: peer.qp_num,
             rq_psn: peer.psn,
-            max_dest_rd_atomic: MAX_READS_IN_FLIGHT,
+            max_dest_rd_atomic: self.max_reads,
             min_rnr_timer: RNR_TIMER,
             ah_attr: sys::ibv_ah_attr {
                 grh: sys::ibv_global_route {
@@ -163,7 +177,7 @@ impl InitQp {
             timeout: ACK_TIMEOUT,
             retry_cnt: RETRIES,
             rnr_retry: RNR_RETRIES,
-            max_rd_atomic: MAX_READS_IN_FLIGHT,
+            max_rd_atomic: self.max_reads,
             ..Default::default()
         };
         let mask = sys::IBV_QP_STATE
@@ -185,86 +199,6 @@ impl InitQp {
 unsafe impl Send for InitQp {}
 // SAFETY: as above.
 unsafe impl Sync for InitQp {}
-
-/// What a work request does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Op {
-    /// Copies the peer's bytes here.
-    Read,
-    /// Copies bytes to the peer.
-    Write,
-    /// Gives bytes to a receive of the peer.
-    Send,
-}
-
-/// A work request with one scatter/gather element. It makes a completion.
-///
-/// It names memory by key and address, and the NIC checks both against the
-/// registration, so a wrong one is a failed completion, never a stray access.
-#[derive(Clone, Copy, Debug)]
-pub struct WorkRequest {
-    /// Comes back in the completion.
-    pub wr_id: u64,
-    /// What to do.
-    pub op: Op,
-    /// Local address.
-    pub local_addr: u64,
-    /// Key of the local memory.
-    pub lkey: u32,
-    /// Bytes.
-    pub len: u32,
-    /// Address in the peer's memory. SEND ignores it.
-    pub remote_addr: u64,
-    /// Key of the peer's memory. SEND ignores it.
-    pub rkey: u32,
-}
-
-impl WorkRequest {
-    /// `op` on the first `len` bytes of `local` and the peer's memory at
-    /// `remote`, an address and a key.
-    #[must_use]
-    pub fn new(op: Op, local: &Mr, len: u32, remote: (u64, u32)) -> Self {
-        Self {
-            wr_id: 0,
-            op,
-            local_addr: local.pages().addr(),
-            lkey: local.lkey(),
-            len,
-            remote_addr: remote.0,
-            rkey: remote.1,
-        }
-    }
-
-    /// The local memory, as the library has it.
-    pub(crate) fn element(&self) -> sys::ibv_sge {
-        sys::ibv_sge {
-            addr: self.local_addr,
-            length: self.len,
-            lkey: self.lkey,
-        }
-    }
-
-    /// The request as the library has it, with its one element.
-    pub(crate) fn raw(&self, element: *mut sys::ibv_sge, signaled: bool) -> sys::ibv_send_wr {
-        let mut raw = sys::ibv_send_wr {
-            wr_id: self.wr_id,
-            sg_list: element,
-            num_sge: 1,
-            opcode: match self.op {
-                Op::Read => sys::IBV_WR_RDMA_READ,
-                Op::Write => sys::IBV_WR_RDMA_WRITE,
-                Op::Send => sys::IBV_WR_SEND,
-            },
-            send_flags: if signaled { sys::IBV_SEND_SIGNALED } else { 0 },
-            ..Default::default()
-        };
-        raw.wr.rdma = sys::ibv_send_wr__bindgen_ty_2__bindgen_ty_1 {
-            remote_addr: self.remote_addr,
-            rkey: self.rkey,
-        };
-        raw
-    }
-}
 
 /// A connected queue pair, in RTS. Dropping it destroys it.
 ///
@@ -291,18 +225,22 @@ enum Owner {
     Verbs(#[expect(dead_code, reason = "held to be dropped")] OwnedQp),
     Cm(
         CmId,
-        #[expect(dead_code, reason = "held to be dropped")] (Pd, Cq),
+        #[expect(dead_code, reason = "held to be dropped")] (Pd, Cq, Option<Srq>),
     ),
 }
 
 impl RcQp {
     /// The queue pair that rdma_cm made for an id and connected.
-    pub(crate) fn of_cm(raw: NonNull<sys::ibv_qp>, id: CmId, pd: &Pd, cq: &Cq) -> Self {
+    pub(crate) fn of_cm(
+        raw: NonNull<sys::ibv_qp>,
+        id: CmId,
+        (pd, cq, srq): (&Pd, &Cq, Option<&Srq>),
+    ) -> Self {
         // INVARIANT: the id destroys its queue pair when it is dropped.
         Self {
             raw,
             extended: None,
-            owner: Owner::Cm(id, (pd.clone(), cq.clone())),
+            owner: Owner::Cm(id, (pd.clone(), cq.clone(), srq.cloned())),
         }
     }
 
@@ -323,20 +261,61 @@ impl RcQp {
         }
     }
 
-    /// Posts a request. (`ibv_post_send`)
+    /// The path MTU that it is connected with. (`ibv_query_qp`)
+    ///
+    /// # Errors
+    ///
+    /// What the device answers.
+    pub fn path_mtu(&self) -> Result<PathMtu> {
+        let mut attr = sys::ibv_qp_attr::default();
+        let mut init = sys::ibv_qp_init_attr::default();
+        let mask = c_int::try_from(sys::IBV_QP_PATH_MTU).unwrap_or(c_int::MAX);
+        // SAFETY: the queue pair exists and both attributes are writable.
+        let answer = unsafe { sys::ibv_query_qp(self.raw(), &mut attr, mask, &mut init) };
+        done("ibv_query_qp", answer)?;
+        PathMtu::from_number(attr.path_mtu).ok_or(Error::BadEndpoint)
+    }
+
+    /// Posts a request, which makes a completion. (`ibv_post_send`)
     ///
     /// # Errors
     ///
     /// `ENOMEM` when the queue is full.
     pub fn post(&self, request: &WorkRequest) -> Result<()> {
-        let mut element = request.element();
-        let mut wr = request.raw(&mut element, true);
-        let mut bad = ptr::null_mut();
-        // SAFETY: the queue pair exists (invariant); request and element live
-        // through the call, which copies them.
-        let answer = unsafe { sys::ibv_post_send(self.raw.as_ptr(), &mut wr, &mut bad) };
-        done("ibv_post_send", answer)
+        // SAFETY: the queue pair exists (invariant).
+        unsafe { post_one(self.raw(), request, true) }
     }
+
+    /// Posts a request that makes a completion only if it fails. What it takes of
+    /// the queue becomes free with the next one that makes one.
+    /// (`ibv_post_send`)
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::post`].
+    pub fn post_unsignaled(&self, request: &WorkRequest) -> Result<()> {
+        // SAFETY: the queue pair exists (invariant).
+        unsafe { post_one(self.raw(), request, false) }
+    }
+}
+
+/// Posts one request.
+///
+/// # Safety
+///
+/// The queue pair exists.
+pub(crate) unsafe fn post_one(
+    qp: *mut sys::ibv_qp,
+    request: &WorkRequest,
+    signaled: bool,
+) -> Result<()> {
+    let mut element = request.element();
+    let mut wr = request.raw(&mut element, signaled);
+    let mut bad = ptr::null_mut();
+    // SAFETY: the caller's promise; request and element live through the call,
+    // which copies them.
+    let answer = unsafe { sys::ibv_post_send(qp, &mut wr, &mut bad) };
+    done("ibv_post_send", answer)
 }
 
 /// A queue pair as the extended post calls (`ibv_wr_start`, ...) know it.
@@ -362,6 +341,8 @@ fn create(pd: &Pd, cq: &Cq, config: &QpConfig) -> Result<(NonNull<sys::ibv_qp>, 
             sys::IBV_QP_EX_WITH_RDMA_WRITE
                 | sys::IBV_QP_EX_WITH_RDMA_READ
                 | sys::IBV_QP_EX_WITH_SEND
+                | sys::IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
+                | sys::IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD
                 | sys::IBV_QP_EX_WITH_ATOMIC_WRITE,
         ),
         ..Default::default()

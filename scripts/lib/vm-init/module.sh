@@ -36,6 +36,8 @@ load_module() {
   [ -z "$VM_META" ] || arguments+=("meta=$META_ADDRESS")
   # shellcheck disable=SC2206
   arguments+=($VM_MODULE_ARGS)
+  # Results name what the module was loaded with.
+  export VM_MODULE_ARGS="${arguments[*]}"
   insmod "$WEFT_KO" "${arguments[@]}"
 }
 

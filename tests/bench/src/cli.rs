@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::connect::ColdArgs;
-use crate::datapath::DatapathArgs;
+use crate::datapath::{BouncerArgs, DatapathArgs};
 use crate::factors::FactorsArgs;
 use crate::messages::StationArgs;
 use crate::mr::MrArgs;
@@ -65,6 +65,9 @@ pub enum Command {
     /// The other side of messages.
     #[command(hide = true)]
     Station(StationArgs),
+    /// The other side of a ping-pong of WRITEs.
+    #[command(hide = true)]
+    Bouncer(BouncerArgs),
     /// One member of a multicast group.
     #[command(hide = true)]
     Member(MemberArgs),

@@ -13,6 +13,7 @@ mod cli;
 mod connect;
 mod counters;
 mod datapath;
+mod environment;
 mod factors;
 mod mesh;
 mod messages;
@@ -20,6 +21,7 @@ mod meta;
 mod mr;
 mod multicast;
 mod nodes;
+mod pace;
 mod peer;
 mod pool;
 mod rdmc;
@@ -54,6 +56,7 @@ fn main() -> ExitCode {
         Command::RdmcSim(args) => rdmc_sim::run(&args),
         Command::Peer(args) => peer::serve(&args),
         Command::Station(args) => messages::serve(&args),
+        Command::Bouncer(args) => datapath::bounce(&args),
         Command::Member(args) => multicast::be_member(&args),
         Command::RdmcMember(args) => rdmc::be_member(&args),
         Command::Cold(args) => connect::connect_once(&args),

@@ -19,15 +19,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::child::{say_ready, wait_for_end, Helper};
 use crate::cli::{System, MAX_CLIENTS};
-use crate::nodes::{Node, CLIENT};
+use crate::nodes::Node;
 
 /// What Weft's clients send to; stations beside the first have the next ones.
 const WEFT_PORT: u32 = 7;
 /// Where a verbs station listens.
 const STATION_PORT: u16 = 18_520;
-/// Where the first client listens for the queue pair that answers come by, if
-/// there are answers; the others behind it.
-const ANSWER_PORT: u16 = 18_600;
 /// Bytes of receive buffers that a station has at most.
 const MAX_BUFFER_BYTES: u64 = 256 << 20;
 /// Receive buffers that a station has at most: what Weft takes.
@@ -110,7 +107,6 @@ pub struct Station {
     /// What messages of Weft are sent to.
     pub port: u32,
     pub rdma_cm: SocketAddr,
-    index: u16,
 }
 
 impl Station {
@@ -134,7 +130,6 @@ impl Station {
             node: Node(args.node),
             port: args.weft_port(),
             rdma_cm: ready.rdma_cm,
-            index: args.index,
         })
     }
 }
@@ -174,11 +169,6 @@ fn complain(served: Result<()>) {
     if let Err(error) = served.context("messages are received no longer") {
         eprintln!("weft-bench: station: {error:#}");
     }
-}
-
-/// Where a client of a station listens for the queue pair that its answers come by.
-fn answer_addr(station: u16, client: u16) -> SocketAddr {
-    CLIENT.port(ANSWER_PORT + station * MAX_CLIENTS + client)
 }
 
 #[cfg(test)]

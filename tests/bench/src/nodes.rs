@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use nix::sched::{setns, CloneFlags};
 use weft_core::gid::Gid;
-use weft_verbs::{Context, LocalGid};
+use weft_verbs::{Context, LocalGid, PathMtu};
 
 /// How long a node's GID is waited for.
 const GID_PATIENCE: Duration = Duration::from_secs(5);
@@ -57,6 +57,12 @@ impl Node {
         context
             .wait_for_gid(self.gid(), GID_PATIENCE)
             .with_context(|| format!("node {} has no address", self.0))
+    }
+
+    /// The largest packets that its port sends and takes now.
+    pub fn active_mtu(self) -> Result<PathMtu> {
+        let context = self.open()?;
+        Ok(context.active_mtu(self.local_gid(&context)?.port)?)
     }
 
     /// Moves this process into the node's network namespace. Before any thread

@@ -8,7 +8,8 @@ use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context as _, Result};
 
-use crate::round_robin::{Case, Sample};
+use crate::pace::Step;
+use crate::round_robin::{Case, Sample, Taken};
 
 /// Clients that nobody uses at the moment.
 pub struct Pool<T>(Mutex<Vec<T>>);
@@ -58,6 +59,16 @@ impl<T> DerefMut for Lent<'_, T> {
 impl<T: Case> Case for Lent<'_, T> {
     fn sample(&mut self) -> Result<Sample> {
         (**self).sample()
+    }
+
+    fn samples(&mut self, count: u32, taken: &mut Taken<'_>) -> Result<()> {
+        (**self).samples(count, taken)
+    }
+}
+
+impl<T: Step> Step for Lent<'_, T> {
+    fn step(&mut self) -> Result<()> {
+        (**self).step()
     }
 }
 

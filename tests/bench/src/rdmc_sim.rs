@@ -9,7 +9,6 @@
 
 mod args;
 mod case;
-mod chart;
 mod member;
 mod network;
 mod plan;
@@ -19,8 +18,6 @@ mod simulation;
 mod tests;
 
 pub use args::RdmcSimArgs;
-
-use std::path::Path;
 
 use anyhow::{Context as _, Result};
 
@@ -33,10 +30,6 @@ use simulation::simulate;
 pub fn run(args: &RdmcSimArgs) -> Result<()> {
     let panels = plan::plan(args)?;
     let mut json = JsonLines::create(args.common.json.as_deref())?;
-    if let Some(folder) = &args.svg {
-        std::fs::create_dir_all(folder)
-            .with_context(|| format!("cannot make the folder {}", folder.display()))?;
-    }
     println!("seed {}", args.seed);
     for panel in &panels {
         let rows = rows(panel)?;
@@ -44,9 +37,6 @@ pub fn run(args: &RdmcSimArgs) -> Result<()> {
             json.write(row)?;
         }
         print(panel, &rows);
-        if let Some(folder) = &args.svg {
-            draw(panel, &rows, folder)?;
-        }
     }
     Ok(())
 }
@@ -71,12 +61,4 @@ fn print(panel: &Panel, rows: &[Row]) {
         table.add(point.x, row);
     }
     table.print();
-}
-
-fn draw(panel: &Panel, rows: &[Row], folder: &Path) -> Result<()> {
-    let path = folder.join(panel.name).with_extension("svg");
-    std::fs::write(&path, chart::svg(panel, rows)?)
-        .with_context(|| format!("cannot write {}", path.display()))?;
-    println!("chart: {}", path.display());
-    Ok(())
 }

@@ -12,26 +12,49 @@ use comfy_table::{presets, CellAlignment, Table};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
-/// Where JSON lines go, if anywhere.
-pub struct JsonLines(Option<BufWriter<File>>);
+use crate::environment::Environment;
+use crate::stats::CDF_PERCENTS;
+
+/// Where JSON lines go, if anywhere. Each has the fields of a row, and those of
+/// the [`Environment`].
+pub struct JsonLines {
+    file: Option<BufWriter<File>>,
+    environment: Environment,
+}
+
+#[derive(Serialize)]
+struct Line<'a, T> {
+    #[serde(flatten)]
+    row: &'a T,
+    #[serde(flatten)]
+    environment: &'a Environment,
+}
 
 impl JsonLines {
     /// Opens `path` anew; without one, lines go nowhere.
     pub fn create(path: Option<&Path>) -> Result<Self> {
-        let Some(path) = path else {
-            return Ok(Self(None));
+        let create = |path: &Path| {
+            let file = File::create(path);
+            file.with_context(|| format!("cannot write results to {}", path.display()))
         };
-        let file = File::create(path)
-            .with_context(|| format!("cannot write results to {}", path.display()))?;
-        Ok(Self(Some(BufWriter::new(file))))
+        Ok(Self {
+            file: path.map(create).transpose()?.map(BufWriter::new),
+            environment: Environment::here(),
+        })
+    }
+
+    /// Names a program that is compared with in all lines from now on.
+    pub fn name_version(&mut self, program: &'static str, version: String) {
+        self.environment.name_version(program, version);
     }
 
     /// Writes a line.
     pub fn write(&mut self, row: &impl Serialize) -> Result<()> {
-        let Some(file) = &mut self.0 else {
+        let Some(file) = &mut self.file else {
             return Ok(());
         };
-        serde_json::to_writer(&mut *file, row)?;
+        let environment = &self.environment;
+        serde_json::to_writer(&mut *file, &Line { row, environment })?;
         file.write_all(b"\n")?;
         file.flush().context("cannot write results")
     }
@@ -75,6 +98,16 @@ pub fn rounded(value: Option<f64>) -> Option<f64> {
     value.map(|value| (value * 1e3).round() / 1e3)
 }
 
+/// A distribution for JSON: pairs of a percentage and the time, in microseconds, that
+/// so many samples do not exceed.
+pub fn cdf(percentiles_us: &[f64]) -> Vec<(f64, f64)> {
+    let nanoseconds = |us: &f64| (us * 1e3).round() / 1e3;
+    let percents = CDF_PERCENTS.into_iter();
+    percents
+        .zip(percentiles_us.iter().map(nanoseconds))
+        .collect()
+}
+
 /// A bar on standard error that counts `steps`; nothing if that is no terminal.
 pub fn progress(what: String, steps: u64) -> ProgressBar {
     let style = ProgressStyle::with_template("{msg} {bar:30} {pos}/{len} {elapsed}")
@@ -88,6 +121,21 @@ pub fn progress(what: String, steps: u64) -> ProgressBar {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_has_the_rows_fields_and_the_environments() {
+        #[derive(Serialize)]
+        struct Row {
+            bytes: u32,
+        }
+        let mut environment = Environment::here();
+        environment.name_version("perftest", "6.24".to_owned());
+        let (row, environment) = (&Row { bytes: 8 }, &environment);
+        let json = serde_json::to_value(Line { row, environment }).unwrap();
+        assert_eq!(json["bytes"], 8);
+        assert_eq!(json["perftest"], "6.24");
+        assert!(json["kernel"].is_string());
+    }
 
     #[test]
     fn numbers_read_as_perftest_prints_them() {

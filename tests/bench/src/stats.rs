@@ -16,6 +16,13 @@ const SIGNIFICANT_DIGITS: u8 = 3;
 /// Longer times are recorded as this, an hour.
 const LONGEST_NS: u64 = 3_600_000_000_000;
 
+/// The percentages at which a distribution is reported to be drawn: closer together
+/// towards the slow end.
+pub const CDF_PERCENTS: [f64; 20] = [
+    0.0, 1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 85.0, 90.0, 93.0, 95.0, 97.0,
+    98.0, 99.0, 99.5, 99.9,
+];
+
 /// A distribution of times.
 #[derive(Clone)]
 pub struct Times(Histogram<u64>);
@@ -59,6 +66,12 @@ impl Times {
     /// Longest time in microseconds.
     pub fn max_us(&self) -> Option<f64> {
         (self.count() > 0).then(|| us(self.0.max()))
+    }
+
+    /// The percentiles at [`CDF_PERCENTS`], in microseconds. None without samples.
+    pub fn cdf_us(&self) -> Vec<f64> {
+        let at = |&percent: &f64| self.percentile_us(percent);
+        CDF_PERCENTS.iter().filter_map(at).collect()
     }
 
     /// Mean in microseconds.
@@ -130,6 +143,21 @@ mod tests {
         assert!(close(times.percentile_us(99.9), 0.999));
         assert!(close(times.min_us(), 0.001));
         assert!(close(times.mean_us(), 0.5005));
+    }
+
+    #[test]
+    fn a_distribution_is_drawn_by_its_percentiles() {
+        let mut times = Times::new();
+        assert!(times.cdf_us().is_empty());
+        for us in 1..=1000 {
+            times.record(Duration::from_micros(us));
+        }
+        let cdf = times.cdf_us();
+        assert_eq!(cdf.len(), CDF_PERCENTS.len());
+        assert!(cdf.is_sorted());
+        for (percent, us) in CDF_PERCENTS.iter().zip(cdf).skip(1) {
+            assert!((us / 10.0 - percent).abs() < 0.2, "{percent} %: {us} us");
+        }
     }
 
     #[test]

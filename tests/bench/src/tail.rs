@@ -15,7 +15,7 @@ use weft_verbs::{Op, WorkRequest};
 use crate::cli::{Common, ExchangeKind, System, Transport, MAX_CLIENTS};
 use crate::nodes::{Node, CLIENT};
 use crate::peer::Peer;
-use crate::report::{number, rounded, JsonLines, Sheet};
+use crate::report::{cdf, number, rounded, JsonLines, Sheet};
 use crate::round_robin::{self, Amount, Case, MakeCase, Outcome, Sample};
 use crate::verbs::{Exchange, Link, Stack};
 use crate::weft::{device, WeftLink};
@@ -61,6 +61,7 @@ struct Row {
     lat_us_p99: Option<f64>,
     lat_us_p999: Option<f64>,
     lat_us_max: Option<f64>,
+    lat_us_cdf: Vec<(f64, f64)>,
     ops_per_sec: f64,
 }
 
@@ -82,6 +83,7 @@ impl Row {
             lat_us_p99: percentile(99.0),
             lat_us_p999: percentile(99.9),
             lat_us_max: rounded(outcome.call.max_us()),
+            lat_us_cdf: cdf(&outcome.call.cdf_us()),
             ops_per_sec: outcome.per_sec().round(),
         }
     }

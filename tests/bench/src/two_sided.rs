@@ -7,7 +7,8 @@
 //! Weft brings messages of any length straight into the receive buffer
 //! (`zero_copy`). Beside it is what a receiver costs that takes each message out
 //! of its receive buffer first, as KRCore without its zero-copy protocol does.
-//! Verbs' server either looks for messages without sleeping while they come
+//! Both systems use one connection in both directions, and request a completion of
+//! few messages only. Verbs' server either looks for messages without sleeping while they come
 //! (`poll`), or sleeps as Weft's does (`event`); its clients poll.
 
 mod result;
@@ -21,6 +22,7 @@ use crate::cli::{Common, System, MAX_CLIENTS};
 use crate::messages::client::{VerbsEcho, WeftEcho};
 use crate::messages::{buffers_for, Reply, Station, StationArgs};
 use crate::nodes::SERVER;
+use crate::pace::Paced;
 use crate::pool::Pool;
 use crate::report::JsonLines;
 use crate::round_robin::{self, Amount, MakeCase};
@@ -132,6 +134,7 @@ pub fn run(args: &TwoSidedArgs) -> Result<()> {
 fn measure(bytes: u32, clients: u16, samples: u32) -> Result<Vec<Row>> {
     let buffers = buffers_for(u32::from(clients), bytes);
     ensure!(buffers.is_some(), "so many clients leave no buffers");
+    let mut path_mtu = None;
     let mut lanes = Vec::new();
     for (index, lane) in (0..).zip(LANES) {
         let station = Station::start(&StationArgs {
@@ -151,6 +154,9 @@ fn measure(bytes: u32, clients: u16, samples: u32) -> Result<Vec<Row>> {
             },
         })?;
         let connected = connect(lane, &station, bytes, clients)?;
+        if let Clients::Verbs(pool) = &connected {
+            path_mtu = Some(pool.take()?.path_mtu()?.bytes());
+        }
         lanes.push((connected, station));
     }
     let makers: Vec<MakeCase<'_>> = lanes.iter().map(|(lane, _)| maker(lane)).collect();
@@ -168,7 +174,7 @@ fn measure(bytes: u32, clients: u16, samples: u32) -> Result<Vec<Row>> {
     let outcomes = round_robin::run("two-sided", &cases, clients)?;
     let rows = LANES.iter().zip(&outcomes);
     let mut rows: Vec<_> = rows
-        .map(|(lane, outcome)| Row::new(*lane, bytes, clients, outcome))
+        .map(|(lane, outcome)| Row::new(*lane, bytes, (clients, path_mtu), outcome))
         .collect();
     Row::compare(&mut rows);
     Ok(rows)
@@ -179,15 +185,17 @@ fn connect(lane: Lane, station: &Station, bytes: u32, clients: u16) -> Result<Cl
         System::Weft => Clients::Weft(Pool::fill(clients, |_| {
             WeftEcho::connect(station, bytes, !lane.zero_copy)
         })?),
-        _ => Clients::Verbs(Pool::fill(clients, |index| {
-            VerbsEcho::connect(station, index, bytes)
-        })?),
+        _ => Clients::Verbs(Pool::fill(clients, |_| VerbsEcho::connect(station, bytes))?),
     })
 }
 
 fn maker(clients: &Clients) -> MakeCase<'_> {
     match clients {
-        Clients::Verbs(pool) => Box::new(move || Ok(Box::new(pool.take()?))),
-        Clients::Weft(pool) => Box::new(move || Ok(Box::new(pool.take()?))),
+        Clients::Verbs(pool) => {
+            Box::new(move || Ok(Box::new(Paced::new(pool.take()?, Duration::ZERO))))
+        }
+        Clients::Weft(pool) => {
+            Box::new(move || Ok(Box::new(Paced::new(pool.take()?, Duration::ZERO))))
+        }
     }
 }

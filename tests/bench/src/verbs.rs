@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A client as a good verbs program is today: it polls its completions, and
-//! makes no object that it does not need.
+//! A client as a good verbs program is today: it makes no object that it does not
+//! need, and either polls its completions or sleeps until the completion channel
+//! tells of one.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,8 +11,8 @@ use std::time::Duration;
 
 use anyhow::{bail, Context as _, Result};
 use weft_verbs::{
-    Access, Batch, Context, Cq, Endpoint, InitQp, LocalGid, Mr, Op, Pages, Pd, RcQp, Route, Wc,
-    WorkRequest,
+    Access, Batch, Context, Cq, Endpoint, EventCq, InitQp, LocalGid, Mr, Op, Pages, PathMtu, Pd,
+    QpConfig, RcQp, Route, Wc, WorkRequest,
 };
 
 use crate::cli::ExchangeKind;
@@ -29,7 +30,11 @@ pub struct Stack {
     pd: Pd,
     mr: Mr,
     cq: Cq,
+    /// The same queue, if its clients sleep.
+    events: Option<EventCq>,
     max_send_wr: u32,
+    /// Of its queue pairs; see [`QpConfig`].
+    max_reads: Option<u8>,
 }
 
 impl Stack {
@@ -40,14 +45,39 @@ impl Stack {
 
     /// The same with this much memory and this many outstanding requests.
     pub fn with(context: &Context, bytes: usize, max_send_wr: u32) -> Result<Arc<Self>> {
+        let cq = Cq::new(context, max_send_wr)?;
+        Self::completing_to(cq, None, context, bytes, max_send_wr)
+    }
+
+    /// The same for clients that sleep until a request is done.
+    pub fn sleeping(context: &Context, bytes: usize, max_send_wr: u32) -> Result<Arc<Self>> {
+        let events = EventCq::blocking(context, max_send_wr)?;
+        let cq = events.cq().clone();
+        Self::completing_to(cq, Some(events), context, bytes, max_send_wr)
+    }
+
+    fn completing_to(
+        cq: Cq,
+        events: Option<EventCq>,
+        context: &Context,
+        bytes: usize,
+        max_send_wr: u32,
+    ) -> Result<Arc<Self>> {
         let pd = Pd::new(context)?;
         let mr = Mr::register(&pd, &Pages::zeroed(bytes)?, Access::All)?;
-        let cq = Cq::new(context, max_send_wr)?;
+        // Who posts many at a time asks the device how many READs it takes, as
+        // perftest does. Who connects for a request has no use for that.
+        let max_reads = match max_send_wr > MAX_SEND_WR {
+            true => Some(context.max_reads()?),
+            false => None,
+        };
         Ok(Arc::new(Self {
             pd,
             mr,
             cq,
+            events,
             max_send_wr,
+            max_reads,
         }))
     }
 
@@ -59,7 +89,23 @@ impl Stack {
 
     /// A queue pair that waits for its peer's address.
     pub fn new_qp(&self, local: LocalGid) -> Result<InitQp> {
-        Ok(InitQp::new(&self.pd, &self.cq, local, self.max_send_wr)?)
+        let config = QpConfig {
+            max_send_wr: self.max_send_wr,
+            max_reads: self.max_reads,
+            ..QpConfig::default()
+        };
+        Ok(InitQp::with_config(&self.pd, &self.cq, local, &config)?)
+    }
+
+    /// Its memory.
+    pub fn memory(&self) -> &Pages {
+        self.mr.pages()
+    }
+
+    /// Its memory, for a peer.
+    pub fn region(&self) -> Region {
+        let (addr, rkey) = (self.mr.pages().addr(), self.mr.rkey());
+        Region { addr, rkey }
     }
 }
 
@@ -155,6 +201,26 @@ impl Link {
         })
     }
 
+    /// A connection that was made elsewhere, with a stack's objects.
+    pub fn over(qp: RcQp, stack: Arc<Stack>, remote: Region) -> Self {
+        Self {
+            qp,
+            stack,
+            remote,
+            _tcp: None,
+        }
+    }
+
+    /// What it was made from.
+    pub fn stack(&self) -> &Stack {
+        &self.stack
+    }
+
+    /// The path MTU of its queue pair.
+    pub fn path_mtu(&self) -> Result<PathMtu> {
+        Ok(self.qp.path_mtu()?)
+    }
+
     /// Does one operation on 8 bytes and waits until it is done.
     pub fn do8(&self, op: Op) -> Result<()> {
         self.run(&self.request(op, 8, 0))
@@ -169,13 +235,23 @@ impl Link {
 
     /// Does one operation and waits until it is done.
     pub fn run(&self, request: &WorkRequest) -> Result<()> {
-        self.qp.post(request)?;
-        wait(&self.stack.cq)
+        self.posted(|| self.qp.post(request))
     }
 
     /// Does all operations of a list and waits until the last is done.
     pub fn run_batch(&self, batch: &Batch) -> Result<()> {
-        self.qp.post_batch(batch)?;
+        self.posted(|| self.qp.post_batch(batch))
+    }
+
+    /// Posts what makes one completion, and waits for that.
+    fn posted(&self, post: impl FnOnce() -> weft_verbs::Result<()>) -> Result<()> {
+        let Some(events) = &self.stack.events else {
+            post()?;
+            return wait(&self.stack.cq);
+        };
+        events.arm()?;
+        post()?;
+        events.wait()?;
         wait(&self.stack.cq)
     }
 }

@@ -10,7 +10,7 @@ use super::id::CmId;
 use super::sockaddr::RawAddr;
 use crate::error::{done, made};
 use crate::qp::{init_attr, MAX_READS_IN_FLIGHT};
-use crate::{sys, Context, Cq, Error, Pd, RcQp, Result};
+use crate::{sys, Context, Cq, Error, Pd, RcQp, Result, Srq};
 
 /// A way to a peer that rdma_cm has found, not yet a connection.
 #[derive(Debug)]
@@ -89,14 +89,41 @@ impl Route {
     /// `ECONNREFUSED` (nobody listens, or the peer said no), `ETIMEDOUT`;
     /// `EINVAL` when `pd` is not of [`Route::context`].
     pub fn connect(self, pd: &Pd, cq: &Cq, max_send_wr: u32) -> Result<(RcQp, Vec<u8>)> {
+        self.connect_with(pd, cq, None, max_send_wr)
+    }
+
+    /// As [`Route::connect`], with a queue pair that receives too, into `srq`; its
+    /// receives complete to `cq` as its requests do.
+    ///
+    /// # Errors
+    ///
+    /// As [`Route::connect`].
+    pub fn connect_receiving(
+        self,
+        pd: &Pd,
+        cq: &Cq,
+        srq: &Srq,
+        max_send_wr: u32,
+    ) -> Result<(RcQp, Vec<u8>)> {
+        self.connect_with(pd, cq, Some(srq), max_send_wr)
+    }
+
+    fn connect_with(
+        self,
+        pd: &Pd,
+        cq: &Cq,
+        srq: Option<&Srq>,
+        max_send_wr: u32,
+    ) -> Result<(RcQp, Vec<u8>)> {
         let id = self.0;
         let mut attr = init_attr(cq, max_send_wr);
-        // SAFETY: id, domain and queue exist; the latter are kept with the pair.
+        attr.srq = srq.map_or(ptr::null_mut(), Srq::raw);
+        // SAFETY: id, domain and queues exist; the latter are kept with the pair.
         let answer = unsafe { sys::rdma_create_qp(id.raw.as_ptr(), pd.raw(), &mut attr) };
         done("rdma_create_qp", answer)?;
         // SAFETY: the id exists.
         let qp = made("rdma_create_qp", unsafe { id.raw.as_ref() }.qp)?;
-        let qp = RcQp::of_cm(qp, id, pd, cq);
+        let qp = RcQp::of_cm(qp, id, (pd, cq, srq));
         let mut param = sys::rdma_conn_param {
             responder_resources: MAX_READS_IN_FLIGHT,
             initiator_depth: MAX_READS_IN_FLIGHT,

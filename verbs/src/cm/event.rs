@@ -168,6 +168,23 @@ impl ConnectRequest {
     /// the device has no queue pair left, `ECONNRESET` and its like when the peer
     /// gave up.
     pub fn accept(self, pd: &Pd, cq: &Cq, srq: &Srq, reply: &[u8]) -> Result<ServerConnection> {
-        self.0.accept(pd, cq, srq, reply)
+        self.0.accept(pd, cq, srq, 1, reply)
+    }
+
+    /// As [`ConnectRequest::accept`], which has room for one request of the
+    /// server's, with room for `max_send_wr`.
+    ///
+    /// # Errors
+    ///
+    /// As [`ConnectRequest::accept`].
+    pub fn accept_sending(
+        self,
+        pd: &Pd,
+        cq: &Cq,
+        srq: &Srq,
+        max_send_wr: u32,
+        reply: &[u8],
+    ) -> Result<ServerConnection> {
+        self.0.accept(pd, cq, srq, max_send_wr, reply)
     }
 }

@@ -12,8 +12,8 @@ use super::event::EventChannel;
 use super::sockaddr::{address_of, RawAddr};
 use super::CmContexts;
 use crate::error::{done, made};
-use crate::qp::{init_attr, WorkRequest, MAX_READS_IN_FLIGHT, RNR_RETRIES};
-use crate::{sys, Context, Cq, Error, Pd, Result, Srq};
+use crate::qp::{init_attr, post_one, MAX_READS_IN_FLIGHT, RNR_RETRIES};
+use crate::{sys, Context, Cq, Error, Pd, Result, Srq, WorkRequest};
 
 /// Names a connection or a listener in events; compares, means nothing else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -106,12 +106,13 @@ impl CmId {
         pd: &Pd,
         cq: &Cq,
         srq: &Srq,
+        max_send_wr: u32,
         reply: &[u8],
     ) -> Result<ServerConnection> {
-        // Receives come from the shared queue; a server sends next to nothing.
+        // Receives come from the shared queue.
         let mut attr = sys::ibv_qp_init_attr {
             srq: srq.raw(),
-            ..init_attr(cq, 1)
+            ..init_attr(cq, max_send_wr)
         };
         // SAFETY: the id and everything that `attr` names exist; the connection
         // keeps the latter until after the queue pair is destroyed.
@@ -199,27 +200,35 @@ impl ServerConnection {
     /// The number of its queue pair, as completions give it.
     #[must_use]
     pub fn qp_num(&self) -> u32 {
-        // SAFETY: the id exists.
-        let qp = unsafe { self.id.raw.as_ref() }.qp;
         // SAFETY: a connection is only made with a queue pair, which exists
         // until the id is dropped.
-        unsafe { (*qp).qp_num }
+        unsafe { (*self.qp()).qp_num }
     }
 
-    /// Posts a request; one may be outstanding. (`ibv_post_send`)
+    /// Posts a request, which makes a completion. As many may be outstanding as
+    /// the connection was accepted for. (`ibv_post_send`)
     ///
     /// # Errors
     ///
     /// `ENOMEM` when the queue is full.
     pub fn post(&self, request: &WorkRequest) -> Result<()> {
-        let mut element = request.element();
-        let mut wr = request.raw(&mut element, true);
-        let mut bad = ptr::null_mut();
-        // SAFETY: the id exists, and with it its queue pair, until it is dropped.
-        let qp = unsafe { self.id.raw.as_ref() }.qp;
-        // SAFETY: as above; request and element live through the call, which copies
-        // them.
-        let answer = unsafe { sys::ibv_post_send(qp, &mut wr, &mut bad) };
-        done("ibv_post_send", answer)
+        // SAFETY: the id has its queue pair until it is dropped.
+        unsafe { post_one(self.qp(), request, true) }
+    }
+
+    /// Posts a request that makes a completion only if it fails; see
+    /// [`RcQp::post_unsignaled`](crate::RcQp::post_unsignaled).
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::post`].
+    pub fn post_unsignaled(&self, request: &WorkRequest) -> Result<()> {
+        // SAFETY: as in `post`.
+        unsafe { post_one(self.qp(), request, false) }
+    }
+
+    fn qp(&self) -> *mut sys::ibv_qp {
+        // SAFETY: the id exists.
+        unsafe { self.id.raw.as_ref() }.qp
     }
 }

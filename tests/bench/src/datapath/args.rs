@@ -4,7 +4,7 @@
 
 use clap::{Args, ValueEnum};
 
-use crate::cli::{Common, System, Transport, MAX_CLIENTS};
+use crate::cli::{Common, Transport, MAX_CLIENTS};
 
 /// Most bytes that a request moves.
 pub const MAX_REQUEST_BYTES: u32 = 4 << 20;
@@ -15,8 +15,8 @@ pub struct DatapathArgs {
     pub common: Common,
     /// What to measure.
     #[arg(long, value_name = "LIST", value_delimiter = ',',
-          default_values_t = [System::Verbs, System::Weft], value_enum)]
-    pub systems: Vec<System>,
+          default_values_t = Contender::ALL, value_enum)]
+    pub systems: Vec<Contender>,
     /// What Weft's requests travel over. Verbs' travel over rc.
     #[arg(long, value_name = "LIST", value_delimiter = ',',
           default_values_t = [Transport::Dc, Transport::Rc], value_enum)]
@@ -43,10 +43,36 @@ pub struct DatapathArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub samples: Option<u32>,
     /// Microseconds that a client computes between two samples, as one does that
-    /// uses what it has read. They count for no time and no rate.
-    #[arg(long, value_name = "US", default_value_t = 0,
+    /// uses what it has read; 0 is a tight loop. They count for no time and no rate.
+    /// [default: sync: 0,100, in a quick run of several clients 0; async: 0]
+    #[arg(long, value_name = "LIST", value_delimiter = ',',
           value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
-    pub pause_us: u32,
+    pub pause_us: Vec<u32>,
+}
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Contender {
+    /// User-space verbs: our client.
+    Verbs,
+    /// Weft.
+    Weft,
+    /// The tools of the package perftest, as a witness to verbs. One client.
+    Perftest,
+}
+
+impl Contender {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Verbs, Self::Weft, Self::Perftest];
+
+    /// Its name in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Verbs => "verbs",
+            Self::Weft => "weft",
+            Self::Perftest => "perftest",
+        }
+    }
 }
 
 /// What a request does.
@@ -62,11 +88,25 @@ pub enum Operation {
     Cas,
     /// Adds to a word of the peer's.
     Faa,
+    /// WRITEs to and fro, each end waiting for the other's bytes. One client.
+    #[value(name = "write_pp")]
+    WritePp,
+    /// Messages to and fro. One client.
+    #[value(name = "send_pp")]
+    SendPp,
 }
 
 impl Operation {
     /// All of them, in the table's order.
-    pub const ALL: [Self; 5] = [Self::Read, Self::Write, Self::Send, Self::Cas, Self::Faa];
+    pub const ALL: [Self; 7] = [
+        Self::Read,
+        Self::Write,
+        Self::Send,
+        Self::Cas,
+        Self::Faa,
+        Self::WritePp,
+        Self::SendPp,
+    ];
 
     /// Its name in results.
     pub fn name(self) -> &'static str {
@@ -76,12 +116,19 @@ impl Operation {
             Self::Send => "send",
             Self::Cas => "cas",
             Self::Faa => "faa",
+            Self::WritePp => "write_pp",
+            Self::SendPp => "send_pp",
         }
     }
 
     /// Whether it is of one word.
     pub fn is_atomic(self) -> bool {
         matches!(self, Self::Cas | Self::Faa)
+    }
+
+    /// Whether it is a ping-pong, whose latency is half of a round trip.
+    pub fn is_ping_pong(self) -> bool {
+        matches!(self, Self::WritePp | Self::SendPp)
     }
 }
 

@@ -4,42 +4,82 @@
 
 use anyhow::{Context as _, Result};
 
-use super::args::DatapathArgs;
+use super::args::{Contender, DatapathArgs};
 use super::plan::Work;
 use super::verbs_client::VerbsClients;
 use super::weft_client::WeftClients;
 use super::Sides;
-use crate::cli::{System, Transport};
+use crate::cli::Transport;
 use crate::nodes::{DC_SERVER, SERVER};
 use crate::round_robin::MakeCase;
+
+/// How a client learns that its request is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// It polls its completion queue, or its memory, without a pause.
+    Poll,
+    /// It sleeps until the completion channel tells of an event.
+    Event,
+    /// In the system call that posts the request.
+    Call,
+}
+
+impl Wait {
+    /// Its name in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Poll => "poll",
+            Self::Event => "event",
+            Self::Call => "call",
+        }
+    }
+}
 
 /// A system over a transport: what a row is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lane {
-    pub system: System,
+    pub system: Contender,
     pub transport: Transport,
+    pub wait: Wait,
+    /// Of its RC queue pairs.
+    pub path_mtu: Option<u32>,
 }
 
 impl Lane {
     /// User-space verbs.
-    pub const VERBS: Self = Self {
-        system: System::Verbs,
-        transport: Transport::Rc,
-    };
-
-    /// Weft.
-    pub fn weft(transport: Transport) -> Self {
+    pub fn verbs(wait: Wait, path_mtu: u32) -> Self {
         Self {
-            system: System::Weft,
+            system: Contender::Verbs,
+            transport: Transport::Rc,
+            wait,
+            path_mtu: Some(path_mtu),
+        }
+    }
+
+    /// perftest, which polls.
+    pub fn perftest(path_mtu: u32) -> Self {
+        Self {
+            system: Contender::Perftest,
+            ..Self::verbs(Wait::Poll, path_mtu)
+        }
+    }
+
+    /// Weft. `rc_mtu` is that of the module's RC queue pairs.
+    pub fn weft(transport: Transport, wait: Wait, rc_mtu: u32) -> Self {
+        Self {
+            system: Contender::Weft,
             transport,
+            wait,
+            path_mtu: (transport == Transport::Rc).then_some(rc_mtu),
         }
     }
 }
 
 /// Connected clients of each lane.
 pub struct Fleet {
-    verbs: Option<VerbsClients>,
+    verbs: Vec<VerbsClients>,
     weft: Vec<(Transport, WeftClients)>,
+    rc_mtu: u32,
 }
 
 impl Fleet {
@@ -48,33 +88,37 @@ impl Fleet {
         let longest = works.iter().map(|work| work.bytes).max().unwrap_or(1);
         let bytes = usize::try_from(longest)?;
         let wants = |system| args.systems.contains(&system);
-        let mut weft = Vec::new();
-        for &transport in args.transports.iter().filter(|_| wants(System::Weft)) {
+        let mut fleet = Self {
+            verbs: Vec::new(),
+            weft: Vec::new(),
+            rc_mtu: sides.rc_mtu,
+        };
+        if wants(Contender::Verbs) {
+            for wait in [Wait::Poll, Wait::Event] {
+                let clients = VerbsClients::connect(&sides.rc.ready, wait, count, bytes)?;
+                fleet.verbs.push(clients);
+            }
+        }
+        for &transport in args.transports.iter().filter(|_| wants(Contender::Weft)) {
             let (node, peer) = match transport {
                 Transport::Rc => (SERVER, &sides.rc),
                 Transport::Dc => (DC_SERVER, sides.dc.as_ref().context("no peer for DC")?),
             };
             let clients = WeftClients::connect(&peer.ready, node, transport, count, bytes)?;
-            weft.push((transport, clients));
+            fleet.weft.push((transport, clients));
         }
-        Ok(Self {
-            verbs: match wants(System::Verbs) {
-                true => Some(VerbsClients::connect(&sides.rc.ready, count, bytes)?),
-                false => None,
-            },
-            weft,
-        })
+        Ok(fleet)
     }
 
     /// What each lane does at one-sided work.
     pub fn cases(&self, work: Work) -> Vec<(Lane, MakeCase<'_>)> {
         let mut cases: Vec<(Lane, MakeCase<'_>)> = Vec::new();
-        if let Some(verbs) = self.verbs.as_ref().filter(|_| VerbsClients::can(work.op)) {
-            cases.push((Lane::VERBS, Box::new(move || verbs.case(work))));
+        for clients in &self.verbs {
+            cases.push((clients.lane(), Box::new(move || clients.case(work))));
         }
         for (transport, clients) in &self.weft {
-            let make = Box::new(move || clients.case(work));
-            cases.push((Lane::weft(*transport), make));
+            let lane = Lane::weft(*transport, Wait::Call, self.rc_mtu);
+            cases.push((lane, Box::new(move || clients.case(work))));
         }
         cases
     }

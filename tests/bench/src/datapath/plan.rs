@@ -4,11 +4,11 @@
 
 use std::time::{Duration, Instant};
 
-use super::args::{DatapathArgs, Mode, Operation, MAX_REQUEST_BYTES};
+use super::args::{Contender, DatapathArgs, Mode, Operation, MAX_REQUEST_BYTES};
 use super::senders::Senders;
-use super::BATCH;
-use crate::cli::System;
-use crate::round_robin::{Amount, Outcome};
+use super::{perftest, BATCH};
+use crate::cli::Transport;
+use crate::round_robin::{Amount, MakeCase, Outcome};
 
 /// The peer's memory. Clients use it side by side as far as it goes.
 pub const PEER_BYTES: u32 = 4 * MAX_REQUEST_BYTES;
@@ -18,6 +18,8 @@ const QUICK_SIZES: [u32; 4] = [8, 4096, 65536, 1 << 20];
 /// Numbers of clients, unless told.
 const CLIENTS: [u16; 3] = [1, 8, 64];
 const QUICK_CLIENTS: [u16; 2] = [1, 8];
+/// Pauses of single requests, in microseconds, unless told.
+const PAUSES: [u32; 2] = [0, 100];
 /// Bytes of an atomic operation.
 const WORD: u32 = 8;
 /// Bytes that all clients together may have on the way: more take soft-RoCE
@@ -32,11 +34,23 @@ const QUICK_CASE_TIME: Duration = Duration::from_millis(500);
 const QUICK_TIME: Duration = Duration::from_secs(12);
 /// When a quick run begins no further case, however slow the machine is.
 const QUICK_LIMIT: Duration = Duration::from_secs(45);
-/// Blocks that a case of one client is cut into: what else happens on the machine,
-/// for 50 ms at a time, then hits blocks of each system. Several clients have to
-/// start each block together, which costs them more, so that theirs are fewer.
-const ROUNDS: u32 = 100;
-const ROUNDS_OF_MANY: u32 = 20;
+/// Times that perftest has its turn, and the others theirs; the median counts.
+const TURNS: u32 = 3;
+const QUICK_TURNS: u32 = 1;
+/// Blocks that a turn of one client is cut into at most: what else happens on the
+/// machine, for 50 ms at a time, then hits blocks of each system. Several clients
+/// have to start each block together, which costs them more, so that theirs are
+/// fewer.
+const ROUNDS: u32 = 34;
+const ROUNDS_OF_MANY: u32 = 7;
+/// What a block lasts at least, if there is time for it: in a tight loop its first
+/// requests are unlike the others.
+const BLOCK: Duration = Duration::from_millis(5);
+/// Between the blocks of ping-pongs, so that a peer that looks for its bytes without
+/// sleeping is asleep when others have their turn.
+const PING_PONG_REST: Duration = Duration::from_millis(5);
+/// Samples of perftest where nothing of ours is beside it.
+const LONE_PERFTEST_SAMPLES: u32 = 1000;
 /// The fewest samples of a client, however long they take.
 const MIN_SAMPLES: u32 = 15;
 const QUICK_MIN_SAMPLES: u32 = 2;
@@ -53,6 +67,11 @@ pub struct Work {
 }
 
 impl Work {
+    /// The same as a time.
+    pub fn pause(self) -> Duration {
+        Duration::from_micros(self.pause_us.into())
+    }
+
     /// Requests of a sample.
     pub fn requests(self) -> u32 {
         match self.mode {
@@ -99,19 +118,37 @@ pub fn works(args: &DatapathArgs, clients: u16) -> Vec<Work> {
     let mut works = Vec::new();
     for &op in &args.ops {
         let sizes = if op.is_atomic() { &[WORD] } else { sizes };
-        for &mode in &args.modes {
-            let work = |&bytes| Work {
-                op,
-                mode,
-                bytes,
-                clients,
-                pause_us: args.pause_us,
-            };
-            let fits = |work: &Work| work.bytes_on_the_way() <= limit && Senders::can(*work);
-            works.extend(sizes.iter().map(work).filter(fits));
+        for &mode in args.modes.iter().filter(|&&mode| has(op, mode, clients)) {
+            for &pause_us in pauses(args, op, mode, clients) {
+                let work = |&bytes| Work {
+                    op,
+                    mode,
+                    bytes,
+                    clients,
+                    pause_us,
+                };
+                let fits = |work: &Work| work.bytes_on_the_way() <= limit && Senders::can(*work);
+                works.extend(sizes.iter().map(work).filter(fits));
+            }
         }
     }
     works
+}
+
+/// Whether there is such a case: a ping-pong is of one client and one request at a
+/// time.
+fn has(op: Operation, mode: Mode, clients: u16) -> bool {
+    !op.is_ping_pong() || (mode == Mode::Sync && clients == 1)
+}
+
+fn pauses(args: &DatapathArgs, op: Operation, mode: Mode, clients: u16) -> &[u32] {
+    match &args.pause_us[..] {
+        // Its two ends wait for one another anyway.
+        _ if op.is_ping_pong() => &[0],
+        [] if mode == Mode::Async || (args.common.quick && clients > 1) => &[0],
+        [] => &PAUSES,
+        list => list,
+    }
 }
 
 /// How much of each case to do.
@@ -120,6 +157,7 @@ pub struct Budget {
     samples: Option<u32>,
     at_least: u32,
     time: Duration,
+    turns: u32,
     limit: Option<Duration>,
 }
 
@@ -139,6 +177,7 @@ impl Budget {
                 true => share.min(QUICK_CASE_TIME),
                 false => CASE_TIME,
             },
+            turns: if quick { QUICK_TURNS } else { TURNS },
             limit: (quick && args.samples.is_none()).then_some(QUICK_LIMIT),
         }
     }
@@ -153,24 +192,43 @@ impl Budget {
         self.samples.is_none()
     }
 
-    /// What each system is to do at a case, by what a trial gave. All have as
-    /// many rounds, so that they stay interleaved.
-    pub fn amounts(&self, trial: &[Outcome], clients: u16) -> Vec<Amount> {
-        let wanted: Vec<_> = trial
-            .iter()
-            .map(|outcome| self.samples_of(sample_us(outcome, clients)))
-            .collect();
-        let most = match clients {
+    /// How often the systems and perftest have a turn each.
+    pub fn turns(&self) -> u32 {
+        self.turns
+    }
+
+    /// What each system is to do in a turn, by what a trial gave. All have as many
+    /// rounds, so that they stay interleaved.
+    pub fn amounts(&self, trial: &[Outcome], work: Work) -> Vec<Amount> {
+        let share = |outcome| {
+            self.samples_of(sample_us(outcome, work.clients))
+                .div_ceil(self.turns)
+        };
+        let wanted: Vec<_> = trial.iter().map(share).collect();
+        let most = match work.clients {
             1 => ROUNDS,
             _ => ROUNDS_OF_MANY,
         };
-        let rounds = wanted.iter().copied().min().unwrap_or(1).min(most);
+        let blocks = (self.time / self.turns).as_micros() / BLOCK.as_micros();
+        let blocks = u32::try_from(blocks).unwrap_or(most).clamp(1, most);
+        let rounds = wanted.iter().copied().min().unwrap_or(1).min(blocks);
         let amount = |wanted: u32| Amount {
             block: wanted.div_ceil(rounds),
             rounds,
-            rest: Duration::ZERO,
+            rest: match work.op.is_ping_pong() {
+                true => PING_PONG_REST,
+                false => Duration::ZERO,
+            },
         };
         wanted.into_iter().map(amount).collect()
+    }
+
+    /// Samples for perftest: as many as the system that takes the fewest has, which is
+    /// one that is about as fast.
+    pub fn of_perftest(&self, cases: &[(MakeCase<'_>, Amount)]) -> u32 {
+        let each = cases.iter().map(|(_, amount)| amount.block * amount.rounds);
+        let fewest = each.min().or(self.samples);
+        fewest.unwrap_or(LONE_PERFTEST_SAMPLES)
     }
 
     /// Samples of `sample_us` each.
@@ -194,11 +252,20 @@ pub fn slowest_us(outcomes: &[Outcome], clients: u16) -> f64 {
     each.fold(0.0, f64::max)
 }
 
-/// Systems that are measured at each work: verbs, and Weft over its transports.
-pub fn systems(args: &DatapathArgs) -> usize {
-    let of = |system: &System| match system {
-        System::Weft => args.transports.len(),
-        _ => 1,
+/// Rows that a work gives, as far as they are ours to measure, and perftest's.
+pub fn rows(args: &DatapathArgs, work: Work) -> usize {
+    let has_rc = !matches!(work.op, Operation::Send | Operation::SendPp);
+    let of = |system: &Contender| match system {
+        Contender::Verbs if work.op.is_ping_pong() => 1,
+        // Polling and sleeping.
+        Contender::Verbs => 2,
+        Contender::Weft => {
+            let transports = args.transports.iter();
+            transports
+                .filter(|&&transport| transport == Transport::Dc || has_rc)
+                .count()
+        }
+        Contender::Perftest => usize::from(perftest::can(work)),
     };
     args.systems.iter().map(of).sum()
 }
@@ -249,9 +316,29 @@ mod tests {
 
     #[test]
     fn atomic_operations_have_one_size() {
-        let args = args(&["--ops", "cas,faa", "--modes", "sync"]);
+        let args = args(&["--ops", "cas,faa", "--modes", "async"]);
         let sizes: Vec<_> = works(&args, 1).iter().map(|work| work.bytes).collect();
         assert_eq!(sizes, [8, 8]);
+    }
+
+    #[test]
+    fn single_requests_go_in_a_loop_and_with_a_pause() {
+        let all = |list: &[&str], clients| works(&args(list), clients);
+        let pauses = |list: &[&str], clients, mode| -> Vec<_> {
+            let all = all(list, clients).into_iter();
+            all.filter(|work| work.mode == mode)
+                .map(|work| work.pause_us)
+                .collect()
+        };
+        let read = ["--ops", "read", "--sizes", "8"];
+        assert_eq!(pauses(&read, 1, Mode::Sync), [0, 100]);
+        assert_eq!(pauses(&read, 1, Mode::Async), [0]);
+        let told = ["--ops", "read", "--sizes", "8", "--pause-us", "7"];
+        assert_eq!(pauses(&told, 1, Mode::Async), [7]);
+        let ping_pong = ["--ops", "write_pp", "--sizes", "8"];
+        assert_eq!(pauses(&ping_pong, 1, Mode::Sync), [0]);
+        assert_eq!(all(&ping_pong, 1).len(), 1);
+        assert!(all(&ping_pong, 8).is_empty());
     }
 
     #[test]

@@ -4,8 +4,8 @@
 
 use anyhow::Result;
 
-use super::args::{DatapathArgs, Operation};
-use super::clients::Lane;
+use super::args::{Contender, DatapathArgs, Operation};
+use super::clients::{Lane, Wait};
 use super::plan::Work;
 use super::verbs_client::VerbsClients;
 use super::weft_client::WeftClients;
@@ -19,8 +19,9 @@ const SPIN_US: u64 = 20;
 
 /// Connected clients of each lane.
 pub struct Senders {
-    verbs: Option<(VerbsClients, Station)>,
+    verbs: Vec<(VerbsClients, Station)>,
     weft: Option<(WeftClients, Station)>,
+    rc_mtu: u32,
 }
 
 impl Senders {
@@ -30,48 +31,52 @@ impl Senders {
     }
 
     /// Starts the stations and connects the clients.
-    pub fn connect(args: &DatapathArgs, work: Work) -> Result<Self> {
+    pub fn connect(args: &DatapathArgs, rc_mtu: u32, work: Work) -> Result<Self> {
         let wants = |system| args.systems.contains(&system);
         let bytes = usize::try_from(work.bytes)?;
-        let verbs = match wants(System::Verbs) {
-            true => {
-                let station = station(System::Verbs, SERVER, work)?;
+        let mut verbs = Vec::new();
+        if wants(Contender::Verbs) {
+            for (index, wait) in (0..).zip([Wait::Poll, Wait::Event]) {
+                let station = station(System::Verbs, SERVER, index, work)?;
                 let to = station.rdma_cm;
-                let clients = VerbsClients::connect_to_station(to, work.clients, bytes)?;
-                Some((clients, station))
+                let clients = VerbsClients::connect_to_station(to, wait, work.clients, bytes)?;
+                verbs.push((clients, station));
             }
-            false => None,
-        };
-        let weft = match wants(System::Weft) && args.transports.contains(&Transport::Dc) {
+        }
+        let weft = match wants(Contender::Weft) && args.transports.contains(&Transport::Dc) {
             true => {
-                let station = station(System::Weft, DC_SERVER, work)?;
+                let station = station(System::Weft, DC_SERVER, 0, work)?;
                 let clients = WeftClients::connect_to_station(&station, work.clients, bytes)?;
                 Some((clients, station))
             }
             false => None,
         };
-        Ok(Self { verbs, weft })
+        Ok(Self {
+            verbs,
+            weft,
+            rc_mtu,
+        })
     }
 
     /// What each lane does.
     pub fn cases(&self, work: Work) -> Vec<(Lane, MakeCase<'_>)> {
         let mut cases: Vec<(Lane, MakeCase<'_>)> = Vec::new();
-        if let Some((clients, _)) = &self.verbs {
-            cases.push((Lane::VERBS, Box::new(move || clients.case(work))));
+        for (clients, _) in &self.verbs {
+            cases.push((clients.lane(), Box::new(move || clients.case(work))));
         }
         if let Some((clients, _)) = &self.weft {
-            let make = Box::new(move || clients.case(work));
-            cases.push((Lane::weft(Transport::Dc), make));
+            let lane = Lane::weft(Transport::Dc, Wait::Call, self.rc_mtu);
+            cases.push((lane, Box::new(move || clients.case(work))));
         }
         cases
     }
 }
 
-fn station(system: System, node: Node, work: Work) -> Result<Station> {
+fn station(system: System, node: Node, index: u16, work: Work) -> Result<Station> {
     Station::start(&StationArgs {
         node: node.0,
         system,
-        index: 0,
+        index,
         reply: Reply::None,
         bytes: work.bytes,
         // `can` has found that there are as many.

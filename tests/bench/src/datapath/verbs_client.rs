@@ -3,23 +3,28 @@
 //! Clients that use verbs: a connected RC queue pair each.
 
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::sync::Arc;
 
-use anyhow::{Context as _, Result};
-use weft_verbs::{Batch, Op, Route, WorkRequest};
+use anyhow::{bail, Context as _, Result};
+use weft_verbs::{Batch, Context, Op, Route, WorkRequest};
 
 use super::args::{Mode, Operation};
+use super::clients::{Lane, Wait};
 use super::plan::{Work, PEER_BYTES};
 use super::BATCH;
 use crate::cli::ExchangeKind;
 use crate::nodes::CLIENT;
+use crate::pace::{Paced, Step};
 use crate::peer::Ready;
 use crate::pool::{Lent, Pool};
-use crate::round_robin::{Case, Sample};
+use crate::round_robin::Case;
 use crate::verbs::{Exchange, Link, Stack, CM_PATIENCE};
 
 /// Connected clients.
-pub struct VerbsClients(Pool<Client>);
+pub struct VerbsClients {
+    pool: Pool<Client>,
+    lane: Lane,
+}
 
 /// One client: its connection, and its number.
 struct Client {
@@ -28,58 +33,81 @@ struct Client {
 }
 
 impl VerbsClients {
-    /// Connects `count` clients with memory for requests of `bytes`.
-    pub fn connect(peer: &Ready, count: u16, memory: usize) -> Result<Self> {
+    /// Connects `count` clients with memory for requests of `memory` bytes.
+    pub fn connect(peer: &Ready, wait: Wait, count: u16, memory: usize) -> Result<Self> {
         let context = CLIENT.open()?;
         let local = CLIENT.local_gid(&context)?;
         let exchange = Exchange::with(ExchangeKind::Tcp, peer);
-        let connect = |index| {
-            let stack = Stack::with(&context, memory, BATCH)?;
-            let link = Link::warm(stack, local, exchange)?;
+        Self::fill(wait, count, |index| {
+            let link = Link::warm(stack(wait, &context, memory)?, local, exchange)?;
             Ok(Client { link, index })
-        };
-        Ok(Self(Pool::fill(count, connect)?))
+        })
     }
 
     /// Connects `count` clients that send messages to a station.
-    pub fn connect_to_station(station: SocketAddr, count: u16, memory: usize) -> Result<Self> {
-        let connect = |index| {
+    pub fn connect_to_station(
+        station: SocketAddr,
+        wait: Wait,
+        count: u16,
+        memory: usize,
+    ) -> Result<Self> {
+        Self::fill(wait, count, |index| {
             let route = Route::resolve(station, CM_PATIENCE)?;
-            let stack = Stack::with(&route.context()?, memory, BATCH)?;
+            let stack = stack(wait, &route.context()?, memory)?;
             let link = Link::over_route(route, stack)?;
             Ok(Client { link, index })
-        };
-        Ok(Self(Pool::fill(count, connect)?))
+        })
     }
 
-    /// Whether it is an operation that they have.
-    pub fn can(operation: Operation) -> bool {
-        op(operation).is_some()
+    fn fill(wait: Wait, count: u16, connect: impl FnMut(u16) -> Result<Client>) -> Result<Self> {
+        let pool = Pool::fill(count, connect)?;
+        let path_mtu = pool.take()?.link.path_mtu()?.bytes();
+        let lane = Lane::verbs(wait, path_mtu);
+        Ok(Self { pool, lane })
+    }
+
+    /// What its rows are of.
+    pub fn lane(&self) -> Lane {
+        self.lane
     }
 
     /// A case for one thread.
     pub fn case(&self, work: Work) -> Result<Box<dyn Case + '_>> {
-        let client = self.0.take()?;
-        let op = op(work.op).context("the verbs layer has no such operation")?;
+        let client = self.pool.take()?;
+        let op = op(work.op).context("the verbs client has no such operation")?;
         let offset = work.offset(client.index, PEER_BYTES);
         let request = client.link.request(op, work.bytes, offset);
         Ok(match work.mode {
-            Mode::Sync => Box::new(One { client, request }),
+            Mode::Sync => Box::new(Paced::new(One { client, request }, work.pause())),
             Mode::Async => {
                 let batch = Batch::new(&[request; BATCH as usize]);
-                Box::new(Many { client, batch })
+                Box::new(Paced::new(Many { client, batch }, work.pause()))
             }
         })
     }
 }
 
-/// An operation as verbs names it, as far as the verbs layer has it.
+fn stack(wait: Wait, context: &Context, memory: usize) -> Result<Arc<Stack>> {
+    match wait {
+        Wait::Poll => Stack::with(context, memory, BATCH),
+        Wait::Event => Stack::sleeping(context, memory, BATCH),
+        Wait::Call => bail!("no call of verbs waits"),
+    }
+}
+
+/// An operation as verbs names it. A comparison with zero may succeed or not:
+/// that makes no difference to what it takes.
 fn op(operation: Operation) -> Option<Op> {
     match operation {
         Operation::Read => Some(Op::Read),
         Operation::Write => Some(Op::Write),
         Operation::Send => Some(Op::Send),
-        Operation::Cas | Operation::Faa => None,
+        Operation::Cas => Some(Op::CompareSwap {
+            compare: 0,
+            swap: 0,
+        }),
+        Operation::Faa => Some(Op::FetchAdd { add: 1 }),
+        Operation::WritePp | Operation::SendPp => None,
     }
 }
 
@@ -89,14 +117,9 @@ struct One<'a> {
     request: WorkRequest,
 }
 
-impl Case for One<'_> {
-    fn sample(&mut self) -> Result<Sample> {
-        let start = Instant::now();
-        self.client.link.run(&self.request)?;
-        Ok(Sample {
-            call: start.elapsed(),
-            ..Sample::default()
-        })
+impl Step for One<'_> {
+    fn step(&mut self) -> Result<()> {
+        self.client.link.run(&self.request)
     }
 }
 
@@ -106,13 +129,8 @@ struct Many<'a> {
     batch: Batch,
 }
 
-impl Case for Many<'_> {
-    fn sample(&mut self) -> Result<Sample> {
-        let start = Instant::now();
-        self.client.link.run_batch(&self.batch)?;
-        Ok(Sample {
-            call: start.elapsed(),
-            ..Sample::default()
-        })
+impl Step for Many<'_> {
+    fn step(&mut self) -> Result<()> {
+        self.client.link.run_batch(&self.batch)
     }
 }

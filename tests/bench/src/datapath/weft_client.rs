@@ -2,7 +2,7 @@
 
 //! Clients that use Weft: a session and a connected VQP each.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{ensure, Context as _, Result};
 use weft_shim::{LocalSlice, Remote, SendWr, Wc};
@@ -13,9 +13,10 @@ use super::BATCH;
 use crate::cli::Transport;
 use crate::messages::Station;
 use crate::nodes::Node;
+use crate::pace::{Paced, Step};
 use crate::peer::Ready;
 use crate::pool::{Lent, Pool};
-use crate::round_robin::{Case, Sample};
+use crate::round_robin::Case;
 use crate::weft::WeftLink;
 
 /// How long a batch may take.
@@ -71,8 +72,8 @@ impl WeftClients {
             work,
         };
         Ok(match work.mode {
-            Mode::Sync => Box::new(One(requests)),
-            Mode::Async => Box::new(Many(requests)),
+            Mode::Sync => Box::new(Paced::new(One(requests), work.pause())),
+            Mode::Async => Box::new(Paced::new(Many(requests), work.pause())),
         })
     }
 }
@@ -85,7 +86,8 @@ fn request(op: Operation, local: LocalSlice<'_>, remote: Remote) -> SendWr<'_> {
         Operation::Write => SendWr::write(local, remote),
         Operation::Cas => SendWr::compare_swap(local, remote, 0, 0),
         Operation::Faa => SendWr::fetch_add(local, remote, 1),
-        Operation::Send => SendWr::send(local),
+        // Ping-pongs have clients of their own.
+        Operation::Send | Operation::WritePp | Operation::SendPp => SendWr::send(local),
     }
 }
 
@@ -99,36 +101,31 @@ struct Requests<'a> {
 /// One request.
 struct One<'a>(Requests<'a>);
 
-impl Case for One<'_> {
-    fn sample(&mut self) -> Result<Sample> {
+impl Step for One<'_> {
+    fn step(&mut self) -> Result<()> {
         let Requests {
             client,
             remote,
             work,
         } = &mut self.0;
         let WeftLink { vqp, memory, .. } = &mut client.link;
-        let start = Instant::now();
         let local = memory.slice(0..work.bytes as usize)?;
         vqp.run(request(work.op, local, *remote))?;
-        Ok(Sample {
-            call: start.elapsed(),
-            ..Sample::default()
-        })
+        Ok(())
     }
 }
 
 /// A batch.
 struct Many<'a>(Requests<'a>);
 
-impl Case for Many<'_> {
-    fn sample(&mut self) -> Result<Sample> {
+impl Step for Many<'_> {
+    fn step(&mut self) -> Result<()> {
         let Requests {
             client,
             remote,
             work,
         } = &mut self.0;
         let WeftLink { vqp, memory, .. } = &mut client.link;
-        let start = Instant::now();
         let local = memory.slice(0..work.bytes as usize)?;
         let mut batch = [request(work.op, local, *remote); BATCH as usize];
         if let Some(last) = batch.last_mut() {
@@ -147,9 +144,6 @@ impl Case for Many<'_> {
             PATIENCE.as_secs()
         );
         room[0].result()?;
-        Ok(Sample {
-            call: start.elapsed(),
-            ..Sample::default()
-        })
+        Ok(())
     }
 }

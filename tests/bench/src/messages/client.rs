@@ -2,24 +2,24 @@
 
 //! Clients that send a message and wait for its answer.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{bail, ensure, Context as _, Result};
 use weft_shim::{Access, MemoryRegion, RecvWr, SendWr, Vqp, VqpConfig, Wc};
 use weft_verbs::{
-    Access as VerbsAccess, Cq, EventChannel, Listener, Mr, Op, Pages, Pd, RcQp, Route,
-    ServerConnection, Srq, WorkRequest,
+    Access as VerbsAccess, Cq, Mr, Op, Pages, PathMtu, Pd, RcQp, Route, Srq, WorkRequest,
 };
 
-use super::verbs::{next_request, reap};
-use super::{answer_addr, Station};
-use crate::round_robin::{Case, Sample};
+use super::Station;
+use crate::pace::Step;
 use crate::weft::device;
 
 /// Buffers that a client has for answers.
 const BUFFERS: u32 = 4;
 /// Messages that it may have on the way.
 const MAX_SEND_WR: u32 = 16;
+/// One message of so many makes a completion, which frees the queue.
+const SIGNAL_EVERY: u32 = MAX_SEND_WR / 2;
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -62,9 +62,8 @@ impl WeftEcho {
     }
 }
 
-impl Case for WeftEcho {
-    fn sample(&mut self) -> Result<Sample> {
-        let start = Instant::now();
+impl Step for WeftEcho {
+    fn step(&mut self) -> Result<()> {
         let message = [SendWr::send(self.message.slice(0..self.bytes)?)];
         let mut room = [Wc::default()];
         let progress = self.vqp.enter(&message, &mut room, 1, PATIENCE)?;
@@ -79,73 +78,71 @@ impl Case for WeftEcho {
         }
         let slice = self.buffers.slice(start_of..start_of + self.bytes)?;
         self.vqp.post_recv(&[RecvWr::new(slice).wr_id(index)]);
-        Ok(Sample {
-            call: start.elapsed(),
-            ..Sample::default()
-        })
+        Ok(())
     }
 }
 
-/// A client of verbs. It polls without a pause.
+/// A client of verbs. It polls without a pause; messages and answers go by one
+/// queue pair.
 pub struct VerbsEcho {
     qp: RcQp,
-    sends: Cq,
     message: Mr,
-    answers: Cq,
+    cq: Cq,
     srq: Srq,
     bytes: u32,
-    _back: ServerConnection,
+    sent: u32,
 }
 
 impl VerbsEcho {
-    /// Connects the client with this index: the station serves them in order.
-    pub fn connect(station: &Station, index: u16, bytes: u32) -> Result<Self> {
-        let channel = EventChannel::new()?;
-        let _listener = Listener::bind(&channel, answer_addr(station.index, index), 1)?;
+    /// Connects.
+    pub fn connect(station: &Station, bytes: u32) -> Result<Self> {
         let route = Route::resolve(station.rdma_cm, PATIENCE)?;
         let context = route.context()?;
         let pd = Pd::new(&context)?;
-        let sends = Cq::new(&context, MAX_SEND_WR)?;
-        let answers = Cq::new(&context, BUFFERS)?;
+        let cq = Cq::new(&context, MAX_SEND_WR + BUFFERS)?;
         let srq = Srq::new(&pd, BUFFERS, bytes)?;
         let pages = Pages::zeroed(bytes as usize)?;
         let message = Mr::register(&pd, &pages, VerbsAccess::LocalWrite)?;
         let (qp, _) = route
-            .connect(&pd, &sends, MAX_SEND_WR)
+            .connect_receiving(&pd, &cq, &srq, MAX_SEND_WR)
             .context("cannot connect to the station")?;
-        let back = next_request(&channel)?.accept(&pd, &answers, &srq, &[])?;
         Ok(Self {
             qp,
-            sends,
             message,
-            answers,
+            cq,
             srq,
             bytes,
-            _back: back,
+            sent: 0,
         })
+    }
+
+    /// The path MTU of its queue pair.
+    pub fn path_mtu(&self) -> Result<PathMtu> {
+        Ok(self.qp.path_mtu()?)
     }
 }
 
-impl Case for VerbsEcho {
-    fn sample(&mut self) -> Result<Sample> {
-        let start = Instant::now();
-        reap(&self.sends)?;
+impl Step for VerbsEcho {
+    fn step(&mut self) -> Result<()> {
         let request = WorkRequest::new(Op::Send, &self.message, self.bytes, (0, 0));
-        self.qp.post(&request)?;
-        let mut room = [weft_verbs::Wc::default()];
-        let wc = loop {
-            if let [wc] = self.answers.poll(&mut room)? {
-                break *wc;
-            }
-        };
-        if let Some(failure) = wc.failure() {
-            bail!("an answer failed: {failure}");
+        self.sent = self.sent.wrapping_add(1);
+        match self.sent % SIGNAL_EVERY {
+            0 => self.qp.post(&request)?,
+            _ => self.qp.post_unsignaled(&request)?,
         }
-        ensure!(wc.byte_len() == self.bytes, "another answer came");
-        self.srq.post(wc.wr_id())?;
-        Ok(Sample {
-            call: start.elapsed(),
-            ..Sample::default()
-        })
+        let mut room = [weft_verbs::Wc::default()];
+        loop {
+            let [wc] = self.cq.poll(&mut room)? else {
+                continue;
+            };
+            if let Some(failure) = wc.failure() {
+                bail!("a message or its answer failed: {failure}");
+            }
+            // Else that of a message, of this one or one before.
+            if wc.is_recv() {
+                ensure!(wc.byte_len() == self.bytes, "another answer came");
+                return Ok(self.srq.post(wc.wr_id())?);
+            }
+        }
     }
 }

@@ -1,33 +1,32 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A station of verbs: a queue pair for each client, which receive from one
-//! shared queue. Answers go by a queue pair of their own, the other way, because
-//! one that rdma_cm connects does not receive: as many packets, one more queue
-//! pair.
+//! A station of verbs: a queue pair for each client, all of which receive from
+//! one shared queue. An answer goes by the queue pair that the message came by.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use anyhow::{bail, Context as _, Result};
+use anyhow::{bail, ensure, Context as _, Result};
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use weft_verbs::{
-    Access, CmEvent, ConnectRequest, Cq, EventChannel, EventCq, Listener, Mr, Op, Pages, Pd, RcQp,
-    Route, ServerConnection, Srq, Wc, WorkRequest,
+    Access, CmEvent, ConnectRequest, EventChannel, EventCq, Listener, Mr, Op, Pages, Pd,
+    ServerConnection, Srq, Wc, WorkRequest,
 };
 
-use super::{answer_addr, StationArgs};
+use super::StationArgs;
 use crate::peer::Region;
 
 /// Completions taken at a time.
 const BATCH: usize = 32;
 /// Answers on the way to one client.
 const MAX_SEND_WR: u32 = 64;
+/// One answer of so many to a client makes a completion, which frees the queue.
+const SIGNAL_EVERY: u64 = MAX_SEND_WR as u64 / 4;
 /// Connection requests that may wait.
 const BACKLOG: u16 = 128;
-/// How long rdma_cm may take for each step.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// See the module.
 pub struct Station {
@@ -43,14 +42,16 @@ struct Stack {
     srq: Srq,
     /// What is answered.
     memory: Mr,
-    connections: Vec<ServerConnection>,
-    answers: HashMap<u32, Answers>,
+    /// By the number of the queue pair.
+    clients: HashMap<u32, Client>,
 }
 
-/// The way back to a client.
-struct Answers {
-    qp: RcQp,
-    cq: Cq,
+/// A client that is connected.
+struct Client {
+    connection: ServerConnection,
+    /// Answers that were sent to it, and those that are known to be done.
+    sent: Cell<u64>,
+    done: Cell<u64>,
 }
 
 impl Station {
@@ -67,23 +68,23 @@ impl Station {
     /// Waits for all clients, then serves as long as the process lives.
     pub fn serve(&mut self) -> Result<()> {
         let mut stack = None;
-        for client in 0..self.args.clients {
+        for _ in 0..self.args.clients {
             let request = next_request(&self.channel)?;
             let stack = match &mut stack {
                 Some(stack) => stack,
                 none => none.insert(Stack::on(&request, &self.args)?),
             };
-            stack.accept(request, client, &self.args)?;
+            stack.accept(request)?;
         }
         match &mut stack {
-            Some(stack) => stack.serve(Duration::from_micros(self.args.spin_us)),
+            Some(stack) => stack.serve(Duration::from_micros(self.args.spin_us), &self.args),
             None => Ok(()),
         }
     }
 }
 
 /// Waits for a client.
-pub(super) fn next_request(channel: &EventChannel) -> Result<ConnectRequest> {
+fn next_request(channel: &EventChannel) -> Result<ConnectRequest> {
     loop {
         while let Some(event) = channel.next()? {
             if let CmEvent::ConnectRequest(request) = event {
@@ -108,39 +109,41 @@ impl Stack {
         let pd = Pd::new(&context)?;
         let pages = Pages::zeroed(args.bytes as usize)?;
         Ok(Self {
-            cq: EventCq::new(&context, args.buffers)?,
+            // Receives, and the completions of answers.
+            cq: EventCq::new(
+                &context,
+                args.buffers + u32::from(args.clients) * MAX_SEND_WR,
+            )?,
             srq: Srq::new(&pd, args.buffers, args.bytes)?,
             memory: Mr::register(&pd, &pages, Access::LocalWrite)?,
             pd,
-            connections: Vec::new(),
-            answers: HashMap::new(),
+            clients: HashMap::new(),
         })
     }
 
-    fn accept(&mut self, request: ConnectRequest, client: u16, args: &StationArgs) -> Result<()> {
-        let context = request.context()?;
+    fn accept(&mut self, request: ConnectRequest) -> Result<()> {
         // One-sided requests are not served: there is no memory to name.
         let nowhere = Region { addr: 0, rkey: 0 }.encode();
-        let connection = request.accept(&self.pd, self.cq.cq(), &self.srq, &nowhere)?;
-        if args.reply.answers() {
-            let cq = Cq::new(&context, MAX_SEND_WR)?;
-            let route = Route::resolve(answer_addr(args.index, client), PATIENCE)?;
-            let (qp, _) = route.connect(&self.pd, &cq, MAX_SEND_WR)?;
-            self.answers.insert(connection.qp_num(), Answers { qp, cq });
-        }
-        self.connections.push(connection);
+        let (cq, srq) = (self.cq.cq(), &self.srq);
+        let connection = request.accept_sending(&self.pd, cq, srq, MAX_SEND_WR, &nowhere)?;
+        let client = Client {
+            connection,
+            sent: Cell::new(0),
+            done: Cell::new(0),
+        };
+        self.clients.insert(client.connection.qp_num(), client);
         Ok(())
     }
 
-    fn serve(&mut self, spin: Duration) -> Result<()> {
+    fn serve(&mut self, spin: Duration, args: &StationArgs) -> Result<()> {
         let mut room = [Wc::default(); BATCH];
         let mut last = Instant::now();
         loop {
-            let mut taken = self.take(&mut room)?;
+            let mut taken = self.take(&mut room, args)?;
             if taken == 0 && last.elapsed() >= spin {
                 self.cq.arm()?;
                 // What came before is not told.
-                taken = self.take(&mut room)?;
+                taken = self.take(&mut room, args)?;
                 if taken == 0 {
                     sleep_on(&self.cq)?;
                     self.cq.take_events()?;
@@ -153,15 +156,22 @@ impl Stack {
         }
     }
 
-    /// Serves the messages that are there; answers with how many.
-    fn take(&self, room: &mut [Wc]) -> Result<usize> {
+    /// Serves the messages that are there; answers with how many completions that
+    /// were.
+    fn take(&self, room: &mut [Wc], args: &StationArgs) -> Result<usize> {
         let wcs = self.cq.cq().poll(room)?;
         for wc in wcs {
             if let Some(failure) = wc.failure() {
-                bail!("a receive failed: {failure}");
+                bail!("a message or an answer failed: {failure}");
             }
-            if let Some(answers) = self.answers.get(&wc.qp_num()) {
-                answers.send(&self.memory, wc.byte_len())?;
+            let client = self.clients.get(&wc.qp_num());
+            let client = client.context("a completion of an unknown queue pair")?;
+            if !wc.is_recv() {
+                client.done.set(client.done.get() + SIGNAL_EVERY);
+                continue;
+            }
+            if args.reply.answers() {
+                client.answer(&self.memory, wc.byte_len())?;
             }
             self.srq.post(wc.wr_id())?;
         }
@@ -169,22 +179,21 @@ impl Stack {
     }
 }
 
-impl Answers {
-    /// Sends as many bytes as came.
-    fn send(&self, memory: &Mr, bytes: u32) -> Result<()> {
-        reap(&self.cq)?;
+impl Client {
+    /// Sends as many bytes as came. A client waits for the answer before it sends
+    /// more messages than the queue has room for answers.
+    fn answer(&self, memory: &Mr, bytes: u32) -> Result<()> {
         let request = WorkRequest::new(Op::Send, memory, bytes, (0, 0));
-        self.qp.post(&request).context("cannot answer")
-    }
-}
-
-/// Takes completions of what was sent, so that there is room for more.
-pub(super) fn reap(cq: &Cq) -> Result<()> {
-    let mut room = [Wc::default(); BATCH];
-    for wc in cq.poll(&mut room)? {
-        if let Some(failure) = wc.failure() {
-            bail!("a message was not sent: {failure}");
+        let sent = self.sent.get() + 1;
+        ensure!(
+            sent - self.done.get() <= u64::from(MAX_SEND_WR),
+            "too many answers are on the way"
+        );
+        self.sent.set(sent);
+        match sent % SIGNAL_EVERY {
+            0 => self.connection.post(&request),
+            _ => self.connection.post_unsignaled(&request),
         }
+        .context("cannot answer")
     }
-    Ok(())
 }

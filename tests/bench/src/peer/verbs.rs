@@ -17,7 +17,7 @@ use anyhow::{Context as _, Result};
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use weft_verbs::{
     Access, CmEvent, ConnectRequest, ConnectionId, Context, Cq, Endpoint, EventChannel, InitQp,
-    Listener, LocalGid, Mr, Pages, Pd, ServerConnection, Srq,
+    Listener, LocalGid, Mr, Pages, Pd, QpConfig, ServerConnection, Srq,
 };
 
 use super::Region;
@@ -43,14 +43,17 @@ struct Stack {
     pd: Pd,
     mr: Mr,
     cq: Cq,
+    /// READs of a client that it answers at once: as many as the device does.
+    max_reads: u8,
 }
 
 impl Stack {
     fn on(context: &Context, pages: &Arc<Pages>) -> Result<Self> {
         let pd = Pd::new(context)?;
         Ok(Self {
-            mr: Mr::register(&pd, pages, Access::All)?,
+            mr: Mr::register(&pd, pages, Access::AllAndAtomic)?,
             cq: Cq::new(context, 16)?,
+            max_reads: context.max_reads()?,
             pd,
         })
     }
@@ -107,7 +110,13 @@ fn serve_tcp(listener: &TcpListener, stack: &Stack, local: LocalGid) {
 
 fn serve_client(mut client: TcpStream, stack: &Stack, local: LocalGid) -> Result<()> {
     client.set_nodelay(true)?;
-    let qp = InitQp::new(&stack.pd, &stack.cq, local, 1)?;
+    let config = QpConfig {
+        max_send_wr: 1,
+        remote_atomic: true,
+        max_reads: Some(stack.max_reads),
+        ..QpConfig::default()
+    };
+    let qp = InitQp::with_config(&stack.pd, &stack.cq, local, &config)?;
     let mut theirs = [0; Endpoint::BYTES];
     client.read_exact(&mut theirs)?;
     let mine = qp.endpoint();

@@ -2,8 +2,6 @@
 
 //! What `rdmc-sim` can be told.
 
-use std::path::PathBuf;
-
 use clap::{Args, ValueEnum};
 use weft::rdmc::schedule::{Algorithm, Between};
 
@@ -50,9 +48,6 @@ pub struct RdmcSimArgs {
         conflicts_with = "members"
     )]
     pub figure: Vec<Figure>,
-    /// Also draw charts into DIR, as SVG. It is made if need be.
-    #[arg(long, value_name = "DIR")]
-    pub svg: Option<PathBuf>,
     /// Seed of what is random: places, slow nodes, jitter.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,

@@ -31,7 +31,6 @@ pub struct Axis {
     pub label: &'static str,
     /// The same as the heading of a column.
     pub column: &'static str,
-    pub logarithmic: bool,
 }
 
 /// What is drawn over it.
@@ -43,6 +42,18 @@ pub enum Measure {
     Gbps,
     /// That time over that of the first point of the series.
     Slowdown,
+}
+
+impl Measure {
+    /// Its name in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Milliseconds { logarithmic: true } => "log_ms",
+            Self::Milliseconds { logarithmic: false } => "ms",
+            Self::Gbps => "gbps",
+            Self::Slowdown => "slowdown",
+        }
+    }
 }
 
 /// One case, and where it is in the chart.
@@ -90,7 +101,6 @@ fn of(figure: Figure, args: &RdmcSimArgs) -> Vec<Panel> {
 const MEMBERS: Axis = Axis {
     label: "members, the sender included",
     column: "#members",
-    logarithmic: true,
 };
 
 /// Powers of two, as sizes of groups.

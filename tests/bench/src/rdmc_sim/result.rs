@@ -15,7 +15,13 @@ use crate::report::{number, rounded, Sheet};
 pub struct Row {
     bench: &'static str,
     figure: &'static str,
+    /// How the figure is drawn: its title, its horizontal axis, and what is drawn
+    /// over it.
+    title: String,
+    x_label: &'static str,
+    measure: &'static str,
     series: String,
+    x: f64,
     algorithm: &'static str,
     members: usize,
     senders: usize,
@@ -58,7 +64,11 @@ impl Row {
         Self {
             bench: "rdmc-sim",
             figure: panel.name,
+            title: panel.title.clone(),
+            x_label: panel.x.label,
+            measure: panel.measure.name(),
             series: point.series.clone(),
+            x: point.x,
             algorithm: name(case.algorithm),
             members: case.members,
             senders: case.senders,
@@ -87,13 +97,8 @@ impl Row {
         }
     }
 
-    /// Until the last member has the last message.
-    pub fn seconds(&self) -> f64 {
-        self.seconds
-    }
-
     /// All messages' bits over that time, in 10^9 per second.
-    pub fn gbps(&self) -> f64 {
+    fn gbps(&self) -> f64 {
         self.gb_per_s * 8.0
     }
 }

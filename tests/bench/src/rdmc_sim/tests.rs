@@ -5,7 +5,6 @@
 use clap::Parser;
 
 use super::case::Case;
-use super::chart;
 use super::plan::{plan, Panel};
 use super::result::Row;
 use super::simulation::{simulate, Outcome};
@@ -230,14 +229,18 @@ fn all_figures_are_drawn_under_names_of_their_own() {
 }
 
 #[test]
-fn charts_have_a_line_for_each_series() {
-    for logarithmic in ["--members 2,4,8", "--members 5"] {
-        let panel = &panels(logarithmic).expect("the arguments are right")[0];
-        let row = |point| Row::new(panel, point, &simulate(&point.case).expect("it ends"));
-        let rows: Vec<Row> = panel.points.iter().map(row).collect();
-        let svg = chart::svg(panel, &rows).expect("it can be drawn");
-        for series in ["sequential", "chain", "binomial_tree", "binomial_pipeline"] {
-            assert!(svg.contains(series), "{series}");
-        }
+fn rows_say_how_they_are_drawn() {
+    let panel = &panels("--members 2,4").expect("the arguments are right")[0];
+    let row = |point| Row::new(panel, point, &simulate(&point.case).expect("it ends"));
+    let rows = panel.points.iter().map(row);
+    for (point, row) in panel.points.iter().zip(rows) {
+        let json = serde_json::to_value(row).expect("it can be written");
+        assert_eq!(json["title"], panel.title);
+        assert_eq!(json["measure"], "log_ms");
+        assert_eq!(
+            (&json["x"], &json["series"]),
+            (&point.x.into(), &point.series.clone().into())
+        );
+        assert!(json["x_label"].is_string());
     }
 }

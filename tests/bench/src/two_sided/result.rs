@@ -17,6 +17,8 @@ pub struct Row {
     transport: &'static str,
     bytes: u32,
     clients: u16,
+    /// Of verbs' queue pairs.
+    path_mtu: Option<u32>,
     zero_copy: bool,
     /// How the server waits.
     wait: &'static str,
@@ -31,7 +33,12 @@ pub struct Row {
 
 impl Row {
     /// What was measured.
-    pub fn new(lane: Lane, bytes: u32, clients: u16, outcome: &Outcome) -> Self {
+    pub fn new(
+        lane: Lane,
+        bytes: u32,
+        (clients, path_mtu): (u16, Option<u32>),
+        outcome: &Outcome,
+    ) -> Self {
         let echo = &outcome.call;
         Self {
             bench: "two-sided",
@@ -42,6 +49,7 @@ impl Row {
             },
             bytes,
             clients,
+            path_mtu: path_mtu.filter(|_| lane.system != System::Weft),
             zero_copy: lane.zero_copy,
             wait: if lane.polls { "poll" } else { "event" },
             echoes: echo.count(),
@@ -122,7 +130,7 @@ mod tests {
 
     #[test]
     fn a_row_has_the_contracts_fields() {
-        let row = Row::new(LANES[0], 8, 1, &Outcome::empty());
+        let row = Row::new(LANES[0], 8, (1, Some(4096)), &Outcome::empty());
         let json = serde_json::to_value(row).unwrap();
         for field in [
             "system",
@@ -132,6 +140,7 @@ mod tests {
             "echo_us_p50",
             "echo_us_p99",
             "ops_per_sec",
+            "path_mtu",
         ] {
             assert!(json.get(field).is_some(), "{field}");
         }
@@ -145,7 +154,7 @@ mod tests {
             .map(|(lane, us)| {
                 let mut outcome = Outcome::empty();
                 outcome.call.record(Duration::from_micros(us));
-                Row::new(*lane, 8, 1, &outcome)
+                Row::new(*lane, 8, (1, None), &outcome)
             })
             .collect();
         Row::compare(&mut rows);

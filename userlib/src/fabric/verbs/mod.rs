@@ -108,6 +108,7 @@ impl Stack {
             max_send_wr: SEND_QUEUE,
             max_inline: super::WORD_ATOMIC_BYTES as u32,
             atomic_write: self.is_atomic,
+            ..QpConfig::default()
         };
         InitQp::with_config(&self.pd, &self.cq, self.local, &config)
     }

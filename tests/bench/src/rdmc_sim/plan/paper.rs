@@ -7,7 +7,7 @@ use weft::rdmc::schedule::Algorithm;
 
 use super::super::args::{LinkArgs, RdmcSimArgs};
 use super::super::case::{name, Case, Links, Placement, Racks, Slow};
-use super::{point, powers, Axis, Measure, Panel, MEMBERS};
+use super::{point, powers, Measure, Panel, MEMBERS};
 
 const MIB: u64 = 1 << 20;
 /// Fractus: both of its switches.
@@ -75,10 +75,7 @@ pub(super) fn latency(args: &RdmcSimArgs) -> Vec<Panel> {
         Panel {
             name: panel,
             title: format!("Latency of {mib} MiB (as rdmc figure 4, Fractus)"),
-            x: Axis {
-                logarithmic: false,
-                ..MEMBERS
-            },
+            x: MEMBERS,
             measure: Measure::Milliseconds { logarithmic: false },
             points,
         }

@@ -48,7 +48,6 @@ pub(super) fn hybrid(args: &RdmcSimArgs) -> Vec<Panel> {
         x: Axis {
             label: "oversubscription of the top",
             column: "oversubscription",
-            logarithmic: true,
         },
         measure: panel.measure,
         points: by_top,
@@ -108,7 +107,6 @@ pub(super) fn slow(args: &RdmcSimArgs) -> Panel {
         x: Axis {
             label: "how many times as long what is slow takes",
             column: "slow factor",
-            logarithmic: false,
         },
         measure: Measure::Slowdown,
         points,
@@ -135,7 +133,6 @@ pub(super) fn jitter(args: &RdmcSimArgs) -> Panel {
         x: Axis {
             label: "mean delay of a block [us]",
             column: "jitter[usec]",
-            logarithmic: false,
         },
         measure: Measure::Slowdown,
         points,

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! `weft-report`: draws what the benchmarks measured beside what the papers say. It
+//! measures nothing: `scripts/report` runs the benchmarks and then this.
+
+mod chart;
+mod environment;
+mod figure;
+mod headline;
+mod own;
+mod page;
+mod paper;
+mod readme;
+mod rows;
+mod sim;
+mod systems;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{ensure, Context as _, Result};
+use clap::{Parser, Subcommand};
+
+use chart::Chart;
+use figure::Figure;
+use rows::Rows;
+
+/// Draws the results of Weft's benchmarks.
+#[derive(Parser)]
+#[command(version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Writes one HTML page with everything in it.
+    Page {
+        /// The page.
+        #[arg(long, value_name = "FILE")]
+        out: PathBuf,
+        /// Results, one JSON object a line.
+        #[arg(required = true, value_name = "FILE")]
+        results: Vec<PathBuf>,
+    },
+    /// Writes each chart that the results make into a folder, as SVG.
+    Svg {
+        /// The folder. It is made if need be.
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+        /// Results, one JSON object a line.
+        #[arg(required = true, value_name = "FILE")]
+        results: Vec<PathBuf>,
+    },
+    /// Puts picture and table into README.md, and their results beside them.
+    Readme {
+        /// The repository.
+        #[arg(long, value_name = "DIR")]
+        root: PathBuf,
+        /// Results, one JSON object a line.
+        #[arg(required = true, value_name = "FILE")]
+        results: Vec<PathBuf>,
+    },
+}
+
+fn main() -> Result<()> {
+    match Cli::parse().command {
+        Command::Page { out, results } => {
+            let page = page::html(&read(&results)?)?;
+            write(&out, &page)
+        }
+        Command::Svg { out, results } => svg(&out, &read(&results)?),
+        Command::Readme { root, results } => readme::write(&root, &read(&results)?),
+    }
+}
+
+fn read(results: &[PathBuf]) -> Result<Rows> {
+    let rows = Rows::read(results)?;
+    ensure!(!rows.is_empty(), "there are no results in these files");
+    Ok(rows)
+}
+
+/// Each chart by its name, however many figures it is in.
+fn svg(folder: &Path, rows: &Rows) -> Result<()> {
+    fs::create_dir_all(folder)
+        .with_context(|| format!("cannot make the folder {}", folder.display()))?;
+    let mut names = Vec::new();
+    for chart in charts(rows) {
+        if !names.contains(&chart.name) {
+            let path = folder.join(&chart.name).with_extension("svg");
+            write(&path, &chart::svg(std::slice::from_ref(&chart))?)?;
+            println!("{}", path.display());
+            names.push(chart.name);
+        }
+    }
+    ensure!(!names.is_empty(), "these results make no chart");
+    Ok(())
+}
+
+fn charts(rows: &Rows) -> impl Iterator<Item = Chart> + '_ {
+    let papers = paper::all().into_iter().flat_map(|paper| paper.figures);
+    let all = papers.chain(own::figures());
+    all.flat_map(|recipe| Figure::make(recipe, rows).charts)
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Pictures that no paper has: latency and bandwidth by size, distributions, the parts
+//! of a cold worker, numbers of clients, the ladder of multicast.
+
+use crate::chart::{Axis, Chart, Line, Lines, Plot, Unit};
+use crate::figure::{no_numbers, ratio, Compared, Recipe};
+use crate::paper::krcore::{cold_worker, distributions};
+use crate::paper::spindle::ladders;
+use crate::rows::{Best, Rows, Selection};
+use crate::sim;
+use crate::systems::{self, System};
+
+/// Sizes that are told in words.
+const SIZES: [f64; 4] = [8.0, 4096.0, 65_536.0, 1_048_576.0];
+
+/// All of them.
+pub fn figures() -> Vec<Recipe> {
+    vec![
+        Recipe {
+            id: "latency",
+            title: "Latency by size",
+            limits:
+                "perftest is a witness that our clients of verbs are as good as they can be: both \
+                     run on the same nodes in turn.",
+            benches: &["datapath"],
+            charts: |rows| {
+                vec![
+                    read_latency(rows),
+                    latency(
+                        rows,
+                        "read",
+                        100.0,
+                        "latency-read-pause",
+                        "READ, 100 µs between requests",
+                    ),
+                    latency(
+                        rows,
+                        "write",
+                        0.0,
+                        "latency-write",
+                        "WRITE, in a tight loop",
+                    ),
+                    latency(
+                        rows,
+                        "write_pp",
+                        0.0,
+                        "latency-write-pp",
+                        "WRITE, half of a ping-pong",
+                    ),
+                    latency(
+                        rows,
+                        "send_pp",
+                        0.0,
+                        "latency-send-pp",
+                        "SEND, half of a ping-pong",
+                    ),
+                ]
+            },
+            compare: witness,
+        },
+        Recipe {
+            id: "bandwidth",
+            title: "Bandwidth by size",
+            limits: "A batch of 32 requests is posted at a time and waited for, by perftest too.",
+            benches: &["datapath"],
+            charts: |rows| {
+                let of = |op, title| bandwidth(rows, op, title);
+                vec![of("read", "READ"), of("write", "WRITE"), of("send", "SEND")]
+            },
+            compare: bandwidth_numbers,
+        },
+        Recipe {
+            id: "distribution",
+            title: "Distribution of latencies",
+            limits:
+                "What makes some requests slow here is mostly the host, which takes the virtual \
+                     machine's processors away for a while.",
+            benches: &["datapath"],
+            charts: |rows| {
+                vec![
+                    distribution(rows, 0.0, "cdf-loop", "READ of 8 bytes, in a tight loop"),
+                    distribution(rows, 100.0, "cdf-pause", "READ of 8 bytes, 100 µs between"),
+                ]
+            },
+            compare: no_numbers,
+        },
+        Recipe {
+            id: "cold-worker",
+            title: "A cold worker, part by part",
+            limits:
+                "A new process opens the device, registers memory, connects and writes; parts are \
+                     medians of their own, so that their sum is not exactly the median of sums.",
+            benches: &["connect"],
+            charts: |rows| vec![cold_worker(rows)],
+            compare: no_numbers,
+        },
+        Recipe {
+            id: "clients",
+            title: "More clients",
+            limits: "All clients, and soft-RoCE's threads, share the processors.",
+            benches: &["datapath"],
+            charts: |rows| {
+                let of = |bytes, name| clients(rows, bytes, name);
+                vec![
+                    of(8.0, "clients-8"),
+                    of(4096.0, "clients-4096"),
+                    of(65_536.0, "clients-65536"),
+                ]
+            },
+            compare: no_numbers,
+        },
+        Recipe {
+            id: "ladder",
+            title: "The multicast ladder",
+            limits:
+                "Every message is written in full by its sender and read in full by every member.",
+            benches: &["multicast"],
+            charts: ladders,
+            compare: no_numbers,
+        },
+        Recipe {
+            id: "registration",
+            title: "Registration of memory",
+            limits:
+                "soft-RoCE lists pages where an adapter writes tables, so that verbs' registration \
+                     is cheaper here than on adapters.",
+            benches: &["mr"],
+            charts: |rows| vec![registration(rows)],
+            compare: no_numbers,
+        },
+        Recipe {
+            id: "schedules",
+            title: "RDMC's schedules under trouble",
+            limits:
+                "Simulated: the paper says without a figure how schedules behave in racks and with \
+                     slow nodes.",
+            benches: &["rdmc-sim"],
+            charts: |rows| {
+                let mut panels = sim::panels(rows);
+                panels.retain(|panel| !panel.name.contains("figure"));
+                panels
+            },
+            compare: no_numbers,
+        },
+    ]
+}
+
+/// Rows of one client at this operation.
+fn alone<'a>(rows: &'a Rows, op: &str, mode: &str) -> Selection<'a> {
+    rows.of("datapath")
+        .is("op", op)
+        .is("mode", mode)
+        .eq("clients", 1.0)
+}
+
+/// READs one at a time, by size.
+pub fn read_latency(rows: &Rows) -> Chart {
+    latency(rows, "read", 0.0, "latency-read", "READ, in a tight loop")
+}
+
+fn latency(rows: &Rows, op: &str, pause: f64, name: &str, title: &str) -> Chart {
+    let rows = alone(rows, op, "sync").eq("pause_us", pause);
+    Chart {
+        name: name.to_owned(),
+        title: title.to_owned(),
+        plot: Plot::Lines(Lines {
+            x: Axis::places("size", Unit::Bytes),
+            y: Axis::log("latency, median", Unit::Us),
+            lines: systems::lines(&rows, "bytes", "lat_us_p50", Best::Least),
+        }),
+    }
+}
+
+fn bandwidth(rows: &Rows, op: &str, title: &str) -> Chart {
+    let rows = alone(rows, op, "async");
+    Chart {
+        name: format!("bandwidth-{op}"),
+        title: format!("{title}, in batches of 32"),
+        plot: Plot::Lines(Lines {
+            x: Axis::places("size", Unit::Bytes),
+            y: Axis::log("GB/s", Unit::Plain),
+            lines: systems::lines(&rows, "bytes", "gb_per_s", Best::Most),
+        }),
+    }
+}
+
+fn distribution(rows: &Rows, pause: f64, name: &str, title: &str) -> Chart {
+    let rows = alone(rows, "read", "sync")
+        .eq("bytes", 8.0)
+        .eq("pause_us", pause);
+    Chart {
+        name: name.to_owned(),
+        title: title.to_owned(),
+        plot: Plot::Lines(Lines {
+            x: Axis::log("latency", Unit::Us),
+            y: Axis::linear("share of requests", Unit::Percent),
+            lines: distributions(&rows),
+        }),
+    }
+}
+
+fn clients(rows: &Rows, bytes: f64, name: &str) -> Chart {
+    let rows = rows
+        .of("datapath")
+        .is("op", "read")
+        .is("mode", "async")
+        .eq("bytes", bytes);
+    Chart {
+        name: name.to_owned(),
+        title: format!(
+            "READs of {} by several clients, in batches",
+            Unit::Bytes.show(bytes)
+        ),
+        plot: Plot::Lines(Lines {
+            x: Axis::places("clients", Unit::Plain),
+            y: Axis::linear("requests a second", Unit::Plain),
+            lines: systems::lines(&rows, "clients", "ops_per_sec", Best::Most),
+        }),
+    }
+}
+
+fn registration(rows: &Rows) -> Chart {
+    let line = |(system, name): (&str, &str), (case, words): (&str, &str)| {
+        let rows = rows.of("mr").is("system", system).is("case", case);
+        Line::new(
+            format!("{name}, {words}"),
+            rows.points("bytes", "us_p50", Best::Least),
+        )
+    };
+    let systems = [("verbs", "verbs"), ("weft", "Weft")];
+    let cases = [("register", "registered"), ("deregister", "let go")];
+    let each = systems
+        .into_iter()
+        .flat_map(|system| cases.map(|case| line(system, case)));
+    Chart {
+        name: "registration".to_owned(),
+        title: "Registration of memory".to_owned(),
+        plot: Plot::Lines(Lines {
+            x: Axis::places("size", Unit::Bytes),
+            y: Axis::log("time, median", Unit::Us),
+            lines: each.collect(),
+        }),
+    }
+}
+
+/// How our verbs, and Weft, stand beside perftest.
+fn witness(rows: &Rows) -> Vec<Compared> {
+    let mut all = Vec::new();
+    for bytes in SIZES {
+        let at = alone(rows, "read", "sync")
+            .eq("pause_us", 0.0)
+            .eq("bytes", bytes);
+        let base = System::Perftest.of(at.clone()).least("lat_us_p50");
+        for system in [System::Verbs, System::WeftRc, System::WeftDc] {
+            let own = system.of(at.clone()).least("lat_us_p50");
+            all.push(Compared::new(
+                format!(
+                    "READ of {}: {} over perftest",
+                    Unit::Bytes.show(bytes),
+                    system.name()
+                ),
+                "",
+                ratio(own, base),
+                Unit::Times,
+            ));
+        }
+    }
+    all
+}
+
+fn bandwidth_numbers(rows: &Rows) -> Vec<Compared> {
+    let mut all = Vec::new();
+    for (op, bytes) in ["read", "write"]
+        .into_iter()
+        .flat_map(|op| SIZES.map(|bytes| (op, bytes)))
+    {
+        let at = alone(rows, op, "async").eq("bytes", bytes);
+        let base = System::Verbs.of(at.clone()).most("ops_per_sec");
+        for system in [System::WeftRc, System::WeftDc, System::Perftest] {
+            let own = system.of(at.clone()).most("ops_per_sec");
+            all.push(Compared::new(
+                format!(
+                    "{op} of {}: {} over verbs",
+                    Unit::Bytes.show(bytes),
+                    system.name()
+                ),
+                "",
+                ratio(own, base),
+                Unit::Times,
+            ));
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_witness_stands_beside_each_size() {
+        let rows = Rows::parse(
+            r#"
+{"bench":"datapath","system":"verbs","transport":"rc","op":"read","mode":"sync","bytes":8,"clients":1,"pause_us":0,"lat_us_p50":44}
+{"bench":"datapath","system":"perftest","transport":"rc","op":"read","mode":"sync","bytes":8,"clients":1,"pause_us":0,"lat_us_p50":40}
+"#,
+        );
+        let rows = rows.unwrap();
+        assert_eq!(witness(&rows)[0].here.as_deref(), Some("1.1 ×"));
+        assert!(read_latency(&rows).has_data());
+        assert!(!bandwidth(&rows, "read", "READ").has_data());
+    }
+}

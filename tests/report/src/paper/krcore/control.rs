@@ -1,0 +1,366 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The control path: connections, meshes, look-ups.
+
+use crate::chart::{Axis, Bars, Chart, Line, Lines, Plot, Stack, Unit};
+use crate::figure::{ratio, Compared, Recipe};
+use crate::rows::{Best, Rows, Selection};
+
+/// Parts of a connection: a field and its name.
+const PARTS: [(&str, &str); 5] = [
+    ("open_us_p50", "open the device"),
+    ("register_us_p50", "register memory"),
+    ("create_us_p50", "make the queue pair"),
+    ("call_us_p50", "connect"),
+    ("first_write_us_p50", "first WRITE"),
+];
+
+/// Its figures.
+pub fn figures() -> Vec<Recipe> {
+    vec![
+        Recipe {
+            id: "krcore-3",
+            title: "Figure 3: what a connection takes beside what it carries",
+            limits: "Of an adapter's firmware, which is most of the paper's time, soft-RoCE has \
+                     nothing, so that verbs' share is smaller here; opening the device and the \
+                     exchange of addresses are real.",
+            benches: &["connect", "datapath"],
+            charts: |rows| vec![cold_worker(rows)],
+            compare: control_beside_data,
+        },
+        Recipe {
+            id: "krcore-8a",
+            title: "Figure 8a: connecting to one server",
+            limits: "Few processors serve clients and servers here, so that rates end where the \
+                     processors do, and nobody can show millions of connections a second.",
+            benches: &["connect"],
+            charts: |rows| vec![by_clients(rows), rate_by_clients(rows)],
+            compare: single,
+        },
+        Recipe {
+            id: "krcore-8b",
+            title: "Figure 8b: a full mesh of workers",
+            limits: "Workers share the processors, so that a mesh takes as long as all of its \
+                     connections one after the other; on 240 processors they would connect \
+                     side by side.",
+            benches: &["mesh"],
+            charts: |rows| vec![mesh(rows)],
+            compare: mesh_numbers,
+        },
+        Recipe {
+            id: "krcore-9a",
+            title: "Figure 9a: the meta server",
+            limits: "There is no server by RPC to compare with; what can be shown is that a \
+                     look-up is one READ and that the server's processor has no part in it.",
+            benches: &["meta"],
+            charts: |rows| vec![look_up(rows)],
+            compare: meta,
+        },
+    ]
+}
+
+/// Rows of the fewest clients: one connection at a time.
+fn alone<'a>(rows: &'a Rows, system: &str, case: &str) -> Selection<'a> {
+    let rows = rows.of("connect").is("system", system).is("case", case);
+    let fewest = rows.least("clients").unwrap_or(1.0);
+    rows.eq("clients", fewest)
+}
+
+/// Cases that there are, in the order from slow to fast.
+const CASES: [(&str, &str); 7] = [
+    ("verbs", "cold"),
+    ("verbs", "warm"),
+    ("verbs", "cached"),
+    ("weft", "cold"),
+    ("weft", "warm"),
+    ("weft", "cached"),
+    ("weft", "same"),
+];
+
+pub(super) fn called(system: &str) -> &str {
+    match system {
+        "weft" => "Weft",
+        other => other,
+    }
+}
+
+/// From a new process's first statement to its first completed WRITE, part by part.
+pub fn cold_worker(rows: &Rows) -> Chart {
+    let stacks = [
+        ("verbs", "cold"),
+        ("verbs", "warm"),
+        ("weft", "cold"),
+        ("weft", "warm"),
+    ];
+    let stack = |(system, case): (&str, &str)| {
+        let row = alone(rows, system, case);
+        Stack {
+            name: format!("{}, {case}", called(system)),
+            parts: PARTS.iter().map(|(field, _)| row.least(field)).collect(),
+        }
+    };
+    let mut stacks: Vec<_> = stacks.into_iter().map(stack).collect();
+    stacks.retain(|stack| stack.parts.iter().any(Option::is_some));
+    Chart {
+        name: "cold-worker".to_owned(),
+        title: "From nothing to the first WRITE, 8 bytes".to_owned(),
+        plot: Plot::Bars(Bars {
+            y: Axis::linear("time, median", Unit::Us),
+            parts: PARTS.iter().map(|(_, name)| (*name).to_owned()).collect(),
+            stacks,
+            is_sum: true,
+        }),
+    }
+}
+
+fn control_beside_data(rows: &Rows) -> Vec<Compared> {
+    let verbs = alone(rows, "verbs", "cold").least("total_us_p50");
+    let weft = alone(rows, "weft", "cold").least("total_us_p50");
+    let read = rows
+        .of("datapath")
+        .is("system", "verbs")
+        .is("op", "read")
+        .is("mode", "sync");
+    let read = read.eq("bytes", 8.0).eq("clients", 1.0).least("lat_us_p50");
+    vec![
+        Compared::new(
+            "verbs: from nothing to the first WRITE",
+            "15.7 ms",
+            verbs,
+            Unit::Us,
+        ),
+        Compared::new("Weft: the same", "", weft, Unit::Us),
+        Compared::new(
+            "verbs over Weft, sums of both",
+            "",
+            ratio(verbs, weft),
+            Unit::Times,
+        ),
+        Compared::new(
+            "verbs' control path over an 8-byte READ",
+            "7,850 ×",
+            ratio(verbs, read),
+            Unit::Times,
+        ),
+    ]
+}
+
+fn connect_lines(rows: &Rows, field: &str, best: Best) -> Vec<Line> {
+    let line = |(system, case): (&str, &str)| {
+        let rows = rows.of("connect").is("system", system).is("case", case);
+        let name = format!("{}, {case}", called(system));
+        Line::new(name, rows.points("clients", field, best))
+    };
+    CASES.into_iter().map(line).collect()
+}
+
+fn by_clients(rows: &Rows) -> Chart {
+    Chart {
+        name: "connect-latency".to_owned(),
+        title: "Connecting, and the first WRITE".to_owned(),
+        plot: Plot::Lines(Lines {
+            x: Axis::places("clients", Unit::Plain),
+            y: Axis::log("sum of all parts, median", Unit::Us),
+            lines: connect_lines(rows, "total_us_p50", Best::Least),
+        }),
+    }
+}
+
+fn rate_by_clients(rows: &Rows) -> Chart {
+    Chart {
+        name: "connect-rate".to_owned(),
+        title: "Connections of all clients together".to_owned(),
+        plot: Plot::Lines(Lines {
+            x: Axis::places("clients", Unit::Plain),
+            y: Axis::log("connections a second", Unit::Plain),
+            lines: connect_lines(rows, "per_sec", Best::Most),
+        }),
+    }
+}
+
+fn single(rows: &Rows) -> Vec<Compared> {
+    let call = |system, case| alone(rows, system, case).least("call_us_p50");
+    let rate = |system, case| {
+        let rows = rows.of("connect").is("system", system).is("case", case);
+        rows.most("per_sec")
+    };
+    let (verbs, weft) = (call("verbs", "warm"), call("weft", "warm"));
+    let show = |value: Option<f64>| value.map(|value| Unit::Plain.show(value));
+    vec![
+        Compared::new("qconnect, nothing cached", "5.4 µs", weft, Unit::Us),
+        Compared::new(
+            "qconnect, cached",
+            "0.9 µs",
+            call("weft", "cached"),
+            Unit::Us,
+        ),
+        Compared::new(
+            "verbs: making and connecting a queue pair",
+            "2 ms (LITE)",
+            verbs,
+            Unit::Us,
+        ),
+        Compared::new(
+            "verbs over Weft, calls of both",
+            "",
+            ratio(verbs, weft),
+            Unit::Times,
+        ),
+        Compared::text(
+            "verbs, connections a second",
+            "712",
+            show(rate("verbs", "warm")),
+        ),
+        Compared::text(
+            "Weft, connections a second",
+            "22 M",
+            show(rate("weft", "warm")),
+        ),
+    ]
+}
+
+/// All kinds of mesh that were measured: of each system and case, by threads of a
+/// process and by processes.
+fn meshes(rows: &Rows) -> Vec<(String, Selection<'_>)> {
+    let all = rows.of("mesh");
+    let mut kinds = Vec::new();
+    for system in all.texts("system") {
+        let own = all.clone().is("system", system);
+        for case in own.texts("case") {
+            let own = own.clone().is("case", case);
+            for (are_threads, words) in [(false, "processes"), (true, "threads")] {
+                let name = format!("{}, {case}, {words}", called(system));
+                kinds.push((name, of_workers(own.clone(), are_threads)));
+            }
+        }
+    }
+    kinds
+}
+
+/// Those whose workers are threads of one process, or processes.
+fn of_workers(rows: Selection<'_>, are_threads: bool) -> Selection<'_> {
+    rows.filter(|row| (row.number("processes") == Some(1.0)) == are_threads)
+}
+
+fn mesh(rows: &Rows) -> Chart {
+    let line = |(name, rows): (String, Selection<'_>)| {
+        let points = rows.points("workers", "written_us", Best::Least);
+        Line::new(name, points)
+    };
+    Chart {
+        name: "mesh".to_owned(),
+        title: "Until every worker has written to every other".to_owned(),
+        plot: Plot::Lines(Lines {
+            x: Axis::places("workers", Unit::Plain),
+            y: Axis::log("time, median", Unit::Us),
+            lines: meshes(rows).into_iter().map(line).collect(),
+        }),
+    }
+}
+
+/// The largest mesh of processes that are warm: how many workers, and how long it takes
+/// verbs and Weft until all have written.
+pub fn largest_mesh(rows: &Rows) -> (Option<f64>, [Option<f64>; 2]) {
+    let warm = of_workers(rows.of("mesh").is("case", "warm"), false);
+    let most = warm.most("workers");
+    let of = |system| {
+        let own = warm.clone().is("system", system);
+        most.and_then(|most| own.eq("workers", most).least("written_us"))
+    };
+    (most, ["verbs", "weft"].map(of))
+}
+
+fn mesh_numbers(rows: &Rows) -> Vec<Compared> {
+    let (most, [verbs, weft]) = largest_mesh(rows);
+    let count = most.map_or_else(|| "the most".to_owned(), |most| format!("{most:.0}"));
+    let what = format!("verbs (paper: 240 workers, here: {count} processes, written to as well)");
+    vec![
+        Compared::new(what, "2.7 s", verbs, Unit::Us),
+        Compared::new("Weft", "81 µs", weft, Unit::Us),
+        Compared::new(
+            "verbs over Weft",
+            "33,000 ×",
+            ratio(verbs, weft),
+            Unit::Times,
+        ),
+    ]
+}
+
+fn look_up(rows: &Rows) -> Chart {
+    let rows = rows.of("meta");
+    let stack = |(name, field): (&str, &str)| Stack {
+        name: name.to_owned(),
+        parts: vec![rows.least(field)],
+    };
+    let times = [
+        ("median", "lookup_us_p50"),
+        ("99 % within", "lookup_us_p99"),
+    ];
+    Chart {
+        name: "look-up".to_owned(),
+        title: "A look-up at the meta server".to_owned(),
+        plot: Plot::Bars(Bars {
+            y: Axis::linear("time", Unit::Us),
+            parts: vec!["time".to_owned()],
+            stacks: times.into_iter().map(stack).collect(),
+            is_sum: false,
+        }),
+    }
+}
+
+fn meta(rows: &Rows) -> Vec<Compared> {
+    let rows = rows.of("meta");
+    let reads = rows
+        .least("reads_per_lookup")
+        .map(|reads| format!("{reads:.2}"));
+    let cpu = rows.least("server_cpu_us_per_lookup");
+    vec![
+        Compared::text("READs of a look-up", "2", reads),
+        Compared::new(
+            "a look-up",
+            "5.4 µs (qconnect)",
+            rows.least("lookup_us_p50"),
+            Unit::Us,
+        ),
+        Compared::new("the server's processor, for a look-up", "0", cpu, Unit::Us),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROWS: &str = r#"
+{"bench":"connect","system":"verbs","case":"cold","clients":1,"open_us_p50":20000,"register_us_p50":50,"create_us_p50":300,"call_us_p50":900,"first_write_us_p50":100,"total_us_p50":21350,"per_sec":40}
+{"bench":"connect","system":"weft","case":"cold","clients":1,"open_us_p50":500,"create_us_p50":20,"call_us_p50":60,"first_write_us_p50":100,"total_us_p50":680,"per_sec":1000}
+{"bench":"mesh","system":"verbs","case":"warm","workers":32,"processes":32,"written_us":293000}
+{"bench":"mesh","system":"weft","case":"warm","workers":32,"processes":32,"written_us":134000}
+{"bench":"mesh","system":"weft","case":"warm","workers":32,"processes":1,"written_us":7}
+"#;
+
+    #[test]
+    fn a_cold_worker_is_the_sum_of_its_parts() {
+        let rows = Rows::parse(ROWS).unwrap();
+        let Plot::Bars(bars) = cold_worker(&rows).plot else {
+            unreachable!()
+        };
+        let names: Vec<_> = bars
+            .stacks
+            .iter()
+            .map(|stack| stack.name.as_str())
+            .collect();
+        assert_eq!(names, ["verbs, cold", "Weft, cold"]);
+        let sum: f64 = bars.stacks[0].parts.iter().flatten().sum();
+        assert_eq!(sum, 21_350.0);
+    }
+
+    #[test]
+    fn sums_are_compared_with_sums() {
+        let rows = Rows::parse(ROWS).unwrap();
+        let all = control_beside_data(&rows);
+        assert_eq!(all[2].here.as_deref(), Some("31.4 ×"));
+        // There is no READ.
+        assert_eq!(all[3].here, None);
+        assert_eq!(mesh_numbers(&rows)[2].here.as_deref(), Some("2.19 ×"));
+    }
+}

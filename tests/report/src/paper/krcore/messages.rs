@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Messages and their answers.
+
+use super::data::{by_clients, datapath, over_verbs, LONG, WORD};
+use crate::chart::{Axis, Chart, Line, Lines, Plot, Unit};
+use crate::figure::{ratio, Compared, Recipe};
+use crate::rows::{Best, Rows, Selection};
+use crate::systems::System;
+
+/// Figure 9b.
+pub fn without_copying() -> Recipe {
+    Recipe {
+        id: "krcore-9b",
+        title: "Figure 9b: messages without copying",
+        limits: "SoftDc copies a message once, from the packet to the receiver's buffer, where \
+                 an adapter copies it by DMA; what is shown is what a further copy costs.",
+        benches: &["two-sided"],
+        charts: |rows| vec![echo_by_size(rows)],
+        compare: zero_copy,
+    }
+}
+
+/// Figure 11.
+pub fn echo() -> Recipe {
+    Recipe {
+        id: "krcore-11",
+        title: "Figure 11: messages and their answers, 8 bytes",
+        limits: "Messages of Weft always go by SoftDc, so that there is no row of RC.",
+        benches: &["two-sided", "datapath"],
+        charts: |rows| {
+            vec![by_clients(
+                rows,
+                "send-async-clients",
+                "SEND, in batches of 32",
+                "send",
+                "async",
+            )]
+        },
+        compare: echoes,
+    }
+}
+
+fn two_sided<'a>(rows: &'a Rows, system: &str, zero_copy: Option<&str>) -> Selection<'a> {
+    let rows = rows.of("two-sided").is("system", system);
+    match zero_copy {
+        None => rows,
+        Some(wanted) => {
+            let wanted = wanted.to_owned();
+            rows.filter(move |row| row.shown("zero_copy").as_deref() == Some(&*wanted))
+        }
+    }
+}
+
+fn echo_by_size(rows: &Rows) -> Chart {
+    let line = |name, system, zero_copy| {
+        let rows = two_sided(rows, system, zero_copy);
+        Line::new(name, rows.points("bytes", "echo_us_p50", Best::Least))
+    };
+    Chart {
+        name: "echo-size".to_owned(),
+        title: "A message and its answer".to_owned(),
+        plot: Plot::Lines(Lines {
+            x: Axis::places("size", Unit::Bytes),
+            y: Axis::log("round trip, median", Unit::Us),
+            lines: vec![
+                line("verbs", "verbs", None),
+                line("Weft, read in place", "weft", Some("true")),
+                line("Weft, copied once more", "weft", Some("false")),
+            ],
+        }),
+    }
+}
+
+fn echo_ratio(rows: &Rows, bytes: f64, zero_copy: &str) -> Option<f64> {
+    let of = |rows: Selection<'_>| rows.eq("bytes", bytes).least("echo_us_p50");
+    let verbs = of(two_sided(rows, "verbs", None));
+    ratio(of(two_sided(rows, "weft", Some(zero_copy))), verbs)
+}
+
+fn zero_copy(rows: &Rows) -> Vec<Compared> {
+    let here = |zero_copy| echo_ratio(rows, LONG, zero_copy);
+    vec![
+        Compared::new(
+            "over verbs, with a copy, more than 16 KB (here 64 KiB)",
+            "1.45 to 3.1 ×",
+            here("false"),
+            Unit::Times,
+        ),
+        Compared::new(
+            "over verbs, without",
+            "1.08 to 1.23 ×",
+            here("true"),
+            Unit::Times,
+        ),
+    ]
+}
+
+fn echoes(rows: &Rows) -> Vec<Compared> {
+    let sends = datapath(rows, "send", "async").eq("bytes", WORD);
+    let rate = over_verbs(&sends, System::WeftDc, "ops_per_sec", Best::Most);
+    vec![
+        Compared::new(
+            "an echo of 8 bytes over verbs'",
+            "1.22 ×",
+            echo_ratio(rows, WORD, "true"),
+            Unit::Times,
+        ),
+        Compared::new(
+            "most messages a second over verbs'",
+            "0.80 ×",
+            rate,
+            Unit::Times,
+        ),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_echo_is_compared_with_the_faster_server_of_verbs() {
+        let rows = Rows::parse(
+            r#"
+{"bench":"two-sided","system":"verbs","wait":"poll","bytes":8,"zero_copy":false,"echo_us_p50":100}
+{"bench":"two-sided","system":"verbs","wait":"event","bytes":8,"zero_copy":false,"echo_us_p50":160}
+{"bench":"two-sided","system":"weft","bytes":8,"zero_copy":true,"echo_us_p50":80}
+"#,
+        );
+        assert_eq!(echoes(&rows.unwrap())[0].here.as_deref(), Some("0.8 ×"));
+    }
+}
