@@ -6,7 +6,6 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::connect::ColdArgs;
 use crate::datapath::{BouncerArgs, DatapathArgs};
 use crate::factors::FactorsArgs;
 use crate::messages::StationArgs;
@@ -35,7 +34,7 @@ pub struct Cli {
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// From the call until the connection has carried its first 8-byte WRITE.
+    /// What it takes until a connection has carried its first 8-byte WRITE.
     Connect(ConnectArgs),
     /// Workers that connect to one another, until all are connected.
     Mesh(MeshArgs),
@@ -74,9 +73,6 @@ pub enum Command {
     /// One member of RDMC groups.
     #[command(hide = true)]
     RdmcMember(RdmcMemberArgs),
-    /// One cold connection, in a process of its own.
-    #[command(hide = true)]
-    Cold(ColdArgs),
 }
 
 /// What every benchmark takes.
@@ -128,6 +124,10 @@ pub struct ConnectArgs {
     /// take a tenth. [default: 5000; quick: 1000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub samples: Option<u32>,
+    /// Peers, on the nodes behind the clients', 2 to 32.
+    #[arg(long, value_name = "N", default_value_t = 8,
+          value_parser = clap::value_parser!(u16).range(2..=32))]
+    pub peers: u16,
     /// How verbs peers exchange addresses. [default: the faster, by measurement]
     #[arg(long, value_enum)]
     pub exchange: Option<ExchangeKind>,

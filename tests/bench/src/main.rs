@@ -20,6 +20,7 @@ mod messages;
 mod meta;
 mod mr;
 mod multicast;
+mod newcomer;
 mod nodes;
 mod pace;
 mod peer;
@@ -44,10 +45,25 @@ use clap::Parser;
 use cli::{Cli, Command};
 
 fn main() -> ExitCode {
-    let outcome = match Cli::parse().command {
+    // The first statement of all, because a new worker's clock starts here.
+    let outcome = match newcomer::arrive() {
+        Some(outcome) => outcome,
+        None => run(Cli::parse().command),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("weft-bench: error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<()> {
+    match command {
         Command::Connect(args) => connect::run(&args),
-        Command::Datapath(args) => datapath::run(&args),
         Command::Mesh(args) => mesh::run(&args),
+        Command::Datapath(args) => datapath::run(&args),
         Command::TwoSided(args) => two_sided::run(&args),
         Command::Tail(args) => tail::run(&args),
         Command::Mr(args) => mr::run(&args),
@@ -61,13 +77,5 @@ fn main() -> ExitCode {
         Command::Bouncer(args) => datapath::bounce(&args),
         Command::Member(args) => multicast::be_member(&args),
         Command::RdmcMember(args) => rdmc::be_member(&args),
-        Command::Cold(args) => connect::connect_once(&args),
-    };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("weft-bench: error: {error:#}");
-            ExitCode::FAILURE
-        }
     }
 }
