@@ -15,6 +15,7 @@ use crate::rdmc::{RdmcArgs, RdmcMemberArgs};
 use crate::rdmc_sim::RdmcSimArgs;
 use crate::tail::TailArgs;
 use crate::two_sided::TwoSidedArgs;
+use crate::worker::WorkerArgs;
 
 /// Most client threads, and most workers of a mesh.
 pub const MAX_CLIENTS: u16 = 64;
@@ -38,6 +39,8 @@ pub enum Command {
     Connect(ConnectArgs),
     /// Workers that connect to one another, until all are connected.
     Mesh(MeshArgs),
+    /// Workers that start, from fork and exec to their first WRITE.
+    Worker(WorkerArgs),
     /// Requests of each kind over connections that are there.
     Datapath(DatapathArgs),
     /// Messages and their answers, by length, with and without copying.

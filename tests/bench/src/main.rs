@@ -37,6 +37,7 @@ mod turns;
 mod two_sided;
 mod verbs;
 mod weft;
+mod worker;
 
 use std::process::ExitCode;
 
@@ -62,6 +63,7 @@ fn main() -> ExitCode {
 fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Connect(args) => connect::run(&args),
+        Command::Worker(args) => worker::run(&args),
         Command::Mesh(args) => mesh::run(&args),
         Command::Datapath(args) => datapath::run(&args),
         Command::TwoSided(args) => two_sided::run(&args),
