@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::datapath::{BouncerArgs, DatapathArgs};
 use crate::factors::FactorsArgs;
+use crate::mesh::MeshWorkerArgs;
 use crate::messages::StationArgs;
 use crate::mr::MrArgs;
 use crate::multicast::{MemberArgs, MulticastArgs};
@@ -37,7 +38,7 @@ pub struct Cli {
 pub enum Command {
     /// What it takes until a connection has carried its first 8-byte WRITE.
     Connect(ConnectArgs),
-    /// Workers that connect to one another, until all are connected.
+    /// Workers that connect to one another, until each connection has carried a WRITE.
     Mesh(MeshArgs),
     /// Workers that start, from fork and exec to their first WRITE.
     Worker(WorkerArgs),
@@ -76,6 +77,9 @@ pub enum Command {
     /// One member of RDMC groups.
     #[command(hide = true)]
     RdmcMember(RdmcMemberArgs),
+    /// Workers of a mesh.
+    #[command(hide = true)]
+    MeshWorker(MeshWorkerArgs),
 }
 
 /// What every benchmark takes.
@@ -189,10 +193,23 @@ pub struct MeshArgs {
     /// Times that each mesh is made. [default: 11; quick: 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub rounds: Option<u32>,
+    /// Workers as threads of one process, as a process each, or one after the other.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_enum,
+          default_values_t = [MeshProcesses::Threads, MeshProcesses::Processes])]
+    pub run_as: Vec<MeshProcesses>,
     /// Nodes that the workers are spread over.
     #[arg(long, value_name = "N", default_value_t = 2,
           value_parser = clap::value_parser!(u16).range(1..=64))]
     pub nodes: u16,
+}
+
+/// What the workers of a mesh are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum MeshProcesses {
+    /// Threads of one process.
+    Threads,
+    /// A process each.
+    Processes,
 }
 
 #[derive(Args)]

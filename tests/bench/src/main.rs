@@ -78,6 +78,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Station(args) => messages::serve(&args),
         Command::Bouncer(args) => datapath::bounce(&args),
         Command::Member(args) => multicast::be_member(&args),
+        Command::MeshWorker(args) => mesh::work(&args),
         Command::RdmcMember(args) => rdmc::be_member(&args),
     }
 }
