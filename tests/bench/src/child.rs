@@ -68,6 +68,11 @@ impl Helper {
         say(stdin, word)
     }
 
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Tells it to end, without waiting for that.
     pub fn let_go(&mut self) {
         drop(self.stdin.take());

@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::datapath::{BouncerArgs, DatapathArgs};
 use crate::factors::FactorsArgs;
+use crate::memory::{HolderArgs, MemoryArgs};
 use crate::mesh::MeshWorkerArgs;
 use crate::messages::StationArgs;
 use crate::mr::MrArgs;
@@ -42,6 +43,8 @@ pub enum Command {
     Mesh(MeshArgs),
     /// Workers that start, from fork and exec to their first WRITE.
     Worker(WorkerArgs),
+    /// What connections take of the kernel's memory and of processes'.
+    Memory(MemoryArgs),
     /// Requests of each kind over connections that are there.
     Datapath(DatapathArgs),
     /// Messages and their answers, by length, with and without copying.
@@ -77,6 +80,9 @@ pub enum Command {
     /// One member of RDMC groups.
     #[command(hide = true)]
     RdmcMember(RdmcMemberArgs),
+    /// Holds connections.
+    #[command(hide = true)]
+    Holder(HolderArgs),
     /// Workers of a mesh.
     #[command(hide = true)]
     MeshWorker(MeshWorkerArgs),

@@ -15,6 +15,7 @@ mod counters;
 mod datapath;
 mod environment;
 mod factors;
+mod memory;
 mod mesh;
 mod messages;
 mod meta;
@@ -65,6 +66,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Connect(args) => connect::run(&args),
         Command::Worker(args) => worker::run(&args),
         Command::Mesh(args) => mesh::run(&args),
+        Command::Memory(args) => memory::run(&args),
         Command::Datapath(args) => datapath::run(&args),
         Command::TwoSided(args) => two_sided::run(&args),
         Command::Tail(args) => tail::run(&args),
@@ -78,6 +80,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Station(args) => messages::serve(&args),
         Command::Bouncer(args) => datapath::bounce(&args),
         Command::Member(args) => multicast::be_member(&args),
+        Command::Holder(args) => memory::hold(&args),
         Command::MeshWorker(args) => mesh::work(&args),
         Command::RdmcMember(args) => rdmc::be_member(&args),
     }
