@@ -86,7 +86,7 @@ write_job() {
     printf "VM_PROBE=%s\n" "$([ "$kind" != probe ] || echo 1)"
     printf "VM_NODES=%s\nVM_MACHINES=%s\nVM_MTU=%s\nVM_TIMEOUT=%s\n" "$OPT_NODES" "$OPT_VMS" "$OPT_MTU" "$([ -n "$OPT_SHELL" ] && echo 0 || echo "$OPT_TIMEOUT")"
     printf "VM_KERNEL=%s\nVM_SLOWNESS=%s\nVM_ACCEL=%s\nWEFT_KO=%s\n" "$KIND" "$SLOWNESS" "$(accelerator)" "$(quote "$KMOD_OUT/weft.ko")"
-    printf "VM_MODULE=%s\nVM_META=%s\nVM_SHELL=%s\n" "$OPT_MODULE" "$OPT_META" "$OPT_SHELL"
+    printf "VM_MODULE=%s\nVM_META=%s\nVM_META_NODE=%s\nVM_SHELL=%s\n" "$OPT_MODULE" "$OPT_META" "$OPT_META_NODE" "$OPT_SHELL"
     printf "VM_MODULE_ARGS=%s\nVM_META_ARGS=%s\n" "$(quote "${WEFT_MODULE_ARGS:-}")" "$(quote "${WEFT_META_ARGS:-}")"
     printf "VM_TERM=%s\n" "$(quote "${TERM:-dumb}")"
   } >"$run/job.sh"

@@ -1,14 +1,17 @@
 # weft.ko and weft-meta inside the guest: start, wait until they are of use,
 # stop.
 
-readonly META_ADDRESS=10.77.0.1:7471
+META_ADDRESS=10.77.0.$((VM_META_NODE + 1)):7471
+readonly META_ADDRESS
 readonly COUNTERS=/sys/kernel/debug/weft/counters
 
 start_meta() {
-  local program=$WEFT_OUT/target/release/weft-meta tries
+  local program=$WEFT_OUT/target/release/weft-meta tries on_node=()
   [ -x "$program" ] || { say "$program is missing: run scripts/build"; return 1; }
+  # It becomes the program: this is the process that is told to stop.
+  [ "$VM_META_NODE" = 0 ] || on_node=(ip netns exec "n$VM_META_NODE")
   # shellcheck disable=SC2086
-  "$program" --listen "$META_ADDRESS" $VM_META_ARGS >"$VM_RUN/weft-meta.log" 2>&1 </dev/null &
+  "${on_node[@]}" "$program" --listen "$META_ADDRESS" $VM_META_ARGS >"$VM_RUN/weft-meta.log" 2>&1 </dev/null &
   META_PID=$!
   export VM_META_PID=$META_PID
   for ((tries = 0; tries < 200 * VM_SLOWNESS; tries++)); do

@@ -59,9 +59,18 @@ impl Helper {
 
     /// Tells it to go on.
     pub fn go_on(&mut self) -> Result<()> {
+        self.tell(&"go")
+    }
+
+    /// Tells it something.
+    pub fn tell(&mut self, word: &impl Serialize) -> Result<()> {
         let stdin = self.stdin.as_mut().context("the peer was let go")?;
-        stdin.write_all(b"go\n")?;
-        Ok(stdin.flush()?)
+        say(stdin, word)
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// Tells it to end, without waiting for that.
@@ -86,12 +95,26 @@ pub fn wait_for_word() -> Result<()> {
     Ok(())
 }
 
+/// In the child: what its parent tells it next; nothing once it is let go.
+pub fn next_word<T: DeserializeOwned>() -> Result<Option<T>> {
+    let mut line = String::new();
+    match std::io::stdin().lock().read_line(&mut line)? {
+        0 => Ok(None),
+        _ => Ok(Some(serde_json::from_str(&line)?)),
+    }
+}
+
 /// In the child: says that it is ready, or what it has found.
 pub fn say_ready(ready: &impl Serialize) -> Result<()> {
-    let mut stdout = std::io::stdout().lock();
-    serde_json::to_writer(&mut stdout, ready)?;
-    stdout.write_all(b"\n")?;
-    Ok(stdout.flush()?)
+    say(&mut std::io::stdout().lock(), ready)
+}
+
+/// A line of JSON, at once.
+fn say(to: &mut impl Write, word: &impl Serialize) -> Result<()> {
+    let mut line = serde_json::to_vec(word)?;
+    line.push(b'\n');
+    to.write_all(&line)?;
+    Ok(to.flush()?)
 }
 
 /// In the child: waits until its parent lets it go.

@@ -6,9 +6,10 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::connect::ColdArgs;
 use crate::datapath::{BouncerArgs, DatapathArgs};
 use crate::factors::FactorsArgs;
+use crate::memory::{HolderArgs, MemoryArgs};
+use crate::mesh::MeshWorkerArgs;
 use crate::messages::StationArgs;
 use crate::mr::MrArgs;
 use crate::multicast::{MemberArgs, MulticastArgs};
@@ -16,6 +17,7 @@ use crate::rdmc::{RdmcArgs, RdmcMemberArgs};
 use crate::rdmc_sim::RdmcSimArgs;
 use crate::tail::TailArgs;
 use crate::two_sided::TwoSidedArgs;
+use crate::worker::WorkerArgs;
 
 /// Most client threads, and most workers of a mesh.
 pub const MAX_CLIENTS: u16 = 64;
@@ -35,10 +37,14 @@ pub struct Cli {
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// From the call until the connection has carried its first 8-byte WRITE.
+    /// What it takes until a connection has carried its first 8-byte WRITE.
     Connect(ConnectArgs),
-    /// Workers that connect to one another, until all are connected.
+    /// Workers that connect to one another, until each connection has carried a WRITE.
     Mesh(MeshArgs),
+    /// Workers that start, from fork and exec to their first WRITE.
+    Worker(WorkerArgs),
+    /// What connections take of the kernel's memory and of processes'.
+    Memory(MemoryArgs),
     /// Requests of each kind over connections that are there.
     Datapath(DatapathArgs),
     /// Messages and their answers, by length, with and without copying.
@@ -74,9 +80,12 @@ pub enum Command {
     /// One member of RDMC groups.
     #[command(hide = true)]
     RdmcMember(RdmcMemberArgs),
-    /// One cold connection, in a process of its own.
+    /// Holds connections.
     #[command(hide = true)]
-    Cold(ColdArgs),
+    Holder(HolderArgs),
+    /// Workers of a mesh.
+    #[command(hide = true)]
+    MeshWorker(MeshWorkerArgs),
 }
 
 /// What every benchmark takes.
@@ -128,6 +137,10 @@ pub struct ConnectArgs {
     /// take a tenth. [default: 5000; quick: 1000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub samples: Option<u32>,
+    /// Peers, on the nodes behind the clients', 2 to 32.
+    #[arg(long, value_name = "N", default_value_t = 8,
+          value_parser = clap::value_parser!(u16).range(2..=32))]
+    pub peers: u16,
     /// How verbs peers exchange addresses. [default: the faster, by measurement]
     #[arg(long, value_enum)]
     pub exchange: Option<ExchangeKind>,
@@ -186,10 +199,23 @@ pub struct MeshArgs {
     /// Times that each mesh is made. [default: 11; quick: 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub rounds: Option<u32>,
+    /// Workers as threads of one process, as a process each, or one after the other.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_enum,
+          default_values_t = [MeshProcesses::Threads, MeshProcesses::Processes])]
+    pub run_as: Vec<MeshProcesses>,
     /// Nodes that the workers are spread over.
     #[arg(long, value_name = "N", default_value_t = 2,
           value_parser = clap::value_parser!(u16).range(1..=64))]
     pub nodes: u16,
+}
+
+/// What the workers of a mesh are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum MeshProcesses {
+    /// Threads of one process.
+    Threads,
+    /// A process each.
+    Processes,
 }
 
 #[derive(Args)]

@@ -1,28 +1,52 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! `weft-bench connect` (krcore §5.1): the connecting call, and the time from it
-//! until the connection has carried its first 8-byte WRITE.
+//! `weft-bench connect` (krcore §5.1): what it takes until a connection has carried
+//! its first 8-byte WRITE, and in which part of that.
+//!
+//! A case is one experiment, and all columns of its row are from the same samples.
+//! The same names mean the same for both systems:
+//!
+//! - `cold`: a process that has just started, from its first statement on; nothing is
+//!   left of other processes but what the host keeps (verbs: nothing; Weft: the
+//!   module, which does not know the peer). See [`crate::newcomer`].
+//! - `warm`: device open, memory registered; the peer is unknown. Verbs makes a queue
+//!   pair, exchanges addresses, connects. Weft makes a VQP and connects it, for which
+//!   the module asks the meta server.
+//! - `cached`: what was needed for this peer before is still there, and peers take
+//!   turns. Verbs has whole connections in a table that the process's threads share:
+//!   it takes the peer's, which is the most that a verbs program can reuse. Weft makes
+//!   a new VQP; the module knows the peer.
+//! - `same` (Weft alone): as `cached`, with the peer that the session connected to
+//!   last.
+//!
+//! In `call_uncached`, `call_cached` and `call_same` a VQP is made and connected
+//! without a WRITE, one after the other, like the null system calls that they are
+//! compared with: a WRITE leaves the node's threads at work for a while.
+//!
+//! The clients are on node 0, the peers on the nodes behind it, the meta server on
+//! another one.
 
 mod choose;
-mod cold;
 mod result;
 mod verbs_cases;
 mod weft_cases;
 
-pub use cold::{connect_once, ColdArgs};
+use std::time::{Duration, Instant};
 
-use std::time::Duration;
-
-use anyhow::{ensure, Context as _, Result};
+use anyhow::{ensure, Result};
 
 use crate::cli::{ConnectArgs, System};
-use crate::nodes::SERVER;
+use crate::newcomer::Task;
+use crate::nodes::Node;
 use crate::peer::Peer;
-use crate::report::{JsonLines, Sheet};
-use crate::round_robin::{self, Amount, MakeCase};
+use crate::report::JsonLines;
+use crate::round_robin::{self, Amount, Case, MakeCase, Sample};
+use crate::turns::Turns;
 use crate::verbs::REGION_BYTES;
-use result::{Results, Row};
+use result::{Results, Row, Setting};
+pub use verbs_cases::faster_cold;
 use verbs_cases::VerbsCases;
+pub use weft_cases::meta_server;
 use weft_cases::WeftCases;
 
 /// Rounds that a run is cut into; each case has a block in each.
@@ -46,23 +70,32 @@ struct Named<'a> {
     exchange: Option<&'static str>,
     slow: bool,
     make: MakeCase<'a>,
-    /// The same, call after call with nothing between them, as the null ioctl is
-    /// measured: the case's times of calls are these.
-    calls: Option<MakeCase<'a>>,
 }
+
+/// The peers, by node.
+type Peers = [(Node, Peer)];
 
 /// Runs the benchmark.
 pub fn run(args: &ConnectArgs) -> Result<()> {
     let wants = |system| args.systems.contains(&system);
     ensure!(!args.systems.is_empty(), "--systems: name at least one");
     let mut json = JsonLines::create(args.common.json.as_deref())?;
+    let nodes: Vec<_> = (1..=args.peers).map(Node).collect();
     let needs_module = wants(System::Weft) || wants(System::Ref);
-    let weft = match needs_module {
-        true => Some(WeftCases::open()?),
+    let meta = match needs_module {
+        true => Some(weft_cases::meta_server(&nodes)?),
         false => None,
     };
-    let peer = Peer::start(SERVER, needs_module, REGION_BYTES)?;
-    let verbs = VerbsCases::open(&peer.ready, args.exchange)?;
+    let start = |node| Ok((node, Peer::start(node, needs_module, REGION_BYTES)?));
+    let peers = nodes.into_iter().map(start).collect::<Result<Vec<_>>>()?;
+    let verbs = match wants(System::Verbs) || wants(System::Ref) {
+        true => Some(VerbsCases::open(&peers, args.exchange)?),
+        false => None,
+    };
+    let weft = match needs_module {
+        true => Some(WeftCases::open(&peers)?),
+        false => None,
+    };
 
     let quick = args.common.quick;
     let samples = args.samples.unwrap_or(if quick { 1000 } else { 5000 });
@@ -72,12 +105,17 @@ pub fn run(args: &ConnectArgs) -> Result<()> {
         (list, _) => list,
     };
     let mut results = Results::default();
-    for &count in clients {
-        let mut cases = verbs.cases(&args.systems);
-        if let Some(weft) = &weft {
-            cases.extend(weft.cases(&args.systems, &peer.ready)?);
-        }
-        for row in measure(cases, count, samples)? {
+    for &clients in clients {
+        let mut cases = Vec::new();
+        cases.extend(verbs.iter().flat_map(VerbsCases::cases));
+        cases.extend(weft.iter().flat_map(WeftCases::cases));
+        cases.retain(|named| wants(named.system));
+        let setting = Setting {
+            clients,
+            peers: args.peers,
+            meta_server: meta,
+        };
+        for row in measure(cases, setting, samples)? {
             json.write(&row)?;
             results.add(row);
         }
@@ -87,28 +125,21 @@ pub fn run(args: &ConnectArgs) -> Result<()> {
 }
 
 /// Measures all cases, interleaved, with this many clients.
-fn measure(cases: Vec<Named<'_>>, clients: u16, samples: u32) -> Result<Vec<Row>> {
-    let mut rows = Vec::new();
+fn measure(cases: Vec<Named<'_>>, setting: Setting, samples: u32) -> Result<Vec<Row>> {
+    let clients = setting.clients;
+    let mut names = Vec::new();
     let mut makers = Vec::new();
     for named in cases {
-        let amount = amount(samples, named.slow, clients);
-        let row = Row::new(named.system, named.case, named.exchange, clients);
-        rows.push((row, named.calls.is_some()));
-        makers.push((named.make, amount));
-        makers.extend(named.calls.map(|make| (make, amount)));
+        names.push((named.system, named.case, named.exchange));
+        makers.push((named.make, amount(samples, named.slow, clients)));
     }
-    let mut outcomes = round_robin::run("connect", &makers, clients)?.into_iter();
-    let mut next = || outcomes.next().context("a case has no outcome");
-    rows.into_iter()
-        .map(|(row, has_calls)| {
-            let row = row.filled(&next()?);
-            Ok(if has_calls {
-                row.with_calls(&next()?)
-            } else {
-                row
-            })
+    let outcomes = round_robin::run("connect", &makers, clients)?;
+    let both = names.into_iter().zip(&outcomes);
+    Ok(both
+        .map(|((system, case, exchange), outcome)| {
+            Row::new(system, case, exchange, setting, outcome)
         })
-        .collect()
+        .collect())
 }
 
 /// Blocks that together give about `samples` of all clients. Many clients have
@@ -134,24 +165,33 @@ fn amount(samples: u32, slow: bool, clients: u16) -> Amount {
     }
 }
 
-/// The table's columns, perftest's where it has them.
-fn sheet() -> Sheet {
-    Sheet::new(
-        &[
-            "system",
-            "case",
-            "#clients",
-            "#iterations",
-            "t_min[usec]",
-            "t_typical[usec]",
-            "t_avg[usec]",
-            "99% percentile[usec]",
-            "99.9% percentile[usec]",
-            "first write[usec]",
-            "per sec",
-        ],
-        2,
-    )
+/// A process that has just started, for each sample; `before` is done before it.
+struct Cold<F> {
+    tasks: Vec<Task>,
+    turns: Turns,
+    before: F,
+}
+
+impl<F: FnMut() -> Result<()>> Cold<F> {
+    fn new(tasks: Vec<Task>, before: F) -> Self {
+        Self {
+            turns: Turns::in_turn(tasks.len()),
+            tasks,
+            before,
+        }
+    }
+}
+
+impl<F: FnMut() -> Result<()>> Case for Cold<F> {
+    fn sample(&mut self) -> Result<Sample> {
+        let begin = Instant::now();
+        (self.before)()?;
+        let arrival = self.tasks[self.turns.turn()].start()?.wait()?;
+        Ok(Sample {
+            outside: begin.elapsed().saturating_sub(arrival.own()),
+            ..arrival.sample
+        })
+    }
 }
 
 #[cfg(test)]

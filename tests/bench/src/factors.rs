@@ -27,14 +27,15 @@ use weft_shim::Remote;
 
 use crate::cli::{Common, Transport};
 use crate::counters::counter;
-use crate::mr::{VerbsReader, WeftReader, NEW_KEYS};
+use crate::mr::NEW_KEYS;
 use crate::nodes::{DC_SERVER, SERVER};
 use crate::peer::Peer;
+use crate::readers::{VerbsReader, WeftReader};
 use crate::report::JsonLines;
 use crate::round_robin::{self, Amount, Case, MakeCase};
 use crate::trace::Syscalls;
-use crate::weft::Pin;
-use cases::{EmptyEnter, NullIoctl, Refused};
+use crate::weft::{NullIoctl, Pin};
+use cases::{EmptyEnter, Refused};
 use result::{print, Counts, Row};
 
 /// Samples of a factor, unless told.
@@ -107,10 +108,6 @@ pub fn run(args: &FactorsArgs) -> Result<()> {
 fn factors<'a>(rc: &'a Peer, dc: &'a Peer, known: Remote) -> Vec<Factor<'a>> {
     let (rc, dc) = (&rc.ready, &dc.ready);
     let factor = |name, over, make| Factor { name, over, make };
-    let over_rc = move |new| -> MakeCase<'a> {
-        let connect = move || WeftReader::connect(SERVER, rc, Transport::Rc, new);
-        Box::new(move || Ok(Box::new(connect()?)))
-    };
     vec![
         factor(
             "verbs_rc_read",
@@ -132,16 +129,21 @@ fn factors<'a>(rc: &'a Peer, dc: &'a Peer, known: Remote) -> Vec<Factor<'a>> {
             Some("enter_empty"),
             Box::new(move || Ok(Box::new(Refused::connect(known)?))),
         ),
-        factor("weft_rc_read", Some("verbs_rc_read"), over_rc(false)),
+        factor(
+            "weft_rc_read",
+            Some("verbs_rc_read"),
+            Box::new(|| Ok(Box::new(WeftReader::connect(SERVER, rc, Transport::Rc)?))),
+        ),
         factor(
             "weft_dc_read",
             Some("verbs_rc_read"),
-            Box::new(|| {
-                let reader = WeftReader::connect(DC_SERVER, dc, Transport::Dc, false);
-                Ok(Box::new(reader?))
-            }),
+            Box::new(|| Ok(Box::new(WeftReader::connect(DC_SERVER, dc, Transport::Dc)?))),
         ),
-        factor("weft_rc_read_new_key", Some("weft_rc_read"), over_rc(true)),
+        factor(
+            "weft_rc_read_new_key",
+            Some("weft_rc_read"),
+            Box::new(|| Ok(Box::new(WeftReader::of_keys(SERVER, rc, Transport::Rc)?))),
+        ),
     ]
 }
 

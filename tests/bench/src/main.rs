@@ -15,25 +15,30 @@ mod counters;
 mod datapath;
 mod environment;
 mod factors;
+mod memory;
 mod mesh;
 mod messages;
 mod meta;
 mod mr;
 mod multicast;
+mod newcomer;
 mod nodes;
 mod pace;
 mod peer;
 mod pool;
 mod rdmc;
 mod rdmc_sim;
+mod readers;
 mod report;
 mod round_robin;
 mod stats;
 mod tail;
 mod trace;
+mod turns;
 mod two_sided;
 mod verbs;
 mod weft;
+mod worker;
 
 use std::process::ExitCode;
 
@@ -42,10 +47,27 @@ use clap::Parser;
 use cli::{Cli, Command};
 
 fn main() -> ExitCode {
-    let outcome = match Cli::parse().command {
+    // The first statement of all, because a new worker's clock starts here.
+    let outcome = match newcomer::arrive() {
+        Some(outcome) => outcome,
+        None => run(Cli::parse().command),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("weft-bench: error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<()> {
+    match command {
         Command::Connect(args) => connect::run(&args),
-        Command::Datapath(args) => datapath::run(&args),
+        Command::Worker(args) => worker::run(&args),
         Command::Mesh(args) => mesh::run(&args),
+        Command::Memory(args) => memory::run(&args),
+        Command::Datapath(args) => datapath::run(&args),
         Command::TwoSided(args) => two_sided::run(&args),
         Command::Tail(args) => tail::run(&args),
         Command::Mr(args) => mr::run(&args),
@@ -58,14 +80,8 @@ fn main() -> ExitCode {
         Command::Station(args) => messages::serve(&args),
         Command::Bouncer(args) => datapath::bounce(&args),
         Command::Member(args) => multicast::be_member(&args),
+        Command::Holder(args) => memory::hold(&args),
+        Command::MeshWorker(args) => mesh::work(&args),
         Command::RdmcMember(args) => rdmc::be_member(&args),
-        Command::Cold(args) => connect::connect_once(&args),
-    };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("weft-bench: error: {error:#}");
-            ExitCode::FAILURE
-        }
     }
 }

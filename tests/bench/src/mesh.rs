@@ -1,58 +1,83 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! `weft-bench mesh` (krcore §5.1, figure 8b): workers that connect to one
-//! another, and the time until all are connected.
+//! another, the time until all are connected, and until each connection has carried
+//! an 8-byte WRITE.
 //!
-//! Workers are threads, spread over the nodes in turn. Each has a connection of
-//! its own to every other. What a worker has before it connects is ready before
-//! the clock starts: for verbs the device, protection domain, memory and
-//! completion queue, for Weft the session. The DCCaches are empty. Verbs workers
-//! hand each other their queue pairs' addresses in memory, which costs less than
-//! any network would: that favours verbs.
+//! Workers are threads of one process, or a process each in its node's network
+//! namespace; they are spread over the nodes in turn. Each has a connection of its own
+//! to every other. What a worker has before it connects is ready before the clock
+//! starts: the device or session, registered memory whose address and key all know,
+//! and a completion queue.
+//!
+//! - `warm`: verbs makes queue pairs, hands their addresses over in memory that all
+//!   share, which costs less than any network would, and connects. A queue pair may
+//!   only be written to once its other end is connected, so that workers meet before
+//!   they WRITE. Weft's DCCaches are empty.
+//! - `cached`: verbs has the whole mesh from before, and only WRITEs. Weft makes and
+//!   connects new VQPs; its nodes know one another.
 
+mod board;
+mod result;
 mod verbs_mesh;
 mod weft_mesh;
+mod worker;
 
-use std::sync::Barrier;
-use std::thread;
-use std::time::{Duration, Instant};
+use anyhow::{ensure, Result};
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
 
-use anyhow::{anyhow, ensure, Result};
-use serde::Serialize;
-
-use crate::cli::{MeshArgs, System};
+use crate::child::Helper;
+use crate::cli::{MeshArgs, MeshProcesses, System};
 use crate::nodes::Node;
-use crate::report::{number, progress, rounded, JsonLines, Sheet};
-use crate::stats::Times;
+use crate::report::{progress, JsonLines};
+use board::Board;
+use result::{Results, Rounds, Row};
+use worker::Span;
+pub use worker::{work, MeshWorkerArgs};
 
-/// One number of workers and one system. Times are in microseconds.
-#[derive(Serialize)]
-struct Row {
-    bench: &'static str,
-    system: &'static str,
-    workers: u16,
-    nodes: u16,
-    connections: u32,
-    rounds: u64,
-    total_us: Option<f64>,
-    total_us_min: Option<f64>,
-    total_us_max: Option<f64>,
+/// Meshes that can be made; each has memory of its own on the board.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+enum Mesh {
+    VerbsWarm,
+    VerbsCached,
+    WeftWarm,
+    WeftCached,
 }
 
-/// One worker, with all that it has before it connects.
-trait Worker: Send {
-    /// What must be done before the clock starts.
-    fn prepare(&mut self) -> Result<()>;
-    /// First half: what a worker does before it needs to hear from others.
-    fn offer(&mut self) -> Result<()>;
-    /// Second half: connects to all others.
-    fn connect(&mut self) -> Result<()>;
-    /// Lets all connections go.
-    fn disconnect(&mut self);
+impl Mesh {
+    /// Those of a system.
+    fn of(system: System) -> &'static [Self] {
+        match system {
+            System::Verbs => &[Self::VerbsWarm, Self::VerbsCached],
+            System::Weft => &[Self::WeftWarm, Self::WeftCached],
+            System::Ref => &[],
+        }
+    }
+
+    fn system(self) -> System {
+        match self {
+            Self::VerbsWarm | Self::VerbsCached => System::Verbs,
+            Self::WeftWarm | Self::WeftCached => System::Weft,
+        }
+    }
+
+    fn case(self) -> &'static str {
+        match self {
+            Self::VerbsWarm | Self::WeftWarm => "warm",
+            Self::VerbsCached | Self::WeftCached => "cached",
+        }
+    }
+}
+
+/// Which node each worker is on.
+fn places(workers: u16, nodes: u16) -> Vec<Node> {
+    (0..workers).map(|worker| Node(worker % nodes)).collect()
 }
 
 /// Runs the benchmark.
 pub fn run(args: &MeshArgs) -> Result<()> {
+    ensure!(!args.systems.is_empty(), "--systems: name at least one");
     ensure!(
         !args.systems.contains(&System::Ref),
         "--systems: a mesh of ref is nothing"
@@ -65,107 +90,112 @@ pub fn run(args: &MeshArgs) -> Result<()> {
     };
     let rounds = args.rounds.unwrap_or(if quick { 3 } else { 11 });
     let mut json = JsonLines::create(args.common.json.as_deref())?;
-    let mut sheet = Sheet::new(
-        &[
-            "system",
-            "#workers",
-            "#connections",
-            "#iterations",
-            "t_min[usec]",
-            "t_typical[usec]",
-            "t_max[usec]",
-        ],
-        1,
-    );
+    let mut results = Results::default();
     for &workers in sizes {
-        for row in measure(args, workers, rounds)? {
-            json.write(&row)?;
-            sheet.row(vec![
-                row.system.to_owned(),
-                row.workers.to_string(),
-                row.connections.to_string(),
-                row.rounds.to_string(),
-                number(row.total_us_min),
-                number(row.total_us),
-                number(row.total_us_max),
-            ]);
+        for &processes in &args.run_as {
+            let processes = match processes {
+                MeshProcesses::Threads => 1,
+                MeshProcesses::Processes => workers,
+            };
+            for row in measure(args, workers, processes, rounds)? {
+                json.write(&row)?;
+                results.add(row);
+            }
         }
     }
-    sheet.print();
+    results.print();
     Ok(())
 }
 
-/// Makes a mesh of each system in turn, `rounds` times.
-fn measure(args: &MeshArgs, workers: u16, rounds: u32) -> Result<Vec<Row>> {
-    let places: Vec<Node> = (0..workers)
-        .map(|worker| Node(worker % args.nodes))
-        .collect();
-    let mut meshes = Vec::new();
-    for &system in &args.systems {
-        let mesh = match system {
-            System::Weft => weft_mesh::workers(&places)?,
-            System::Verbs | System::Ref => verbs_mesh::workers(&places)?,
+/// The processes of one mesh's workers.
+struct Crew {
+    helpers: Vec<Helper>,
+    _board: Board,
+}
+
+impl Crew {
+    fn start(args: &MeshArgs, workers: u16, processes: u16, meshes: &[Mesh]) -> Result<Self> {
+        let board = Board::create(usize::from(workers))?;
+        let names = meshes.iter().filter_map(ValueEnum::to_possible_value);
+        let names: Vec<_> = names.map(|value| value.get_name().to_owned()).collect();
+        let words = |index: u16| {
+            let words = [
+                ("--board", board.path().display().to_string()),
+                ("--workers", workers.to_string()),
+                ("--nodes", args.nodes.to_string()),
+                ("--processes", processes.to_string()),
+                ("--index", index.to_string()),
+                ("--meshes", names.join(",")),
+            ];
+            let words = words.into_iter().flat_map(|(k, v)| [k.to_owned(), v]);
+            std::iter::once("mesh-worker".to_owned())
+                .chain(words)
+                .collect::<Vec<_>>()
         };
-        meshes.push((system, mesh, Times::new()));
+        // All begin before any is waited for.
+        let helpers = (0..processes).map(|index| Helper::spawn(&words(index)));
+        let mut helpers = helpers.collect::<Result<Vec<_>>>()?;
+        helpers.iter_mut().try_for_each(Helper::hear::<()>)?;
+        Ok(Self {
+            helpers,
+            _board: board,
+        })
     }
-    let bar = progress(format!("mesh of {workers}"), u64::from(rounds));
-    for _ in 0..rounds {
-        for (_, mesh, times) in &mut meshes {
-            times.record(round(mesh)?);
+
+    /// Makes one mesh.
+    fn round(&mut self, mesh: Mesh) -> Result<Vec<Span>> {
+        for helper in &mut self.helpers {
+            helper.tell(&mesh)?;
         }
-        bar.inc(1);
+        let mut spans = Vec::new();
+        for helper in &mut self.helpers {
+            spans.extend(helper.hear::<Vec<Span>>()?);
+        }
+        Ok(spans)
+    }
+}
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        // All at once: each has connections to the others that end with it.
+        self.helpers.iter_mut().for_each(Helper::let_go);
+    }
+}
+
+/// Makes a mesh of each kind in turn, `rounds` times.
+fn measure(args: &MeshArgs, workers: u16, processes: u16, rounds: u32) -> Result<Vec<Row>> {
+    let systems = args.systems.iter();
+    let meshes: Vec<_> = systems
+        .flat_map(|&system| Mesh::of(system))
+        .copied()
+        .collect();
+    let mut crew = Crew::start(args, workers, processes, &meshes)?;
+    let mut all: Vec<_> = meshes.iter().map(|_| Rounds::none()).collect();
+    let what = match processes {
+        1 => format!("mesh of {workers} threads"),
+        _ => format!("mesh of {workers} processes"),
+    };
+    let bar = progress(what, u64::from(rounds) * meshes.len() as u64);
+    // The first makes what `cached` finds, and does not count.
+    for round in 0..=rounds {
+        for (&mesh, rounds) in meshes.iter().zip(&mut all) {
+            let spans = crew.round(mesh)?;
+            if round > 0 {
+                rounds.add(&spans);
+                bar.inc(1);
+            }
+        }
     }
     bar.finish_and_clear();
-    let row = |(system, _, times): (System, _, Times)| Row {
-        bench: "mesh",
-        system: system.name(),
-        workers,
-        nodes: args.nodes,
-        connections: u32::from(workers) * (u32::from(workers) - 1),
-        rounds: times.count(),
-        total_us: rounded(times.percentile_us(50.0)),
-        total_us_min: rounded(times.min_us()),
-        total_us_max: rounded(times.max_us()),
-    };
-    Ok(meshes.into_iter().map(row).collect())
-}
-
-/// Makes one mesh and answers with the time from when all workers set off until
-/// the last is connected to all others.
-fn round(workers: &mut [Box<dyn Worker>]) -> Result<Duration> {
-    for worker in workers.iter_mut() {
-        worker.prepare()?;
-    }
-    let barrier = Barrier::new(workers.len());
-    let spans = thread::scope(|scope| -> Result<Vec<(Instant, Instant)>> {
-        let threads: Vec<_> = workers
-            .iter_mut()
-            .map(|worker| scope.spawn(|| span(worker.as_mut(), &barrier)))
-            .collect();
-        threads
-            .into_iter()
-            .map(|thread| thread.join().map_err(|_| anyhow!("a worker panicked"))?)
-            .collect()
-    });
-    for worker in workers {
-        worker.disconnect();
-    }
-    let spans = spans?;
-    let start = spans.iter().map(|span| span.0).min();
-    let end = spans.iter().map(|span| span.1).max();
-    Ok(start
-        .zip(end)
-        .map_or(Duration::ZERO, |(start, end)| end - start))
-}
-
-/// One worker's beginning and end.
-fn span(worker: &mut dyn Worker, barrier: &Barrier) -> Result<(Instant, Instant)> {
-    barrier.wait();
-    let start = Instant::now();
-    let offered = worker.offer();
-    // All come here, also those that failed, so that none waits for ever.
-    barrier.wait();
-    offered?;
-    worker.connect()?;
-    Ok((start, Instant::now()))
+    let both = meshes.iter().zip(&all);
+    Ok(both
+        .map(|(mesh, rounds)| {
+            Row::new(
+                (mesh.system(), mesh.case()),
+                (workers, processes),
+                args.nodes,
+                rounds,
+            )
+        })
+        .collect())
 }

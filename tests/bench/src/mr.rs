@@ -12,7 +12,7 @@
 mod keys;
 mod register;
 
-pub use keys::{VerbsReader, WeftReader, NEW_KEYS};
+pub use keys::NEW_KEYS;
 
 use anyhow::{ensure, Result};
 use clap::Args;

@@ -3,6 +3,7 @@
 //! Measures several cases interleaved: a small block of each in turn, again and
 //! again, so that whatever else the machine does hits all of them alike.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Barrier, Mutex};
 use std::thread;
@@ -13,16 +14,51 @@ use anyhow::{anyhow, Result};
 use crate::report::progress;
 use crate::stats::Times;
 
+/// What a worker does beside the connecting call until its connection has carried
+/// a WRITE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// Opens the device.
+    Open,
+    /// Registers memory.
+    Register,
+    /// Makes the object that then connects.
+    Create,
+    /// Does the first WRITE, after the call.
+    FirstWrite,
+    /// All of it, the call included.
+    Total,
+}
+
+impl Part {
+    const ALL: [Self; 5] = [
+        Self::Open,
+        Self::Register,
+        Self::Create,
+        Self::FirstWrite,
+        Self::Total,
+    ];
+}
+
+/// How long each part took, of those that were part of the sample.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Parts([Option<Duration>; Part::ALL.len()]);
+
+impl Parts {
+    /// With one part more.
+    pub fn with(mut self, part: Part, time: Duration) -> Self {
+        self.0[part as usize] = Some(time);
+        self
+    }
+}
+
 /// One sample of a case.
 #[derive(Clone, Copy, Default)]
 pub struct Sample {
-    /// Making the software object that then connects, where that is a call of
-    /// its own.
-    pub create: Option<Duration>,
     /// The call that is measured.
     pub call: Duration,
-    /// From the call until the connection has carried its first WRITE.
-    pub first_write: Option<Duration>,
+    /// What belongs to it.
+    pub parts: Parts,
     /// Time that taking the sample took and that is not the case's.
     pub outside: Duration,
 }
@@ -52,13 +88,7 @@ impl Taken<'_> {
     /// Records a sample.
     pub fn add(&mut self, sample: Sample) {
         self.outside += sample.outside;
-        self.outcome.call.record(sample.call);
-        if let Some(create) = sample.create {
-            self.outcome.create.record(create);
-        }
-        if let Some(first_write) = sample.first_write {
-            self.outcome.first_write.record(first_write);
-        }
+        self.outcome.add(sample);
     }
 
     /// Leaves out time that is not the case's.
@@ -95,9 +125,8 @@ impl Amount {
 /// What all clients measured of one case.
 #[derive(Clone)]
 pub struct Outcome {
-    pub create: Times,
     pub call: Times,
-    pub first_write: Times,
+    parts: BTreeMap<Part, Times>,
     /// Time in which any client was at it, block by block.
     blocks: Vec<Span>,
 }
@@ -110,9 +139,8 @@ impl Outcome {
     /// Nothing measured yet.
     pub fn empty() -> Self {
         Self {
-            create: Times::new(),
             call: Times::new(),
-            first_write: Times::new(),
+            parts: BTreeMap::new(),
             blocks: Vec::new(),
         }
     }
@@ -124,10 +152,30 @@ impl Outcome {
         self.call.count() as f64 / wall.as_secs_f64().max(1e-9)
     }
 
+    /// Records a sample.
+    pub fn add(&mut self, sample: Sample) {
+        self.call.record(sample.call);
+        for part in Part::ALL {
+            if let Some(time) = sample.parts.0[part as usize] {
+                self.times_of(part).record(time);
+            }
+        }
+    }
+
+    /// The times of a part, if the samples have it.
+    pub fn part(&self, part: Part) -> Option<&Times> {
+        self.parts.get(&part)
+    }
+
+    fn times_of(&mut self, part: Part) -> &mut Times {
+        self.parts.entry(part).or_insert_with(Times::new)
+    }
+
     fn merge(&mut self, other: &Self) {
-        self.create.merge(&other.create);
         self.call.merge(&other.call);
-        self.first_write.merge(&other.first_write);
+        for (&part, times) in &other.parts {
+            self.times_of(part).merge(times);
+        }
         // A block of all clients lasts from the first to begin to the last to end.
         let both = self.blocks.iter_mut().zip(&other.blocks);
         both.for_each(|(a, b)| *a = Span(a.0.min(b.0), a.1.max(b.1)));
@@ -279,6 +327,30 @@ mod tests {
         assert!(outcomes[0].per_sec() <= 2000.0);
         // Their blocks are no longer than the whole run.
         assert!(outcomes[0].per_sec() >= 40.0 / elapsed.as_secs_f64());
+    }
+
+    #[test]
+    fn the_parts_that_a_sample_has_are_recorded() {
+        struct Halves;
+        impl Case for Halves {
+            fn sample(&mut self) -> Result<Sample> {
+                let ms = Duration::from_millis;
+                Ok(Sample {
+                    call: ms(1),
+                    parts: Parts::default()
+                        .with(Part::Create, ms(2))
+                        .with(Part::Total, ms(3)),
+                    ..Sample::default()
+                })
+            }
+        }
+        let make: MakeCase<'_> = Box::new(|| Ok(Box::new(Halves)));
+        let outcomes = run("test", &[(make, Amount::of(4))], 2).unwrap();
+        let count = |part| outcomes[0].part(part).map(Times::count);
+        assert_eq!(count(Part::Create), Some(8));
+        assert_eq!(count(Part::Open), None);
+        let total = outcomes[0].part(Part::Total).unwrap();
+        assert!(total.min_us() > Some(2990.0) && total.max_us() < Some(3010.0));
     }
 
     #[test]

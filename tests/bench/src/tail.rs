@@ -4,27 +4,20 @@
 //! servers, each time from one drawn at random, and wait for it. Each client has a
 //! connection to each server.
 
-use std::time::Instant;
-
-use anyhow::{ensure, Context as _, Result};
+use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
-use weft_shim::Remote;
-use weft_verbs::{Op, WorkRequest};
 
-use crate::cli::{Common, ExchangeKind, System, Transport, MAX_CLIENTS};
-use crate::nodes::{Node, CLIENT};
+use crate::cli::{Common, System, Transport, MAX_CLIENTS};
+use crate::nodes::Node;
 use crate::peer::Peer;
+use crate::readers::{VerbsReader, WeftReader};
 use crate::report::{cdf, number, rounded, JsonLines, Sheet};
-use crate::round_robin::{self, Amount, Case, MakeCase, Outcome, Sample};
-use crate::verbs::{Exchange, Link, Stack};
-use crate::weft::{device, WeftLink};
+use crate::round_robin::{self, Amount, MakeCase, Outcome};
 
 /// As in the paper.
 const CLIENTS: u16 = 50;
 const SERVERS: u16 = 5;
-/// Bytes of a READ.
-const BYTES: u32 = 8;
 /// READs of each client, unless told.
 const SAMPLES: u32 = 1000;
 const QUICK_SAMPLES: u32 = 60;
@@ -121,8 +114,14 @@ pub fn run(args: &TailArgs) -> Result<()> {
         ..Amount::of(1)
     };
     let makers: [MakeCase<'_>; 2] = [
-        Box::new(|| Ok(Box::new(VerbsReader::connect(&servers)?))),
-        Box::new(|| Ok(Box::new(WeftReader::connect(&servers)?))),
+        Box::new(|| {
+            let peers = servers.iter().map(|(_, peer)| &peer.ready);
+            Ok(Box::new(VerbsReader::connect_all(peers)?))
+        }),
+        Box::new(|| {
+            let peers = servers.iter().map(|(node, peer)| (*node, &peer.ready));
+            Ok(Box::new(WeftReader::connect_all(peers)?))
+        }),
     ];
     let cases: Vec<_> = makers.into_iter().map(|make| (make, amount)).collect();
     let outcomes = round_robin::run("tail", &cases, args.clients)?;
@@ -147,111 +146,4 @@ pub fn run(args: &TailArgs) -> Result<()> {
     }
     sheet.print();
     Ok(())
-}
-
-/// Draws servers.
-struct Dice(u64);
-
-impl Dice {
-    /// Every client draws a sequence of its own, the same in each run.
-    fn new(seed: usize) -> Self {
-        Self((seed as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    /// Less than `sides`, which is not 0. (xorshift64)
-    fn roll(&mut self, sides: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 32) as usize % sides
-    }
-}
-
-/// A client of verbs.
-struct VerbsReader {
-    links: Vec<(Link, WorkRequest)>,
-    dice: Dice,
-}
-
-impl VerbsReader {
-    fn connect(servers: &[(Node, Peer)]) -> Result<Self> {
-        let context = CLIENT.open()?;
-        let local = CLIENT.local_gid(&context)?;
-        let stack = Stack::on(&context)?;
-        let connect = |(_, peer): &(Node, Peer)| -> Result<_> {
-            let exchange = Exchange::with(ExchangeKind::Tcp, &peer.ready);
-            let link = Link::warm(stack.clone(), local, exchange)?;
-            let request = link.request(Op::Read, BYTES, 0);
-            Ok((link, request))
-        };
-        let links = servers.iter().map(connect).collect::<Result<Vec<_>>>()?;
-        ensure!(!links.is_empty(), "there is no server");
-        let dice = Dice::new(std::ptr::from_ref(&*stack) as usize);
-        Ok(Self { links, dice })
-    }
-}
-
-impl Case for VerbsReader {
-    fn sample(&mut self) -> Result<Sample> {
-        let (link, request) = &self.links[self.dice.roll(self.links.len())];
-        let start = Instant::now();
-        link.run(request)?;
-        Ok(Sample {
-            call: start.elapsed(),
-            ..Sample::default()
-        })
-    }
-}
-
-/// A client of Weft.
-struct WeftReader {
-    links: Vec<WeftLink>,
-    dice: Dice,
-}
-
-impl WeftReader {
-    fn connect(servers: &[(Node, Peer)]) -> Result<Self> {
-        let device = device()?;
-        let connect = |(node, peer): &(Node, Peer)| -> Result<_> {
-            let remote: Remote = peer.ready.weft.context("a peer without Weft")?.into();
-            WeftLink::with(&device, *node, (0, remote), BYTES as usize, 16)
-        };
-        let links = servers.iter().map(connect).collect::<Result<Vec<_>>>()?;
-        ensure!(!links.is_empty(), "there is no server");
-        let dice = Dice::new(links[0].memory.addr() as usize);
-        Ok(Self { links, dice })
-    }
-}
-
-impl Case for WeftReader {
-    fn sample(&mut self) -> Result<Sample> {
-        let at = self.dice.roll(self.links.len());
-        let WeftLink {
-            vqp,
-            memory,
-            remote,
-        } = &mut self.links[at];
-        let start = Instant::now();
-        vqp.read(memory.slice(0..BYTES as usize)?, *remote)?;
-        Ok(Sample {
-            call: start.elapsed(),
-            ..Sample::default()
-        })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_server_is_drawn() {
-        let mut dice = Dice::new(7);
-        let mut seen = [0_u32; 5];
-        (0..1000).for_each(|_| seen[dice.roll(5)] += 1);
-        assert!(
-            seen.iter().all(|count| (100..300).contains(count)),
-            "{seen:?}"
-        );
-    }
 }

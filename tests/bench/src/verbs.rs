@@ -7,7 +7,7 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context as _, Result};
 use weft_verbs::{
@@ -21,7 +21,7 @@ use crate::peer::{Ready, Region};
 /// Bytes of a client's registered memory, where it needs no more.
 pub const REGION_BYTES: usize = 4096;
 /// Requests that a client has outstanding.
-const MAX_SEND_WR: u32 = 16;
+pub const MAX_SEND_WR: u32 = 16;
 /// How long rdma_cm may take for each step.
 pub const CM_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -63,10 +63,9 @@ impl Stack {
         bytes: usize,
         max_send_wr: u32,
     ) -> Result<Arc<Self>> {
-        let pd = Pd::new(context)?;
-        let mr = Mr::register(&pd, &Pages::zeroed(bytes)?, Access::All)?;
-        // Who posts many at a time asks the device how many READs it takes, as
-        // perftest does. Who connects for a request has no use for that.
+        let (pd, mr) = register(context, bytes)?;
+        // A client that posts many at a time asks the device how many READs it takes, as
+        // perftest does. One that connects for a request has no use for that.
         let max_reads = match max_send_wr > MAX_SEND_WR {
             true => Some(context.max_reads()?),
             false => None,
@@ -78,6 +77,20 @@ impl Stack {
             events,
             max_send_wr,
             max_reads,
+        }))
+    }
+
+    /// Of a protection domain and memory that were made before: makes the completion
+    /// queue.
+    pub fn of(memory: (Pd, Mr)) -> Result<Arc<Self>> {
+        let (pd, mr) = memory;
+        Ok(Arc::new(Self {
+            cq: Cq::new(pd.context(), MAX_SEND_WR)?,
+            pd,
+            mr,
+            events: None,
+            max_send_wr: MAX_SEND_WR,
+            max_reads: None,
         }))
     }
 
@@ -126,14 +139,6 @@ impl Exchange {
             ExchangeKind::RdmaCm => Self::RdmaCm(peer.rdma_cm),
         }
     }
-
-    /// Its name in results.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Tcp(_) => ExchangeKind::Tcp.name(),
-            Self::RdmaCm(_) => ExchangeKind::RdmaCm.name(),
-        }
-    }
 }
 
 /// A connection to the peer.
@@ -146,34 +151,39 @@ pub struct Link {
 }
 
 impl Link {
-    /// Connects with nothing prepared: opens the device `name` and all. `local` is
-    /// known beforehand, as configuration would have it.
-    pub fn cold(name: &str, local: LocalGid, exchange: Exchange) -> Result<Self> {
-        match exchange {
-            Exchange::Tcp(addr) => {
-                // First of all, so that the peer works meanwhile.
-                let tcp = dial(addr)?;
-                let stack = Stack::on(&Context::open(name)?)?;
-                Self::over_tcp(tcp, stack, local)
-            }
-            Exchange::RdmaCm(addr) => {
-                let route = Route::resolve(addr, CM_PATIENCE)?;
-                let stack = Stack::on(&route.context()?)?;
-                Self::over_route(route, stack)
-            }
-        }
-    }
-
     /// Connects with `stack` made before.
     pub fn warm(stack: Arc<Stack>, local: LocalGid, exchange: Exchange) -> Result<Self> {
+        Ok(Self::timed(stack, local, exchange)?.0)
+    }
+
+    /// The same, and how long making the queue pair and connecting it took. By
+    /// rdma_cm both are connecting.
+    pub fn timed(
+        stack: Arc<Stack>,
+        local: LocalGid,
+        exchange: Exchange,
+    ) -> Result<(Self, [Duration; 2])> {
+        let begin = Instant::now();
         match exchange {
-            Exchange::Tcp(addr) => Self::over_tcp(dial(addr)?, stack, local),
-            Exchange::RdmaCm(addr) => Self::over_route(Route::resolve(addr, CM_PATIENCE)?, stack),
+            Exchange::Tcp(addr) => {
+                // First of all, so that the peer makes its queue pair meanwhile.
+                let tcp = dial(addr)?;
+                let dialled = Instant::now();
+                let qp = stack.new_qp(local)?;
+                let create = dialled.elapsed();
+                let link = Self::over_tcp(tcp, qp, stack)?;
+                Ok((link, [create, begin.elapsed().saturating_sub(create)]))
+            }
+            Exchange::RdmaCm(addr) => {
+                let link = Self::over_route(Route::resolve(addr, CM_PATIENCE)?, stack)?;
+                Ok((link, [Duration::ZERO, begin.elapsed()]))
+            }
         }
     }
 
-    fn over_tcp(mut tcp: TcpStream, stack: Arc<Stack>, local: LocalGid) -> Result<Self> {
-        let qp = stack.new_qp(local)?;
+    /// Connects a queue pair that is made from `stack` with the one that the peer made
+    /// when it was called.
+    pub fn over_tcp(mut tcp: TcpStream, qp: InitQp, stack: Arc<Stack>) -> Result<Self> {
         tcp.write_all(&qp.endpoint().encode())?;
         let mut answer = [0; Endpoint::BYTES + Region::BYTES];
         tcp.read_exact(&mut answer)
@@ -270,7 +280,15 @@ pub fn wait(cq: &Cq) -> Result<()> {
     }
 }
 
-fn dial(addr: SocketAddr) -> Result<TcpStream> {
+/// Protection domain and registered memory of so many bytes on a device.
+pub fn register(context: &Context, bytes: usize) -> Result<(Pd, Mr)> {
+    let pd = Pd::new(context)?;
+    let mr = Mr::register(&pd, &Pages::zeroed(bytes)?, Access::All)?;
+    Ok((pd, mr))
+}
+
+/// Calls the peer's service by TCP.
+pub fn dial(addr: SocketAddr) -> Result<TcpStream> {
     let tcp = TcpStream::connect(addr)
         .with_context(|| format!("cannot reach the peer at {addr} by TCP"))?;
     tcp.set_nodelay(true)?;

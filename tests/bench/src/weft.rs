@@ -15,6 +15,7 @@ use weft_shim::{Access, Device, MemoryRegion, Remote, Vqp, VqpConfig};
 use crate::cli::Transport;
 use crate::counters::counter;
 use crate::nodes::{Node, CLIENT};
+use crate::round_robin::{Case, Sample};
 
 /// How long an RC queue pair may take to be made, in the background.
 const PIN_PATIENCE: Duration = Duration::from_secs(10);
@@ -24,6 +25,27 @@ const PIN_NAP: Duration = Duration::from_millis(20);
 /// A session on the clients' node.
 pub fn device() -> Result<Device> {
     Device::open_on(u32::from(CLIENT.0)).context("cannot use Weft on the clients' node")
+}
+
+/// A system call to the module that does nothing.
+pub struct NullIoctl(Device);
+
+impl NullIoctl {
+    /// Opens a session.
+    pub fn open() -> Result<Self> {
+        Ok(Self(device()?))
+    }
+}
+
+impl Case for NullIoctl {
+    fn sample(&mut self) -> Result<Sample> {
+        let start = Instant::now();
+        self.0.nop()?;
+        Ok(Sample {
+            call: start.elapsed(),
+            ..Sample::default()
+        })
+    }
 }
 
 /// A session with memory and a VQP that is connected to a peer's memory.

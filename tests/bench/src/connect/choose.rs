@@ -2,37 +2,36 @@
 
 //! Which exchange of addresses is faster here, so that verbs gets the better.
 
-use std::time::Instant;
+use std::time::Duration;
 
 use anyhow::Result;
-use weft_verbs::LocalGid;
 
 use crate::cli::ExchangeKind;
-use crate::nodes::CLIENT;
 use crate::peer::Ready;
 use crate::stats::Times;
-use crate::verbs::{Exchange, Link};
+use crate::verbs::Exchange;
 
-/// Cold connections that each kind is judged by.
+/// Connections that each kind is judged by.
 const TRIALS: u32 = 15;
 
-/// The exchange whose cold connections take less at p50, tried in turn.
-pub fn faster(peer: &Ready, local: LocalGid) -> Result<Exchange> {
-    let kinds = [ExchangeKind::Tcp, ExchangeKind::RdmaCm];
-    let mut trials = kinds.map(|kind| (Exchange::with(kind, peer), Times::new()));
+/// The exchange whose connections take less at p50, tried in turn. `what` they are is
+/// said; `connect` makes one and answers with how long that took.
+pub fn faster(
+    what: &str,
+    peer: &Ready,
+    mut connect: impl FnMut(Exchange) -> Result<Duration>,
+) -> Result<ExchangeKind> {
+    let mut trials = [ExchangeKind::Tcp, ExchangeKind::RdmaCm].map(|kind| (kind, Times::new()));
     for _ in 0..TRIALS {
-        for (exchange, times) in &mut trials {
-            let start = Instant::now();
-            let link = Link::cold(&CLIENT.device(), local, *exchange)?;
-            times.record(start.elapsed());
-            drop(link);
+        for (kind, times) in &mut trials {
+            times.record(connect(Exchange::with(*kind, peer))?);
         }
     }
     let p50 = |times: &Times| times.percentile_us(50.0).unwrap_or(f64::INFINITY);
-    for (exchange, times) in &trials {
+    for (kind, times) in &trials {
         eprintln!(
-            "weft-bench: verbs cold with {}: {:.0} us at p50",
-            exchange.name(),
+            "weft-bench: verbs {what} with {}: {:.0} us at p50",
+            kind.name(),
             p50(times)
         );
     }

@@ -2,101 +2,133 @@
 
 //! What `connect` reports: a row a case, and the ratios that matter.
 
+use std::net::SocketAddr;
+
 use serde::Serialize;
 
-use super::sheet;
 use crate::cli::System;
-use crate::report::{number, rounded};
-use crate::round_robin::Outcome;
+use crate::report::{number, rounded, Sheet};
+use crate::round_robin::{Outcome, Part};
 
-/// One case with one number of clients. Times are in microseconds.
+/// What all rows of a measurement share.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Setting {
+    pub clients: u16,
+    pub peers: u16,
+    /// Where the module's meta server is, if the module is measured.
+    pub meta_server: Option<SocketAddr>,
+}
+
+/// One case with one number of clients. Times are in microseconds; a part that the
+/// case does not have is absent.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     bench: &'static str,
     system: &'static str,
     case: &'static str,
-    clients: u16,
+    #[serde(flatten)]
+    setting: Setting,
     samples: u64,
+    open_us_p50: Option<f64>,
+    register_us_p50: Option<f64>,
+    create_us_p50: Option<f64>,
     call_us_min: Option<f64>,
     call_us_p50: Option<f64>,
     call_us_avg: Option<f64>,
     call_us_p99: Option<f64>,
     call_us_p999: Option<f64>,
+    /// The first WRITE alone.
     first_write_us_p50: Option<f64>,
+    /// Everything until the first WRITE is done.
+    total_us_p50: Option<f64>,
+    total_us_p99: Option<f64>,
+    /// Samples a second of all clients together, letting connections go included.
     per_sec: f64,
-    /// Making the VQP, which is a call before `qconnect`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    create_us_p50: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     exchange: Option<&'static str>,
 }
 
 impl Row {
-    /// A row with nothing measured yet.
+    /// What was measured.
     pub fn new(
         system: System,
         case: &'static str,
         exchange: Option<&'static str>,
-        clients: u16,
+        setting: Setting,
+        outcome: &Outcome,
     ) -> Self {
+        let call = &outcome.call;
+        let part = |part, percent| {
+            let times = outcome.part(part);
+            rounded(times.and_then(|times| times.percentile_us(percent)))
+        };
         Self {
             bench: "connect",
             system: system.name(),
             case,
-            clients,
-            samples: 0,
-            call_us_min: None,
-            call_us_p50: None,
-            call_us_avg: None,
-            call_us_p99: None,
-            call_us_p999: None,
-            first_write_us_p50: None,
-            per_sec: 0.0,
-            create_us_p50: None,
-            exchange,
-        }
-    }
-
-    /// The row with what was measured.
-    pub fn filled(self, outcome: &Outcome) -> Self {
-        Self {
-            first_write_us_p50: rounded(outcome.first_write.percentile_us(50.0)),
-            create_us_p50: rounded(outcome.create.percentile_us(50.0)),
-            per_sec: outcome.per_sec().round(),
-            ..self.with_calls(outcome)
-        }
-    }
-
-    /// The row with the times of calls that were measured apart.
-    pub fn with_calls(self, outcome: &Outcome) -> Self {
-        let call = &outcome.call;
-        Self {
+            setting,
             samples: call.count(),
+            open_us_p50: part(Part::Open, 50.0),
+            register_us_p50: part(Part::Register, 50.0),
+            create_us_p50: part(Part::Create, 50.0),
             call_us_min: rounded(call.min_us()),
             call_us_p50: rounded(call.percentile_us(50.0)),
             call_us_avg: rounded(call.mean_us()),
             call_us_p99: rounded(call.percentile_us(99.0)),
             call_us_p999: rounded(call.percentile_us(99.9)),
-            ..self
+            first_write_us_p50: part(Part::FirstWrite, 50.0),
+            total_us_p50: part(Part::Total, 50.0),
+            total_us_p99: part(Part::Total, 99.0),
+            per_sec: outcome.per_sec().round(),
+            exchange,
         }
     }
 
     fn cells(&self) -> Vec<String> {
-        vec![
+        let mut cells = vec![
             self.system.to_owned(),
             self.case.to_owned(),
-            self.clients.to_string(),
+            self.setting.clients.to_string(),
             self.samples.to_string(),
-            number(self.call_us_min),
-            number(self.call_us_p50),
-            number(self.call_us_avg),
-            number(self.call_us_p99),
-            number(self.call_us_p999),
-            number(self.first_write_us_p50),
-            format!("{:.0}", self.per_sec),
-        ]
+        ];
+        let times = [
+            self.open_us_p50,
+            self.register_us_p50,
+            self.create_us_p50,
+            self.call_us_p50,
+            self.call_us_p99,
+            self.first_write_us_p50,
+            self.total_us_p50,
+            self.total_us_p99,
+        ];
+        cells.extend(times.map(number));
+        cells.push(format!("{:.0}", self.per_sec));
+        cells
+    }
+
+    /// The sum of making the connecting object and connecting it.
+    fn create_and_call(&self) -> Option<f64> {
+        Some(self.create_us_p50? + self.call_us_p50?)
     }
 }
+
+/// The table's columns, perftest's where it has them. Each is a p50 unless it says
+/// otherwise.
+const COLUMNS: [&str; 13] = [
+    "system",
+    "case",
+    "#clients",
+    "#iterations",
+    "open[usec]",
+    "register",
+    "create",
+    "connect",
+    "99%",
+    "first WRITE",
+    "sum",
+    "99%",
+    "per sec",
+];
 
 /// All rows of a run.
 #[derive(Default)]
@@ -110,7 +142,7 @@ impl Results {
 
     /// Prints the table and, for one client, the ratios.
     pub fn print(&self) {
-        let mut sheet = sheet();
+        let mut sheet = Sheet::new(&COLUMNS, 2);
         for row in &self.0 {
             sheet.row(row.cells());
         }
@@ -124,34 +156,71 @@ impl Results {
         }
     }
 
-    /// p50 of a case's call with one client.
-    fn p50(&self, system: System, case: &str) -> Option<f64> {
-        let row = self
-            .0
-            .iter()
-            .find(|row| row.clients == 1 && row.system == system.name() && row.case == case)?;
-        row.call_us_p50
+    /// A figure of a case with one client.
+    fn figure(&self, system: System, case: &str, figure: fn(&Row) -> Option<f64>) -> Option<f64> {
+        let mut rows = self.0.iter();
+        let row = rows.find(|row| {
+            row.setting.clients == 1 && row.system == system.name() && row.case == case
+        })?;
+        figure(row)
     }
 
-    /// How the systems compare, of what was measured.
+    /// How the systems compare, of what was measured: sums with sums, calls with
+    /// calls.
     fn ratios(&self) -> impl Iterator<Item = (&'static str, f64)> {
-        let uncached = self.p50(System::Weft, "uncached");
-        let cached = self.p50(System::Weft, "cached");
-        let cold = self.p50(System::Verbs, "cold");
-        let nop = self.p50(System::Ref, "null_ioctl");
-        let rc_read = self.p50(System::Ref, "read8");
-        let dc_read = self.p50(System::Weft, "dc_read8");
+        let sum = |system, case| self.figure(system, case, |row| row.total_us_p50);
+        let call = |system, case| self.figure(system, case, |row| row.call_us_p50);
+        let made = |system| self.figure(system, "warm", Row::create_and_call);
+        let (verbs, weft, reference) = (System::Verbs, System::Weft, System::Ref);
+        let nop = call(reference, "null_ioctl");
+        let rc_read = call(reference, "read8");
         let read_and_nop = rc_read.zip(nop).map(|(read, nop)| read + nop);
         [
-            ("verbs cold / weft uncached", cold, uncached),
-            ("verbs cold / weft cached", cold, cached),
-            ("weft cached / null ioctl", cached, nop),
             (
-                "weft uncached / (RC READ + null ioctl)",
-                uncached,
+                "sums: verbs cold / Weft cold",
+                sum(verbs, "cold"),
+                sum(weft, "cold"),
+            ),
+            (
+                "sums: verbs warm / Weft warm",
+                sum(verbs, "warm"),
+                sum(weft, "warm"),
+            ),
+            (
+                "sums: verbs cached / Weft cached",
+                sum(verbs, "cached"),
+                sum(weft, "cached"),
+            ),
+            (
+                "sums: verbs warm / Weft cached",
+                sum(verbs, "warm"),
+                sum(weft, "cached"),
+            ),
+            (
+                "create and connect: verbs warm / Weft warm",
+                made(verbs),
+                made(weft),
+            ),
+            (
+                "calls: Weft qconnect, cached / null ioctl",
+                call(weft, "call_cached"),
+                nop,
+            ),
+            (
+                "calls: Weft qconnect, the last peer again / null ioctl",
+                call(weft, "call_same"),
+                nop,
+            ),
+            (
+                "calls: Weft qconnect, uncached / (RC READ + null ioctl)",
+                call(weft, "call_uncached"),
                 read_and_nop,
             ),
-            ("weft DC READ / verbs RC READ", dc_read, rc_read),
+            (
+                "calls: Weft DC READ / verbs RC READ",
+                call(weft, "dc_read8"),
+                rc_read,
+            ),
         ]
         .into_iter()
         .filter_map(|(what, over, under)| Some((what, over? / under.filter(|&us| us > 0.0)?)))
@@ -161,42 +230,73 @@ impl Results {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::round_robin::{self, Amount, Case, MakeCase, Parts, Sample};
     use std::time::Duration;
 
+    const SETTING: Setting = Setting {
+        clients: 1,
+        peers: 2,
+        meta_server: None,
+    };
+
+    /// A connection that takes so long in all, half of it the call.
+    struct Took(Duration);
+
+    impl Case for Took {
+        fn sample(&mut self) -> anyhow::Result<Sample> {
+            let half = self.0 / 2;
+            Ok(Sample {
+                call: half,
+                parts: Parts::default()
+                    .with(Part::FirstWrite, half)
+                    .with(Part::Total, self.0),
+                ..Sample::default()
+            })
+        }
+    }
+
     fn row(system: System, case: &'static str, us: u64) -> Row {
-        let mut outcome = Outcome::empty();
-        outcome.call.record(Duration::from_micros(us));
-        Row::new(system, case, None, 1).filled(&outcome)
+        let make: MakeCase<'_> = Box::new(move || Ok(Box::new(Took(Duration::from_micros(us)))));
+        let outcomes = round_robin::run("test", &[(make, Amount::of(1))], 1).unwrap();
+        Row::new(system, case, None, SETTING, &outcomes[0])
     }
 
     #[test]
     fn a_row_has_the_contracts_fields() {
-        let json = serde_json::to_value(row(System::Weft, "cached", 2)).unwrap();
+        let json = serde_json::to_value(row(System::Weft, "cached", 4)).unwrap();
         for field in [
             "bench",
             "system",
             "case",
             "clients",
+            "peers",
+            "meta_server",
+            "open_us_p50",
+            "register_us_p50",
+            "create_us_p50",
             "call_us_p50",
             "call_us_p99",
             "call_us_p999",
             "first_write_us_p50",
+            "total_us_p50",
             "per_sec",
         ] {
             assert!(json.get(field).is_some(), "{field}");
         }
         assert_eq!(json["call_us_p50"], 2.0);
-        assert!(json["first_write_us_p50"].is_null());
+        assert!(json["open_us_p50"].is_null());
+        assert!((json["total_us_p50"].as_f64().unwrap() - 4.0).abs() < 0.01);
     }
 
     #[test]
-    fn only_what_was_measured_is_compared() {
+    fn what_is_compared_is_of_one_kind_and_was_measured() {
         let mut results = Results::default();
         results.add(row(System::Verbs, "cold", 1000));
-        assert_eq!(results.ratios().count(), 0);
         results.add(row(System::Weft, "cached", 2));
+        assert_eq!(results.ratios().count(), 0);
+        results.add(row(System::Weft, "cold", 100));
         let ratios: Vec<_> = results.ratios().collect();
         assert_eq!(ratios.len(), 1);
-        assert!((ratios[0].1 - 500.0).abs() < 1.0);
+        assert!((ratios[0].1 - 10.0).abs() < 0.1);
     }
 }

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! The cases of user-space verbs, and the RC READ for reference.
-//!
-//! What `cold` means is in its own file.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,19 +10,24 @@ use anyhow::{Context as _, Result};
 use weft_core::gid::Gid;
 use weft_verbs::{Context, LocalGid, Op};
 
-use super::cold::Cold;
-use super::{choose, Named};
+use super::{choose, Cold, Named, Peers};
 use crate::cli::{ExchangeKind, System};
-use crate::nodes::{CLIENT, SERVER};
+use crate::newcomer::Task;
+use crate::nodes::{Node, CLIENT};
 use crate::peer::Ready;
-use crate::round_robin::{Case, Sample};
+use crate::readers::VerbsReader;
+use crate::round_robin::{Case, MakeCase, Part, Parts, Sample};
+use crate::turns::Turns;
 use crate::verbs::{Exchange, Link, Stack};
 
 /// What all verbs clients share.
-pub struct VerbsCases {
+pub struct VerbsCases<'a> {
     context: Context,
     local: LocalGid,
-    exchange: Exchange,
+    peers: Vec<(Node, &'a Ready)>,
+    /// The better exchange for a cold connection, and for a warm one.
+    cold: ExchangeKind,
+    warm: ExchangeKind,
     cache: Cache,
 }
 
@@ -44,116 +47,141 @@ impl Cache {
     }
 }
 
-impl VerbsCases {
+impl<'a> VerbsCases<'a> {
     /// Opens the clients' device and settles how addresses are exchanged.
-    pub fn open(peer: &Ready, exchange: Option<ExchangeKind>) -> Result<Self> {
+    pub fn open(peers: &'a Peers, exchange: Option<ExchangeKind>) -> Result<Self> {
         let context = CLIENT.open()?;
         let local = CLIENT.local_gid(&context)?;
-        let exchange = match exchange {
-            Some(kind) => Exchange::with(kind, peer),
-            None => choose::faster(peer, local)?,
+        let peers: Vec<_> = peers
+            .iter()
+            .map(|(node, peer)| (*node, &peer.ready))
+            .collect();
+        let (_, first) = *peers.first().context("there is no peer")?;
+        let (cold, warm) = match exchange {
+            Some(kind) => (kind, kind),
+            None => (
+                faster_cold(first, local)?,
+                choose::faster("warm", first, |exchange| {
+                    let stack = stack(&context, exchange)?;
+                    let begin = Instant::now();
+                    Link::warm(stack, local, exchange)?.do8(Op::Write)?;
+                    Ok(begin.elapsed())
+                })?,
+            ),
         };
         Ok(Self {
             context,
             local,
-            exchange,
+            peers,
+            cold,
+            warm,
             cache: Cache::default(),
         })
     }
 
-    /// The cases of these systems.
-    pub fn cases(&self, systems: &[System]) -> Vec<Named<'_>> {
-        let mut cases = Vec::new();
-        let mut add = |system, case, exchange, slow, make| {
-            if systems.contains(&system) {
-                cases.push(Named {
-                    system,
-                    case,
-                    exchange,
-                    slow,
-                    make,
-                    calls: None,
-                });
-            }
+    /// All cases.
+    pub fn cases(&self) -> Vec<Named<'_>> {
+        let named = |system, case, exchange: Option<ExchangeKind>, slow, make| Named {
+            system,
+            case,
+            exchange: exchange.map(ExchangeKind::name),
+            slow,
+            make,
         };
-        let how = Some(self.exchange.name());
-        add(
-            System::Verbs,
-            "cold",
-            how,
-            true,
-            Box::new(|| Ok(Box::new(self.cold()))),
-        );
-        add(
-            System::Verbs,
-            "warm",
-            how,
-            true,
-            Box::new(|| Ok(Box::new(self.warm()?))),
-        );
-        add(
-            System::Verbs,
-            "cached",
-            None,
-            false,
-            Box::new(|| Ok(Box::new(self.cached()?))),
-        );
-        add(
-            System::Ref,
-            "read8",
-            None,
-            false,
-            Box::new(|| Ok(Box::new(Read8(self.link()?)))),
-        );
-        cases
+        let cold: MakeCase<'_> = Box::new(|| {
+            let exchanges = self.exchanges(self.cold);
+            let tasks = exchanges.map(|exchange| Task::verbs(self.local, exchange));
+            Ok(Box::new(Cold::new(tasks.collect(), || Ok(()))))
+        });
+        let warm: MakeCase<'_> = Box::new(|| Ok(Box::new(self.warm()?)));
+        let cached: MakeCase<'_> = Box::new(|| Ok(Box::new(self.cached()?)));
+        let read8: MakeCase<'_> =
+            Box::new(|| Ok(Box::new(VerbsReader::over(vec![self.any_link()?])?)));
+        vec![
+            named(System::Verbs, "cold", Some(self.cold), true, cold),
+            named(System::Verbs, "warm", Some(self.warm), true, warm),
+            named(System::Verbs, "cached", None, false, cached),
+            named(System::Ref, "read8", None, false, read8),
+        ]
     }
 
-    fn cold(&self) -> Cold {
-        Cold {
-            device: CLIENT.device(),
-            local: self.local,
-            exchange: self.exchange,
-        }
+    fn exchanges(&self, kind: ExchangeKind) -> impl Iterator<Item = Exchange> + '_ {
+        self.peers
+            .iter()
+            .map(move |(_, ready)| Exchange::with(kind, ready))
     }
 
     fn warm(&self) -> Result<Warm> {
-        let stack = match self.exchange {
-            Exchange::Tcp(_) => Stack::on(&self.context)?,
-            Exchange::RdmaCm(addr) => Stack::for_rdma_cm(addr)?,
-        };
+        let exchanges: Vec<_> = self.exchanges(self.warm).collect();
+        let first = *exchanges.first().context("there is no peer")?;
         Ok(Warm {
-            stack,
+            // All peers are reached by the same device.
+            stack: stack(&self.context, first)?,
             local: self.local,
-            exchange: self.exchange,
+            turns: Turns::in_turn(exchanges.len()),
+            exchanges,
         })
     }
 
+    /// Puts a connection to each peer into the cache.
     fn cached(&self) -> Result<Cached> {
-        self.cache.put(SERVER.gid(), self.link()?);
-        Ok(Cached {
-            cache: self.cache.clone(),
-        })
-    }
-
-    fn link(&self) -> Result<Link> {
         let Warm {
             stack,
             local,
-            exchange,
+            exchanges,
+            turns,
         } = self.warm()?;
-        Link::warm(stack, local, exchange)
+        let peers: Vec<_> = self.peers.iter().map(|(node, _)| node.gid()).collect();
+        for (&peer, exchange) in peers.iter().zip(exchanges) {
+            self.cache
+                .put(peer, Link::warm(stack.clone(), local, exchange)?);
+        }
+        Ok(Cached {
+            cache: self.cache.clone(),
+            peers,
+            turns,
+        })
+    }
+
+    /// A connection to one of the peers.
+    fn any_link(&self) -> Result<Link> {
+        let Warm {
+            stack,
+            local,
+            exchanges,
+            mut turns,
+        } = self.warm()?;
+        Link::warm(stack, local, exchanges[turns.turn()])
     }
 }
 
-/// The sample of a connection that began at `start`: over when it is there, and
-/// then its first WRITE.
-fn first_use(start: Instant, link: &Link) -> Result<Sample> {
-    let call = start.elapsed();
+/// The exchange of addresses that is faster for a process that has just started.
+pub fn faster_cold(peer: &Ready, local: LocalGid) -> Result<ExchangeKind> {
+    choose::faster("cold", peer, |exchange| {
+        Ok(Task::verbs(local, exchange).start()?.wait()?.own())
+    })
+}
+
+/// What connections by an exchange are made from, on the clients' device.
+fn stack(context: &Context, exchange: Exchange) -> Result<Arc<Stack>> {
+    match exchange {
+        Exchange::Tcp(_) => Stack::on(context),
+        Exchange::RdmaCm(addr) => Stack::for_rdma_cm(addr),
+    }
+}
+
+/// The first WRITE of a connection; what came before took so long.
+fn first_use(link: &Link, create: Option<Duration>, call: Duration) -> Result<Sample> {
+    let start = Instant::now();
     link.do8(Op::Write)?;
     let first_write = start.elapsed();
+    let total = create.unwrap_or_default() + call + first_write;
+    let parts = Parts::default()
+        .with(Part::FirstWrite, first_write)
+        .with(Part::Total, total);
     Ok(Sample {
         call,
-        first_write: Some(first_write),
+        parts: create.map_or(parts, |time| parts.with(Part::Create, time)),
         ..Sample::default()
     })
 }
@@ -162,47 +190,35 @@ fn first_use(start: Instant, link: &Link) -> Result<Sample> {
 struct Warm {
     stack: Arc<Stack>,
     local: LocalGid,
-    exchange: Exchange,
+    exchanges: Vec<Exchange>,
+    turns: Turns,
 }
 
 impl Case for Warm {
     fn sample(&mut self) -> Result<Sample> {
-        let start = Instant::now();
-        let link = Link::warm(self.stack.clone(), self.local, self.exchange)?;
-        first_use(start, &link)
+        let exchange = self.exchanges[self.turns.turn()];
+        let (link, [create, connect]) = Link::timed(self.stack.clone(), self.local, exchange)?;
+        first_use(&link, Some(create), connect)
     }
 }
 
-/// The connection is there too, in a cache that the process's threads share.
+/// The connection is there too.
 struct Cached {
     cache: Cache,
+    peers: Vec<Gid>,
+    turns: Turns,
 }
 
 impl Case for Cached {
     fn sample(&mut self) -> Result<Sample> {
-        let peer = SERVER.gid();
+        let peer = self.peers[self.turns.turn()];
         let start = Instant::now();
         let link = self
             .cache
             .take(peer)
             .context("the cache has fewer connections than there are clients")?;
-        let sample = first_use(start, &link)?;
+        let sample = first_use(&link, None, start.elapsed())?;
         self.cache.put(peer, link);
         Ok(sample)
-    }
-}
-
-/// One 8-byte READ.
-struct Read8(Link);
-
-impl Case for Read8 {
-    fn sample(&mut self) -> Result<Sample> {
-        let start = Instant::now();
-        self.0.do8(Op::Read)?;
-        let call: Duration = start.elapsed();
-        Ok(Sample {
-            call,
-            ..Sample::default()
-        })
     }
 }

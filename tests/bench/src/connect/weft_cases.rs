@@ -2,200 +2,199 @@
 
 //! Weft's cases, and the null ioctl for reference.
 //!
-//! The call that is measured is `qconnect`. Making the VQP is a call of its own
-//! and reported beside it; its time is not part of `call` or `first write`.
-//!
-//! Calls are measured one after another, like the null ioctls that they are
-//! compared with; the first WRITE, which leaves the node's threads at work for
-//! a while, with calls of its own.
-//!
 //! The DCCache is the node's. With several clients, the look-up of one serves
-//! those that connect right after it, in `uncached` too: that is what happens
-//! when a crowd of workers starts on a host that does not know the peer.
+//! those that connect right after it, in `cold`, `warm` and `call_uncached` too: that
+//! is what happens when a crowd of workers starts on a host that does not know the
+//! peer. When a node's DCCache is emptied, its streams to the peers go too; so the
+//! first WRITE makes one in those cases, and finds one in the others.
 
+use std::net::SocketAddr;
 use std::time::Instant;
 
-use anyhow::{Context as _, Result};
-use weft_shim::{Access, Device, MemoryRegion, Remote, Vqp, VqpConfig};
+use anyhow::{ensure, Context as _, Result};
+use weft_shim::{Access, Device, MemoryRegion, Remote, Vqp};
 
-use super::Named;
-use crate::cli::System;
-use crate::nodes::{CLIENT, SERVER};
-use crate::peer::Ready;
-use crate::round_robin::{Case, MakeCase, Sample};
+use super::{Cold, Named, Peers};
+use crate::cli::{System, Transport};
+use crate::newcomer::{vqp_config, Task};
+use crate::nodes::{Node, CLIENT};
+use crate::peer::{Peer, Region};
+use crate::readers::WeftReader;
+use crate::round_robin::{Case, MakeCase, Part, Parts, Sample, Taken};
+use crate::turns::Turns;
+use crate::verbs::REGION_BYTES;
+use crate::weft::{device, NullIoctl};
 
-/// Weft on this host.
-pub struct WeftCases(());
+/// The meta server that the module asks, which has to be on another node than the
+/// clients and the peers: a look-up crosses the network like any other request.
+pub fn meta_server(peers: &[Node]) -> Result<SocketAddr> {
+    let servers = device()?.meta_servers()?;
+    let server = servers.iter().find(|server| server.connected);
+    let addr = server.context("the module has no meta server")?.addr;
+    let mut nodes = [CLIENT].iter().chain(peers);
+    ensure!(
+        nodes.all(|node| addr.ip() != node.ip()),
+        "the meta server at {addr} is on the clients' node or a peer's: boot with --meta-node"
+    );
+    Ok(addr)
+}
 
-impl WeftCases {
-    /// Checks that the module is there, has the clients' node, and finds the
-    /// peer.
-    pub fn open() -> Result<Self> {
-        let device = Client::device()?;
-        let peer = SERVER.gid();
-        device.lookup(peer).with_context(|| {
-            format!("the meta server does not tell of {peer}: is weft-meta running and added?")
-        })?;
-        Ok(Self(()))
-    }
+/// Weft on this host, and the peers' memory.
+pub struct WeftCases<'a> {
+    all: &'a Peers,
+    peers: Vec<(Node, Region)>,
+}
 
-    /// The cases of these systems.
-    pub fn cases(&self, systems: &[System], peer: &Ready) -> Result<Vec<Named<'_>>> {
-        let remote: Remote = peer.weft.context("the peer does not serve Weft")?.into();
-        let mut cases = Vec::new();
-        let mut add = |system, case, make, calls| {
-            if systems.contains(&system) {
-                cases.push(Named {
-                    system,
-                    case,
-                    exchange: None,
-                    slow: false,
-                    make,
-                    calls,
-                });
-            }
+/// What the module knows of the peer that a client connects to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Knows {
+    /// Nothing: its DCCache was emptied.
+    Nothing,
+    /// Its record, and those of the other peers, which take turns.
+    All,
+    /// The session connected to it last.
+    Last,
+}
+
+impl<'a> WeftCases<'a> {
+    /// Checks that the meta server knows the peers.
+    pub fn open(peers: &'a Peers) -> Result<Self> {
+        let device = device()?;
+        let one = |(node, peer): &(Node, Peer)| -> Result<_> {
+            let gid = node.gid();
+            device.lookup(gid).with_context(|| {
+                format!("the meta server does not tell of {gid}: is weft-meta added?")
+            })?;
+            let region = peer.ready.weft;
+            Ok((*node, region.context("the peer does not serve Weft")?))
         };
-        add(
-            System::Weft,
-            "uncached",
-            Connect::maker(remote, true, true),
-            Some(Connect::maker(remote, true, false)),
-        );
-        add(
-            System::Weft,
-            "cached",
-            Connect::maker(remote, false, true),
-            Some(Connect::maker(remote, false, false)),
-        );
-        add(
-            System::Weft,
-            "dc_read8",
-            Box::new(move || Ok(Box::new(DcRead8::connect(Client::open(remote)?)?))),
-            None,
-        );
-        add(
-            System::Ref,
-            "null_ioctl",
-            Box::new(|| Ok(Box::new(NullIoctl(Client::device()?)))),
-            None,
-        );
-        Ok(cases)
-    }
-}
-
-/// A session with 8 bytes of memory, on the clients' node.
-struct Client {
-    device: Device,
-    memory: MemoryRegion,
-    remote: Remote,
-}
-
-impl Client {
-    fn device() -> Result<Device> {
-        Device::open_on(u32::from(CLIENT.0)).context("cannot use Weft on the clients' node")
-    }
-
-    fn open(remote: Remote) -> Result<Self> {
-        let device = Self::device()?;
-        let memory = MemoryRegion::allocate(&device, 8, Access::LOCAL_WRITE)?;
         Ok(Self {
-            device,
-            memory,
-            remote,
+            all: peers,
+            peers: peers.iter().map(one).collect::<Result<_>>()?,
         })
     }
+
+    /// All cases.
+    pub fn cases(&self) -> Vec<Named<'_>> {
+        let named = |system, case, slow, make| Named {
+            system,
+            case,
+            exchange: None,
+            slow,
+            make,
+        };
+        let weft = |case, make| named(System::Weft, case, false, make);
+        let null_ioctl: MakeCase<'_> = Box::new(|| Ok(Box::new(NullIoctl::open()?)));
+        let dc_read8: MakeCase<'_> = Box::new(|| Ok(Box::new(self.dc_read8()?)));
+        vec![
+            named(System::Weft, "cold", true, Box::new(|| self.cold())),
+            weft("warm", self.connects(Knows::Nothing, true)),
+            weft("cached", self.connects(Knows::All, true)),
+            weft("same", self.connects(Knows::Last, true)),
+            weft("call_uncached", self.connects(Knows::Nothing, false)),
+            weft("call_cached", self.connects(Knows::All, false)),
+            weft("call_same", self.connects(Knows::Last, false)),
+            weft("dc_read8", dc_read8),
+            named(System::Ref, "null_ioctl", false, null_ioctl),
+        ]
+    }
+
+    fn cold(&self) -> Result<Box<dyn Case + '_>> {
+        let task = |&(node, region): &(Node, Region)| Task::Weft {
+            node: node.0,
+            region,
+        };
+        let device = device()?;
+        let forget = move || Ok(device.flush_dccache()?);
+        let tasks = self.peers.iter().map(task).collect();
+        Ok(Box::new(Cold::new(tasks, forget)))
+    }
+
+    fn connects(&self, knows: Knows, write: bool) -> MakeCase<'_> {
+        Box::new(move || {
+            let device = device()?;
+            let peers = self.peers.iter();
+            let mut peers: Vec<(Node, Remote)> = peers.map(|&(n, r)| (n, r.into())).collect();
+            if knows == Knows::Last {
+                let mut turns = Turns::in_turn(peers.len());
+                peers = vec![peers[turns.turn()]];
+            }
+            Ok(Box::new(Connect {
+                memory: MemoryRegion::allocate(&device, REGION_BYTES, Access::LOCAL_WRITE)?,
+                device,
+                turns: Turns::in_turn(peers.len()),
+                peers,
+                knows,
+                write,
+            }))
+        })
+    }
+
+    fn dc_read8(&self) -> Result<WeftReader> {
+        let (node, peer) = &self.all[Turns::in_turn(self.all.len()).turn()];
+        WeftReader::connect(*node, &peer.ready, Transport::Dc)
+    }
 }
 
-/// `qconnect` of a new VQP, with the peer in the DCCache or without.
+/// A new VQP that is connected, and may carry a WRITE.
 struct Connect {
-    client: Client,
-    flush: bool,
-    /// The connection carries a WRITE.
+    device: Device,
+    memory: MemoryRegion,
+    peers: Vec<(Node, Remote)>,
+    turns: Turns,
+    knows: Knows,
     write: bool,
 }
 
 impl Connect {
-    fn maker<'a>(remote: Remote, flush: bool, write: bool) -> MakeCase<'a> {
-        Box::new(move || {
-            Ok(Box::new(Self {
-                client: Client::open(remote)?,
-                flush,
-                write,
-            }))
+    fn connect(&self, (node, remote): (Node, Remote)) -> Result<Sample> {
+        let begin = Instant::now();
+        let mut vqp = Vqp::create(&self.device, &vqp_config())?;
+        let created = Instant::now();
+        vqp.qconnect(node.gid(), 0)?;
+        let connected = Instant::now();
+        let mut parts = Parts::default().with(Part::Create, created - begin);
+        if self.write {
+            vqp.write(self.memory.slice(0..8)?, remote)?;
+            let end = Instant::now();
+            parts = parts
+                .with(Part::FirstWrite, end - connected)
+                .with(Part::Total, end - begin);
+        }
+        Ok(Sample {
+            call: connected - created,
+            parts,
+            ..Sample::default()
         })
     }
 }
 
 impl Case for Connect {
     fn sample(&mut self) -> Result<Sample> {
-        let Client {
-            device,
-            memory,
-            remote,
-        } = &self.client;
-        if self.flush {
-            device.flush_dccache()?;
-        }
-
         let begin = Instant::now();
-        let mut vqp = Vqp::create(device, &VqpConfig::default())?;
-        let create = begin.elapsed();
-
-        let start = Instant::now();
-        vqp.qconnect(SERVER.gid(), 0)?;
-        let call = start.elapsed();
-        let mut first_write = None;
-        if self.write {
-            vqp.write(memory.slice(0..8)?, *remote)?;
-            first_write = Some(start.elapsed());
+        if self.knows == Knows::Nothing {
+            self.device.flush_dccache()?;
         }
+        let outside = begin.elapsed();
+        let peer = self.peers[self.turns.turn()];
         Ok(Sample {
-            create: Some(create),
-            call,
-            first_write,
-            ..Sample::default()
+            outside,
+            ..self.connect(peer)?
         })
     }
-}
 
-/// One 8-byte READ on a connected VQP.
-struct DcRead8 {
-    vqp: Vqp,
-    client: Client,
-}
-
-impl DcRead8 {
-    fn connect(client: Client) -> Result<Self> {
-        let mut vqp = Vqp::create(&client.device, &VqpConfig::default())?;
-        vqp.qconnect(SERVER.gid(), 0)?;
-        Ok(Self { vqp, client })
-    }
-}
-
-impl Case for DcRead8 {
-    fn sample(&mut self) -> Result<Sample> {
-        let start = Instant::now();
-        self.vqp
-            .read(self.client.memory.slice(0..8)?, self.client.remote)?;
-        let call = start.elapsed();
-        Ok(Sample {
-            call,
-            ..Sample::default()
-        })
-    }
-}
-
-/// A system call to the module that does nothing.
-struct NullIoctl(Device);
-
-impl Case for NullIoctl {
-    fn sample(&mut self) -> Result<Sample> {
-        let start = Instant::now();
-        self.0.nop()?;
-        let call = start.elapsed();
-        Ok(Sample {
-            call,
-            ..Sample::default()
-        })
+    fn samples(&mut self, count: u32, taken: &mut Taken<'_>) -> Result<()> {
+        if self.knows != Knows::Nothing {
+            // The case before may have emptied the DCCache.
+            let begin = Instant::now();
+            for &peer in &self.peers {
+                self.connect(peer)?;
+            }
+            taken.leave_out(begin.elapsed());
+        }
+        for _ in 0..count {
+            taken.add(self.sample()?);
+        }
+        Ok(())
     }
 }

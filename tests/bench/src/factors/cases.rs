@@ -5,11 +5,11 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{ensure, Context as _, Result};
-use weft_shim::{Device, Remote, SendWr, Wc};
+use weft_shim::{Remote, SendWr, Wc};
 
 use crate::nodes::SERVER;
 use crate::round_robin::{Case, Sample};
-use crate::weft::{device, WeftLink};
+use crate::weft::WeftLink;
 
 /// Where the network counts the packets of the clients' node.
 const STATISTICS: &str = "/sys/class/net/v0/statistics";
@@ -34,22 +34,6 @@ fn timed(call: impl FnOnce() -> Result<()>) -> Result<Sample> {
         call: start.elapsed(),
         ..Sample::default()
     })
-}
-
-/// A system call that does nothing.
-pub struct NullIoctl(Device);
-
-impl NullIoctl {
-    /// Opens a session.
-    pub fn open() -> Result<Self> {
-        Ok(Self(device()?))
-    }
-}
-
-impl Case for NullIoctl {
-    fn sample(&mut self) -> Result<Sample> {
-        timed(|| Ok(self.0.nop()?))
-    }
 }
 
 /// The call that submits and waits, with nothing to submit and no time to wait.

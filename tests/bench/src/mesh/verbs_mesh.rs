@@ -2,66 +2,64 @@
 
 //! Workers that connect by verbs: a queue pair for each other worker.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use anyhow::{Context as _, Result};
-use weft_verbs::{Endpoint, InitQp, LocalGid, RcQp};
+use anyhow::{bail, Result};
+use weft_verbs::{Cq, InitQp, LocalGid, Mr, Op, Pd, RcQp, Wc, WorkRequest};
 
-use super::Worker;
+use super::board::Board;
+use super::worker::Worker;
 use crate::nodes::Node;
-use crate::verbs::Stack;
+use crate::peer::Region;
+use crate::verbs::{register, REGION_BYTES};
 
-/// Where workers leave their queue pairs' addresses for one another.
-struct Board {
-    workers: usize,
-    endpoints: Mutex<Vec<Option<Endpoint>>>,
-}
+/// Requests that a queue pair has outstanding.
+const MAX_SEND_WR: u32 = 1;
 
-impl Board {
-    fn post(&self, from: usize, to: usize, endpoint: Endpoint) {
-        let mut endpoints = self
-            .endpoints
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        endpoints[from * self.workers + to] = Some(endpoint);
-    }
-
-    fn read(&self, from: usize, to: usize) -> Result<Endpoint> {
-        let endpoints = self
-            .endpoints
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        endpoints[from * self.workers + to].context("a worker made no queue pair")
-    }
-}
-
-struct VerbsWorker {
+pub struct VerbsWorker {
     index: usize,
+    others: Vec<usize>,
     board: Arc<Board>,
-    stack: Arc<Stack>,
+    kind: usize,
+    pd: Pd,
+    mr: Mr,
+    cq: Cq,
     local: LocalGid,
+    /// Connections stay from round to round.
+    keep: bool,
     offered: Vec<(usize, InitQp)>,
-    connected: Vec<RcQp>,
+    connected: Vec<(RcQp, WorkRequest)>,
 }
 
-/// A worker on each of `places`.
-pub fn workers(places: &[Node]) -> Result<Vec<Box<dyn Worker>>> {
-    let board = Arc::new(Board {
-        workers: places.len(),
-        endpoints: Mutex::new(vec![None; places.len() * places.len()]),
-    });
-    let worker = |(index, node): (usize, &Node)| -> Result<Box<dyn Worker>> {
+impl VerbsWorker {
+    /// Opens the node's device and registers memory, which it leaves on the board.
+    pub fn new(
+        index: usize,
+        workers: usize,
+        node: Node,
+        board: &Arc<Board>,
+        kind: usize,
+        keep: bool,
+    ) -> Result<Self> {
         let context = node.open()?;
-        Ok(Box::new(VerbsWorker {
+        let (pd, mr) = register(&context, REGION_BYTES)?;
+        let (addr, rkey) = (mr.pages().addr(), mr.rkey());
+        board.post_region(kind, index, Region { addr, rkey });
+        Ok(Self {
             index,
+            others: (0..workers).filter(|&other| other != index).collect(),
             board: board.clone(),
-            stack: Stack::on(&context)?,
+            kind,
+            pd,
+            mr,
+            // All WRITEs of a round complete to it.
+            cq: Cq::new(&context, u32::try_from(workers)?)?,
             local: node.local_gid(&context)?,
+            keep,
             offered: Vec::new(),
             connected: Vec::new(),
-        }))
-    };
-    places.iter().enumerate().map(worker).collect()
+        })
+    }
 }
 
 impl Worker for VerbsWorker {
@@ -69,10 +67,17 @@ impl Worker for VerbsWorker {
         Ok(())
     }
 
+    fn meets(&self) -> bool {
+        self.connected.is_empty()
+    }
+
     fn offer(&mut self) -> Result<()> {
-        for other in (0..self.board.workers).filter(|&other| other != self.index) {
-            let qp = self.stack.new_qp(self.local)?;
-            self.board.post(self.index, other, qp.endpoint());
+        if !self.connected.is_empty() {
+            return Ok(());
+        }
+        for &other in &self.others {
+            let qp = InitQp::new(&self.pd, &self.cq, self.local, MAX_SEND_WR)?;
+            self.board.post(self.index, other, &qp.endpoint());
             self.offered.push((other, qp));
         }
         Ok(())
@@ -80,14 +85,35 @@ impl Worker for VerbsWorker {
 
     fn connect(&mut self) -> Result<()> {
         for (other, qp) in self.offered.drain(..) {
-            let theirs = self.board.read(other, self.index)?;
-            self.connected.push(qp.connect(&theirs)?);
+            let qp = qp.connect(&self.board.endpoint(other, self.index)?)?;
+            let Region { addr, rkey } = self.board.region(self.kind, other)?;
+            let request = WorkRequest::new(Op::Write, &self.mr, 8, (addr, rkey));
+            self.connected.push((qp, request));
+        }
+        Ok(())
+    }
+
+    /// Posts all of them, then waits for all.
+    fn write(&mut self) -> Result<()> {
+        for (qp, request) in &self.connected {
+            qp.post(request)?;
+        }
+        let mut room = [Wc::default(); 16];
+        let mut left = self.connected.len();
+        while left > 0 {
+            let done = self.cq.poll(&mut room)?;
+            if let Some(failure) = done.iter().find_map(Wc::failure) {
+                bail!("a first WRITE failed: {failure}");
+            }
+            left -= done.len();
         }
         Ok(())
     }
 
     fn disconnect(&mut self) {
         self.offered.clear();
-        self.connected.clear();
+        if !self.keep {
+            self.connected.clear();
+        }
     }
 }

@@ -2,20 +2,17 @@
 
 //! READs by keys that are known, and by keys that are not.
 
-use std::time::Instant;
-
 use anyhow::{Context as _, Result};
 use weft_shim::Remote;
-use weft_verbs::Op;
 
 use super::{measure as measure_cases, register, Named, Row};
-use crate::cli::{ExchangeKind, System, Transport};
+use crate::cli::{System, Transport};
 use crate::counters::counter;
-use crate::nodes::{Node, CLIENT, DC_SERVER, SERVER};
+use crate::nodes::{Node, DC_SERVER, SERVER};
 use crate::peer::{Peer, Ready, KEY_BYTES};
-use crate::round_robin::{Case, MakeCase, Sample};
-use crate::verbs::{Exchange, Link, Stack};
-use crate::weft::{Pin, WeftLink};
+use crate::readers::{VerbsReader, WeftReader};
+use crate::round_robin::{Case, MakeCase};
+use crate::weft::Pin;
 
 /// Regions of the peer whose keys take turns as new ones. The module remembers 256
 /// keys of a peer, each for half a second: by its next turn a key is forgotten.
@@ -23,8 +20,6 @@ pub const NEW_KEYS: u32 = 960;
 /// Samples of the end of a region that peers are told of: a second each, if they
 /// do not answer.
 const LEASED: u32 = 64;
-/// Bytes of a READ.
-const BYTES: u32 = 8;
 /// READs whose READs of the table are counted.
 const COUNTED: u32 = 64;
 
@@ -63,7 +58,7 @@ pub fn measure(samples: u32) -> Result<Vec<Row>> {
             _ => (DC_SERVER, dc, Transport::Dc),
         };
         let new = row.case == "read_new_key";
-        let mut reader = WeftReader::connect(node, peer, transport, new)?;
+        let mut reader = weft_reader(node, peer, transport, new)?;
         row.table_reads_per_op = Some(table_reads(&mut reader)?);
     }
     let leased = register::leased(KEY_BYTES);
@@ -82,7 +77,15 @@ fn named<'a>(transport: Transport, case: &'static str, make: MakeCase<'a>) -> Na
 }
 
 fn reader(node: Node, peer: &Ready, transport: Transport, new: bool) -> MakeCase<'_> {
-    Box::new(move || Ok(Box::new(WeftReader::connect(node, peer, transport, new)?)))
+    Box::new(move || Ok(Box::new(weft_reader(node, peer, transport, new)?)))
+}
+
+/// A client that READs one region, or each of many in turn.
+fn weft_reader(node: Node, peer: &Ready, transport: Transport, new: bool) -> Result<WeftReader> {
+    match new {
+        true => WeftReader::of_keys(node, peer, transport),
+        false => WeftReader::connect(node, peer, transport),
+    }
 }
 
 /// READs of the table that a request takes.
@@ -95,71 +98,4 @@ fn table_reads(reader: &mut WeftReader) -> Result<f64> {
     let reads = counter("rc_mr_reads")? - before;
     // Small numbers.
     Ok(reads as f64 / f64::from(COUNTED))
-}
-
-/// READs one region, or each of many in turn.
-pub struct WeftReader {
-    link: WeftLink,
-    remotes: Vec<Remote>,
-    next: usize,
-}
-
-impl WeftReader {
-    /// Connects to a peer; `new`: to its many regions.
-    pub fn connect(node: Node, peer: &Ready, transport: Transport, new: bool) -> Result<Self> {
-        let known: Remote = peer.weft.context("the peer does not serve Weft")?.into();
-        let mut link = WeftLink::connect(node, known, BYTES as usize, 16)?;
-        link.expect(transport)?;
-        let remotes = match new {
-            true => peer.keys.iter().map(|&region| region.into()).collect(),
-            false => vec![known],
-        };
-        Ok(Self {
-            link,
-            remotes,
-            next: 0,
-        })
-    }
-}
-
-impl Case for WeftReader {
-    fn sample(&mut self) -> Result<Sample> {
-        let remote = *self
-            .remotes
-            .get(self.next % self.remotes.len().max(1))
-            .context("the peer has no regions")?;
-        self.next += 1;
-        let WeftLink { vqp, memory, .. } = &mut self.link;
-        let start = Instant::now();
-        vqp.read(memory.slice(0..BYTES as usize)?, remote)?;
-        Ok(Sample {
-            call: start.elapsed(),
-            ..Sample::default()
-        })
-    }
-}
-
-/// READs by verbs.
-pub struct VerbsReader(Link);
-
-impl VerbsReader {
-    /// Connects to a peer.
-    pub fn connect(peer: &Ready) -> Result<Self> {
-        let context = CLIENT.open()?;
-        let local = CLIENT.local_gid(&context)?;
-        let exchange = Exchange::with(ExchangeKind::Tcp, peer);
-        Ok(Self(Link::warm(Stack::on(&context)?, local, exchange)?))
-    }
-}
-
-impl Case for VerbsReader {
-    fn sample(&mut self) -> Result<Sample> {
-        let request = self.0.request(Op::Read, BYTES, 0);
-        let start = Instant::now();
-        self.0.run(&request)?;
-        Ok(Sample {
-            call: start.elapsed(),
-            ..Sample::default()
-        })
-    }
 }

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Memory that is in use, as the kernel tells everybody: `/proc/meminfo` and each
+//! process's `smaps`.
+
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+
+/// What drivers and modules allocate: objects, vmalloc (rings, tables), per-processor
+/// memory and the page tables of processes that map some of it.
+const KERNEL: [&str; 4] = ["Slab", "VmallocUsed", "Percpu", "PageTables"];
+/// Memory that nobody uses, or that caches files alone.
+const IDLE: [&str; 4] = ["MemFree", "Buffers", "Cached", "SwapCached"];
+/// Mappings of kernel memory, which counts as the kernel's.
+const DEVICES: [&str; 2] = ["/dev/weft", "/dev/infiniband/"];
+/// Memory is settled when two looks differ by less than this.
+const SETTLED: i64 = 64 << 10;
+/// Between two looks, and the longest for all of them.
+const LOOK: Duration = Duration::from_millis(200);
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What the machine uses, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Machine {
+    /// The kernel.
+    pub kernel: i64,
+    /// All of it: kernel, processes, and pages that nobody accounts for.
+    pub all: i64,
+}
+
+impl Machine {
+    /// Now.
+    pub fn look() -> Result<Self> {
+        // The kernel keeps differences for each processor; this adds them up.
+        fs::write("/proc/sys/vm/stat_refresh", "1\n").context("this needs root")?;
+        let text = fs::read_to_string("/proc/meminfo")?;
+        Self::parse(&text).context("/proc/meminfo is not what it used to be")
+    }
+
+    /// Once what was let go has gone: the kernel frees much of it later.
+    pub fn settled() -> Result<Self> {
+        let deadline = Instant::now() + PATIENCE;
+        let mut last = Self::look()?;
+        loop {
+            thread::sleep(LOOK);
+            let now = Self::look()?;
+            if (now.kernel - last.kernel).abs() < SETTLED || Instant::now() > deadline {
+                return Ok(now);
+            }
+            last = now;
+        }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let sum = |names: &[&str]| names.iter().map(|name| bytes_of(text, name)).sum();
+        let (total, idle): (_, Option<i64>) = (bytes_of(text, "MemTotal")?, sum(&IDLE));
+        Some(Self {
+            kernel: sum(&KERNEL)?,
+            all: total - idle?,
+        })
+    }
+}
+
+/// Lets go of names and files that the kernel only remembers.
+pub fn drop_caches() -> Result<()> {
+    fs::write("/proc/sys/vm/drop_caches", "2\n").context("this needs root")
+}
+
+/// What a process uses: its share of all that it maps (PSS), but for the kernel's
+/// memory.
+pub fn process_bytes(pid: u32) -> Result<i64> {
+    let path = format!("/proc/{pid}/smaps");
+    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    Ok(pss(&text))
+}
+
+/// The bytes of a field of `/proc/meminfo`, which are told in KiB.
+fn bytes_of(text: &str, name: &str) -> Option<i64> {
+    let mut lines = text.lines();
+    lines.find_map(|line| kib(line.strip_prefix(name)?.strip_prefix(':')?))
+}
+
+fn kib(text: &str) -> Option<i64> {
+    let number = text.trim().strip_suffix("kB")?.trim();
+    Some(number.parse::<i64>().ok()? << 10)
+}
+
+/// The sum of all mappings' PSS, but for those of devices.
+fn pss(smaps: &str) -> i64 {
+    let (mut sum, mut counts) = (0, true);
+    for line in smaps.lines() {
+        if let Some(value) = line.strip_prefix("Pss:") {
+            sum += kib(value).filter(|_| counts).unwrap_or(0);
+        } else if is_heading(line) {
+            counts = !DEVICES.iter().any(|device| line.contains(device));
+        }
+    }
+    sum
+}
+
+/// Whether a line begins a mapping: addresses, not a field's name.
+fn is_heading(line: &str) -> bool {
+    let word = line.split(' ').next().unwrap_or("");
+    !word.ends_with(':') && word.contains('-')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MEMINFO: &str = "MemTotal:        1000 kB\nMemFree:          300 kB\n\
+        Buffers:            0 kB\nCached:           100 kB\nSwapCached:         0 kB\n\
+        Slab:              40 kB\nPageTables:         4 kB\nVmallocTotal: 34359738367 kB\n\
+        VmallocUsed:       20 kB\nPercpu:             8 kB\n";
+
+    #[test]
+    fn the_kernels_memory_is_a_sum_and_the_machines_what_is_not_idle() {
+        let wanted = Machine {
+            kernel: 72 << 10,
+            all: 600 << 10,
+        };
+        assert_eq!(Machine::parse(MEMINFO), Some(wanted));
+        assert_eq!(Machine::parse("MemTotal: 1000 kB\n"), None);
+    }
+
+    #[test]
+    fn a_devices_mappings_are_not_the_process() {
+        let smaps = "7f00-7f01 rw-p 00000000 00:00 0 [heap]\nSize: 8 kB\nPss: 5 kB\n\
+            Pss_Dirty: 5 kB\nVmFlags: rd wr\n\
+            7f02-7f03 rw-s 00000000 00:06 99 /dev/infiniband/uverbs0\nPss: 64 kB\n\
+            7f04-7f05 rw-s 00000000 00:06 98 /dev/weft\nPss: 4 kB\n\
+            7f06-7f07 rw-p 00000000 00:00 0 \nPss: 2 kB\n";
+        assert_eq!(pss(smaps), 7 << 10);
+    }
+
+    #[test]
+    fn this_process_has_some_memory() {
+        assert!(process_bytes(std::process::id()).unwrap() > 4096);
+    }
+}

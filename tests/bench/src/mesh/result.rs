@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! What `mesh` reports.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::worker::Span;
+use crate::cli::System;
+use crate::report::{number, rounded, Sheet};
+use crate::stats::Times;
+
+/// What was measured of one mesh.
+pub struct Rounds {
+    connected: Times,
+    written: Times,
+}
+
+impl Rounds {
+    /// Nothing yet.
+    pub fn none() -> Self {
+        Self {
+            connected: Times::new(),
+            written: Times::new(),
+        }
+    }
+
+    /// A mesh was made, whose workers took so long: from when the first set off until
+    /// the last was done.
+    pub fn add(&mut self, spans: &[Span]) {
+        let start = spans.iter().map(|span| span.start_ns).min();
+        let until = |end: fn(&Span) -> u64| {
+            let end = spans.iter().map(end).max();
+            let ns = start.zip(end).map(|(start, end)| end.saturating_sub(start));
+            Duration::from_nanos(ns.unwrap_or(0))
+        };
+        self.connected.record(until(|span| span.connected_ns));
+        self.written.record(until(|span| span.written_ns));
+    }
+}
+
+/// One mesh. Times are in microseconds.
+#[derive(Serialize)]
+pub struct Row {
+    bench: &'static str,
+    system: &'static str,
+    case: &'static str,
+    workers: u16,
+    /// That the workers are in: one, or one for each.
+    processes: u16,
+    nodes: u16,
+    connections: u32,
+    rounds: u64,
+    /// Until all are connected.
+    total_us: Option<f64>,
+    total_us_min: Option<f64>,
+    total_us_max: Option<f64>,
+    /// Until each connection has carried a WRITE.
+    written_us: Option<f64>,
+    written_us_min: Option<f64>,
+    written_us_max: Option<f64>,
+}
+
+impl Row {
+    /// What was measured of a system's case, with workers in so many processes.
+    pub fn new(
+        (system, case): (System, &'static str),
+        (workers, processes): (u16, u16),
+        nodes: u16,
+        rounds: &Rounds,
+    ) -> Self {
+        let Rounds { connected, written } = rounds;
+        Self {
+            bench: "mesh",
+            system: system.name(),
+            case,
+            workers,
+            processes,
+            nodes,
+            connections: u32::from(workers) * (u32::from(workers) - 1),
+            rounds: connected.count(),
+            total_us: rounded(connected.percentile_us(50.0)),
+            total_us_min: rounded(connected.min_us()),
+            total_us_max: rounded(connected.max_us()),
+            written_us: rounded(written.percentile_us(50.0)),
+            written_us_min: rounded(written.min_us()),
+            written_us_max: rounded(written.max_us()),
+        }
+    }
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.system.to_owned(),
+            self.case.to_owned(),
+            self.workers.to_string(),
+            self.processes.to_string(),
+            self.connections.to_string(),
+            self.rounds.to_string(),
+            number(self.total_us),
+            number(self.written_us_min),
+            number(self.written_us),
+            number(self.written_us_max),
+        ]
+    }
+}
+
+const COLUMNS: [&str; 10] = [
+    "system",
+    "case",
+    "#workers",
+    "#processes",
+    "#connections",
+    "#iterations",
+    "connected[usec]",
+    "written: min[usec]",
+    "typical[usec]",
+    "max[usec]",
+];
+
+/// All rows of a run.
+#[derive(Default)]
+pub struct Results(Vec<Row>);
+
+impl Results {
+    /// Adds a row.
+    pub fn add(&mut self, row: Row) {
+        self.0.push(row);
+    }
+
+    /// Prints the table, and how the systems compare in the largest mesh.
+    pub fn print(&self) {
+        let mut sheet = Sheet::new(&COLUMNS, 2);
+        for row in &self.0 {
+            sheet.row(row.cells());
+        }
+        sheet.print();
+        println!();
+        for (what, ratio) in self.ratios() {
+            println!("{what}: {ratio:.2}");
+        }
+    }
+
+    /// Verbs' time until all connections have carried a WRITE over Weft's.
+    fn ratios(&self) -> Vec<(String, f64)> {
+        let largest = self.0.iter().map(|row| row.workers).max();
+        let (verbs, weft) = (System::Verbs.name(), System::Weft.name());
+        let over = self
+            .0
+            .iter()
+            .filter(|row| row.system == verbs && Some(row.workers) == largest);
+        over.filter_map(|over| {
+            let under = self.0.iter().find(|under| {
+                under.system == weft
+                    && (under.case, under.workers, under.processes)
+                        == (over.case, over.workers, over.processes)
+            })?;
+            let spread = match over.processes {
+                1 => "threads",
+                _ => "processes",
+            };
+            let what = format!(
+                "{} {spread}, written: verbs {1} / Weft {1}",
+                over.workers, over.case
+            );
+            Some((
+                what,
+                over.written_us? / under.written_us.filter(|&us| us > 0.0)?,
+            ))
+        })
+        .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rounds(us: u64) -> Rounds {
+        let mut rounds = Rounds::none();
+        let span = |start_ns| Span {
+            start_ns,
+            connected_ns: 1_000 * us / 2 + start_ns,
+            written_ns: 1_000 * us,
+        };
+        rounds.add(&[span(0), span(500)]);
+        rounds
+    }
+
+    fn row(system: System, case: &'static str, us: u64) -> Row {
+        Row::new((system, case), (4, 4), 2, &rounds(us))
+    }
+
+    #[test]
+    fn a_mesh_takes_from_the_first_start_to_the_last_end() {
+        let json = serde_json::to_value(row(System::Weft, "warm", 10)).unwrap();
+        let near = |field: &str, us: f64| (json[field].as_f64().unwrap() - us).abs() < 0.02;
+        assert!(near("total_us", 5.5) && near("written_us", 10.0), "{json}");
+        assert_eq!(
+            (&json["processes"], &json["connections"]),
+            (&4.into(), &12.into())
+        );
+    }
+
+    #[test]
+    fn only_the_same_case_is_compared() {
+        let mut results = Results::default();
+        results.add(row(System::Verbs, "warm", 30));
+        results.add(row(System::Weft, "cached", 10));
+        assert!(results.ratios().is_empty());
+        results.add(row(System::Weft, "warm", 10));
+        let ratios = results.ratios();
+        assert_eq!(ratios.len(), 1);
+        assert!((ratios[0].1 - 3.0).abs() < 0.01);
+    }
+}

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The processes that the workers of a mesh are in, with one worker or with several
+//! as threads. Their parent says which mesh to make next.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+
+use anyhow::{anyhow, Context as _, Result};
+use clap::Args;
+use serde::{Deserialize, Serialize};
+
+use super::board::Board;
+use super::verbs_mesh::VerbsWorker;
+use super::weft_mesh::WeftWorker;
+use super::{places, Mesh};
+use crate::child::{next_word, say_ready};
+use crate::newcomer::now_ns;
+
+/// What a process of workers is told.
+#[derive(Args)]
+pub struct MeshWorkerArgs {
+    #[arg(long)]
+    board: PathBuf,
+    #[arg(long)]
+    workers: u16,
+    #[arg(long)]
+    nodes: u16,
+    /// How many processes there are, and which one this is.
+    #[arg(long)]
+    processes: u16,
+    #[arg(long)]
+    index: u16,
+    #[arg(long, value_delimiter = ',', value_enum)]
+    meshes: Vec<Mesh>,
+}
+
+/// When a worker began, when it was connected to all others, and when each of these
+/// connections had carried a WRITE.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Span {
+    pub start_ns: u64,
+    pub connected_ns: u64,
+    pub written_ns: u64,
+}
+
+/// One worker, with all that it has before it connects.
+pub trait Worker: Send {
+    /// What must be done before the clock starts.
+    fn prepare(&mut self) -> Result<()>;
+    /// Whether it needs to hear from the others before it connects, and to know that
+    /// they have connected before it WRITEs.
+    fn meets(&self) -> bool;
+    /// What it does before it needs to hear from them.
+    fn offer(&mut self) -> Result<()>;
+    /// Connects to all others.
+    fn connect(&mut self) -> Result<()>;
+    /// Does a WRITE over each connection, and waits until they are done.
+    fn write(&mut self) -> Result<()>;
+    /// Lets connections go that are not to be kept.
+    fn disconnect(&mut self);
+}
+
+type Workers = Vec<Box<dyn Worker>>;
+
+/// Is a process of workers.
+pub fn work(args: &MeshWorkerArgs) -> Result<()> {
+    let workers = usize::from(args.workers);
+    let places = places(args.workers, args.nodes);
+    // Which of the workers are here.
+    let here = (usize::from(args.index)..workers).step_by(usize::from(args.processes));
+    if args.processes == args.workers {
+        places[usize::from(args.index)].enter()?;
+    }
+    let board = Arc::new(Board::open(&args.board, workers)?);
+    let make = |mesh: Mesh, index| -> Result<Box<dyn Worker>> {
+        let kind = mesh as usize;
+        Ok(match mesh {
+            Mesh::VerbsWarm | Mesh::VerbsCached => {
+                let keep = mesh == Mesh::VerbsCached;
+                let node = places[index];
+                Box::new(VerbsWorker::new(index, workers, node, &board, kind, keep)?)
+            }
+            Mesh::WeftWarm | Mesh::WeftCached => {
+                let forget = mesh == Mesh::WeftWarm;
+                Box::new(WeftWorker::new(index, &places, &board, kind, forget)?)
+            }
+        })
+    };
+    let mut meshes = args
+        .meshes
+        .iter()
+        .map(|&mesh| {
+            Ok((
+                mesh,
+                here.clone()
+                    .map(|index| make(mesh, index))
+                    .collect::<Result<Workers>>()?,
+            ))
+        })
+        .collect::<Result<Vec<_>>>()?;
+    say_ready(&())?;
+    while let Some(wanted) = next_word::<Mesh>()? {
+        let mut known = meshes.iter_mut();
+        let (_, workers) = known
+            .find(|(mesh, _)| *mesh == wanted)
+            .context("a mesh that was not asked for")?;
+        say_ready(&round(workers, &board)?)?;
+    }
+    Ok(())
+}
+
+/// Makes one mesh, together with the other processes.
+fn round(workers: &mut Workers, board: &Board) -> Result<Vec<Span>> {
+    thread::scope(|scope| {
+        let threads: Vec<_> = workers
+            .iter_mut()
+            .map(|worker| {
+                scope.spawn(|| {
+                    let span = span(worker.as_mut(), board);
+                    // Nobody lets a connection go that another still WRITEs over.
+                    let met = board.meet();
+                    worker.disconnect();
+                    met.and(span)
+                })
+            })
+            .collect();
+        let spans = threads
+            .into_iter()
+            .map(|thread| thread.join().map_err(|_| anyhow!("a worker panicked"))?);
+        spans.collect()
+    })
+}
+
+/// One worker's part of a mesh. All meet where they have to, also those that failed, so
+/// that none waits in vain.
+fn span(worker: &mut dyn Worker, board: &Board) -> Result<Span> {
+    let prepared = worker.prepare();
+    let meets = worker.meets();
+    let meet = || if meets { board.meet() } else { Ok(()) };
+    board.meet()?;
+    let start_ns = now_ns()?;
+    let offered = prepared.and_then(|()| worker.offer());
+    meet()?;
+    let connected = offered.and_then(|()| worker.connect());
+    let connected_ns = now_ns()?;
+    meet()?;
+    connected?;
+    worker.write()?;
+    Ok(Span {
+        start_ns,
+        connected_ns,
+        written_ns: now_ns()?,
+    })
+}
