@@ -10,7 +10,7 @@ use weft_core::uapi::{self, Pod, SendWr, Sge, WcStatus, OP_CAS, OP_READ, OP_WRIT
 
 use super::{Attempt, Step};
 use crate::raw::{buffer, message, request, Memory, Queue, Session};
-use crate::world::{gid, wait_for, Transport, SETTLE};
+use crate::world::{gid, Transport};
 
 /// Bytes of the regions here: several pages, and several chunks of SoftDc.
 const BYTES: usize = 64 << 10;
@@ -219,15 +219,11 @@ fn run_read() -> Result<Attempt> {
         },
         ..Pod::zeroed()
     };
-    // Its keys are looked up first, and until then it has to go through the ring.
-    wait_for("a READ runs in the call", SETTLE, || {
-        match pair.near.run(&run) {
-            Err(Errno::EAGAIN) => pair.run(OP_READ, 8).map(|()| false),
-            outcome => succeeded(outcome?).map(|()| true),
-        }
-        .map_err(Into::into)
-    })?;
-    Ok(Box::new(move || succeeded(pair.near.run(&run)?)))
+    Ok(Box::new(move || {
+        // All of it, or the closure would let the peer's session go.
+        let pair = &pair;
+        succeeded(pair.near.run(&run)?)
+    }))
 }
 
 fn bind() -> Result<Attempt> {
