@@ -16,10 +16,12 @@
 //!   and PageTables.
 //! - `process_bytes`: the processes on both sides, by the PSS of all mappings in
 //!   `smaps` but those of the devices, which are the kernel's memory and counted above.
-//! - `machine_bytes`: all that is neither free nor a cache of files. It should be the
-//!   sum of both; pages that a driver takes from the page allocator show here alone.
-//! - `noise_bytes`: by how much the kernel's memory changed, at most, before each
-//!   measurement while nothing was done for as long as a look takes.
+//! - `machine_bytes`: all that is neither free (in `/proc/meminfo` or, page by page, at
+//!   a processor, in `/proc/zoneinfo`) nor a cache of files. It should be about the sum
+//!   of both; pages that a driver takes from the page allocator show here alone.
+//! - `noise_bytes`, `machine_noise_bytes`: by how much the kernel's and the machine's
+//!   memory changed, at most, before each measurement while nothing was done for as long
+//!   as a look takes.
 //!
 //! A first measurement of each system does not count: what a node makes once, such as
 //! its tables, is not a connection's. A system's figures are medians over several
@@ -189,6 +191,7 @@ fn measure(system: System, peers: &[Node], count: usize) -> Result<Used> {
         peer_process_bytes: processes_bytes(&servers)? - peer_processes,
         machine_bytes: after.all - before.all,
         noise_bytes: (before.kernel - first.kernel).abs(),
+        machine_noise_bytes: (before.all - first.all).abs(),
     };
     for process in clients.iter_mut().chain(&mut servers) {
         process.helper.let_go();

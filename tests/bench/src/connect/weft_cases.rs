@@ -2,6 +2,11 @@
 
 //! Weft's cases, and the null ioctl for reference.
 //!
+//! A session keeps the rings of VQPs that went, for its next ones. So `create` in all
+//! cases but `cold` is that of a worker whose connections come and go one at a time;
+//! the first VQP of a session, and one beside many others, cost what `cold` and `mesh`
+//! show.
+//!
 //! The DCCache is the node's. With several clients, the look-up of one serves
 //! those that connect right after it, in `cold`, `warm` and `call_uncached` too: that
 //! is what happens when a crowd of workers starts on a host that does not know the

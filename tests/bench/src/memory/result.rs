@@ -22,6 +22,7 @@ pub struct Used {
     pub peer_process_bytes: i64,
     pub machine_bytes: i64,
     pub noise_bytes: i64,
+    pub machine_noise_bytes: i64,
 }
 
 /// One system with one number of connections.
@@ -43,6 +44,7 @@ pub struct Row {
     peer_process_bytes: i64,
     machine_bytes: i64,
     noise_bytes: i64,
+    machine_noise_bytes: i64,
     /// Why there are no more connections.
     #[serde(skip_serializing_if = "Option::is_none")]
     limit: Option<String>,
@@ -56,6 +58,7 @@ impl Row {
             let values: Vec<_> = used.iter().map(|one| bytes(one) as f64).collect();
             median(&values).map_or(0, |value| value.round() as i64)
         };
+        let worst = |bytes: fn(&Used) -> i64| used.iter().map(bytes).max().unwrap_or(0);
         let fewest = used.iter().min_by_key(|one| one.made);
         Self {
             bench: "memory",
@@ -69,7 +72,8 @@ impl Row {
             process_bytes: middle(|one| one.process_bytes + one.peer_process_bytes),
             peer_process_bytes: middle(|one| one.peer_process_bytes),
             machine_bytes: middle(|one| one.machine_bytes),
-            noise_bytes: used.iter().map(|one| one.noise_bytes).max().unwrap_or(0),
+            noise_bytes: worst(|one| one.noise_bytes),
+            machine_noise_bytes: worst(|one| one.machine_noise_bytes),
             limit: fewest.and_then(|one| one.limit.clone()),
         }
     }
@@ -93,11 +97,12 @@ impl Row {
             mib(self.process_bytes),
             mib(self.machine_bytes),
             mib(self.noise_bytes),
+            mib(self.machine_noise_bytes),
         ]
     }
 }
 
-const COLUMNS: [&str; 10] = [
+const COLUMNS: [&str; 11] = [
     "system",
     "#connections",
     "#processes",
@@ -107,7 +112,8 @@ const COLUMNS: [&str; 10] = [
     "kernel[MiB]",
     "processes[MiB]",
     "machine[MiB]",
-    "noise[MiB]",
+    "noise: kernel[MiB]",
+    "machine[MiB]",
 ];
 
 /// All rows of a run.

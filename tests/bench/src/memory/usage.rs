@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Memory that is in use, as the kernel tells everybody: `/proc/meminfo` and each
-//! process's `smaps`.
+//! Memory that is in use, as the kernel tells everybody: `/proc/meminfo`,
+//! `/proc/zoneinfo` and each process's `smaps`.
 
 use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
+use nix::unistd::{sysconf, SysconfVar};
 
 /// What drivers and modules allocate: objects, vmalloc (rings, tables), per-processor
 /// memory and the page tables of processes that map some of it.
@@ -36,8 +37,11 @@ impl Machine {
     pub fn look() -> Result<Self> {
         // The kernel keeps differences for each processor; this adds them up.
         fs::write("/proc/sys/vm/stat_refresh", "1\n").context("this needs root")?;
-        let text = fs::read_to_string("/proc/meminfo")?;
-        Self::parse(&text).context("/proc/meminfo is not what it used to be")
+        let meminfo = fs::read_to_string("/proc/meminfo")?;
+        let zoneinfo = fs::read_to_string("/proc/zoneinfo")?;
+        let page = sysconf(SysconfVar::PAGE_SIZE)?.context("pages have no size")?;
+        let waiting = pages_at_processors(&zoneinfo) * page;
+        Self::parse(&meminfo, waiting).context("/proc/meminfo is not what it used to be")
     }
 
     /// Once what was let go has gone: the kernel frees much of it later.
@@ -54,12 +58,13 @@ impl Machine {
         }
     }
 
-    fn parse(text: &str) -> Option<Self> {
-        let sum = |names: &[&str]| names.iter().map(|name| bytes_of(text, name)).sum();
-        let (total, idle): (_, Option<i64>) = (bytes_of(text, "MemTotal")?, sum(&IDLE));
+    /// `waiting` bytes are free at a processor, which `MemFree` does not count.
+    fn parse(meminfo: &str, waiting: i64) -> Option<Self> {
+        let sum = |names: &[&str]| names.iter().map(|name| bytes_of(meminfo, name)).sum();
+        let idle: Option<i64> = sum(&IDLE);
         Some(Self {
             kernel: sum(&KERNEL)?,
-            all: total - idle?,
+            all: bytes_of(meminfo, "MemTotal")? - idle? - waiting,
         })
     }
 }
@@ -75,6 +80,15 @@ pub fn process_bytes(pid: u32) -> Result<i64> {
     let path = format!("/proc/{pid}/smaps");
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
     Ok(pss(&text))
+}
+
+/// Free pages that each processor keeps for itself.
+fn pages_at_processors(zoneinfo: &str) -> i64 {
+    let counts = zoneinfo.lines().filter_map(|line| {
+        let count = line.trim().strip_prefix("count:")?;
+        count.trim().parse::<i64>().ok()
+    });
+    counts.sum()
 }
 
 /// The bytes of a field of `/proc/meminfo`, which are told in KiB.
@@ -120,10 +134,19 @@ mod tests {
     fn the_kernels_memory_is_a_sum_and_the_machines_what_is_not_idle() {
         let wanted = Machine {
             kernel: 72 << 10,
-            all: 600 << 10,
+            all: 592 << 10,
         };
-        assert_eq!(Machine::parse(MEMINFO), Some(wanted));
-        assert_eq!(Machine::parse("MemTotal: 1000 kB\n"), None);
+        assert_eq!(Machine::parse(MEMINFO, 8 << 10), Some(wanted));
+        assert_eq!(Machine::parse("MemTotal: 1000 kB\n", 0), None);
+    }
+
+    #[test]
+    fn pages_at_all_processors_of_all_zones_are_free() {
+        let zoneinfo = "Node 0, zone DMA32\n  pages free 7\n  pagesets\n    cpu: 0\n\
+            \x20             count:    12\n              high:     14\n    cpu: 1\n\
+            \x20             count:    30\nNode 0, zone Normal\n    cpu: 0\n\
+            \x20             count:    1\n";
+        assert_eq!(pages_at_processors(zoneinfo), 43);
     }
 
     #[test]
