@@ -61,7 +61,23 @@ slowness_of() {
   esac
 }
 
-# weft_make TARGET...: the kernel's build, with this repository as the module.
+# weft_make FOLDER TARGET...: the kernel's build in a folder of ours, with this repository
+# as the module.
 weft_make() {
-  WEFT_TREE=$KERNEL_TREE tree_env in_tree make -C "$SDK" CC="$KERNEL_CC" M="$WEFT_ROOT" --no-print-directory "$@"
+  local folder=$1
+  shift
+  drop_other_kernels "$folder"
+  WEFT_TREE=$KERNEL_TREE tree_env in_tree make -C "$SDK" CC="$KERNEL_CC" M="$WEFT_ROOT" MO="$folder" --no-print-directory "$@"
+}
+
+# drop_other_kernels FOLDER: a kernel that was built anew has other Rust crates, with which
+# what was compiled in the folder before does not fit; make does not see that.
+drop_other_kernels() {
+  local stamp=$1/kernel.stamp now
+  now=$(stat -c '%Y %s' "$KERNEL_TREE$SDK/rust/libkernel.rmeta")
+  if [ "$(cat "$stamp" 2>/dev/null)" != "$now" ]; then
+    rm -rf "$1"
+    mkdir -p "$1"
+    printf '%s\n' "$now" >"$stamp"
+  fi
 }
