@@ -62,6 +62,8 @@ struct Step {
     prepare: fn() -> Result<Attempt>,
     /// What requests are to go by while it is tried.
     by: &'static [Transport],
+    /// It posts requests, or its preparation does.
+    posts: bool,
 }
 
 /// All checks.
@@ -104,7 +106,8 @@ fn calls(report: &mut Report, by: Transport, failed: &mut u32, wanted: &impl Fn(
             Transport::Usual => step.name.to_owned(),
             Transport::Rc => format!("{}, by RC", step.name),
         };
-        sweep::thread(report, &name, step, failed);
-        sweep::elsewhere(report, &name, step, failed);
+        let seen = if step.posts { by } else { Transport::Usual };
+        sweep::thread(report, &name, step, seen, failed);
+        sweep::elsewhere(report, &name, step, seen, failed);
     }
 }

@@ -114,16 +114,19 @@ pub enum Transport {
 impl Transport {
     /// Runs a check whose requests go that way, and sees that some did.
     pub fn check(self, report: &mut Report, name: &str, body: impl FnOnce() -> Result<()>) {
-        report.check(name, || {
-            let before = counter("rc_chains")?;
-            body()?;
-            let chains = counter("rc_chains")? - before;
-            ensure!(
-                chains != 0 || self == Self::Usual,
-                "none of its requests went by RC"
-            );
-            Ok(())
-        });
+        report.check(name, || self.observe(body));
+    }
+
+    /// Runs what posts requests that go that way, and sees that some did.
+    pub fn observe(self, body: impl FnOnce() -> Result<()>) -> Result<()> {
+        let before = counter("rc_chains")?;
+        body()?;
+        let chains = counter("rc_chains")? - before;
+        ensure!(
+            chains != 0 || self == Self::Usual,
+            "none of its requests went by RC"
+        );
+        Ok(())
     }
 }
 

@@ -3,6 +3,9 @@
 //! The calls of a worker's life, each prepared so that only the call itself is under
 //! injection, and their documented errors (`weft_core::uapi`). `EFAULT` is the answer
 //! to a user copy that fails, `ENOMEM` to an allocation.
+//!
+//! An attempt calls methods of all that was prepared for it: a closure that named single
+//! fields would keep these alone, and let the peer's session go before the call.
 
 use anyhow::Result;
 use nix::errno::Errno;
@@ -26,7 +29,7 @@ const CALL: &[Errno] = &[Errno::ENOMEM, Errno::EFAULT];
 pub const STEPS: [Step; 18] = [
     step("open", open),
     step("hello", hello),
-    also_by_rc("register", register),
+    also_with_rc("register", register),
     step("create a VQP", create),
     step("map its rings", map),
     step("connect, cached", connect_cached),
@@ -39,7 +42,7 @@ pub const STEPS: [Step; 18] = [
     step("bind", bind),
     step("send and receive", send_and_receive),
     step("accept", accept),
-    also_by_rc("deregister", deregister),
+    also_with_rc("deregister", deregister),
     also_by_rc("destroy a VQP with requests on their way", destroy),
     also_by_rc("close with everything open", close),
 ];
@@ -50,14 +53,23 @@ const fn step(name: &'static str, prepare: fn() -> Result<Attempt>) -> Step {
         errnos: CALL,
         prepare,
         by: &[Transport::Usual],
+        posts: false,
     }
 }
 
 /// A step that does something else once there is an RC queue pair.
-const fn also_by_rc(name: &'static str, prepare: fn() -> Result<Attempt>) -> Step {
+const fn also_with_rc(name: &'static str, prepare: fn() -> Result<Attempt>) -> Step {
     Step {
         by: &[Transport::Usual, Transport::Rc],
         ..step(name, prepare)
+    }
+}
+
+/// A step with requests, which go by the RC queue pair once there is one.
+const fn also_by_rc(name: &'static str, prepare: fn() -> Result<Attempt>) -> Step {
+    Step {
+        posts: true,
+        ..also_with_rc(name, prepare)
     }
 }
 
@@ -65,6 +77,7 @@ const fn also_by_rc(name: &'static str, prepare: fn() -> Result<Attempt>) -> Ste
 const fn only_by_rc(name: &'static str, prepare: fn() -> Result<Attempt>) -> Step {
     Step {
         by: &[Transport::Rc],
+        posts: true,
         ..step(name, prepare)
     }
 }
@@ -162,6 +175,34 @@ impl Pair {
         wr.flags |= SEND_SIGNALED;
         succeeded(self.queue.outcome(&self.near, wr)?)
     }
+
+    /// READs eight bytes in one call.
+    fn run_read(&self) -> Result<(), Errno> {
+        let run = uapi::Run {
+            vqp: self.queue.vqp,
+            opcode: OP_READ.into(),
+            rkey: self.remote.rkey,
+            remote_addr: self.remote.addr,
+            local: Sge {
+                len: 8,
+                ..self.local
+            },
+            ..Pod::zeroed()
+        };
+        succeeded(self.near.run(&run)?)
+    }
+
+    /// Posts WRITEs that nobody waits for.
+    fn leave_some(&self) -> Result<(), Errno> {
+        let wr: SendWr = request(OP_WRITE, self.local, self.remote.addr, self.remote.rkey);
+        self.queue
+            .enter(&self.near, &[wr, wr, wr], &mut [], 0, 0)
+            .map(drop)
+    }
+
+    fn destroy(&self) -> Result<(), Errno> {
+        self.near.destroy_vqp(self.queue.vqp)
+    }
 }
 
 /// A completion with an error is no documented answer to memory that lacks.
@@ -208,22 +249,7 @@ fn atomic() -> Result<Attempt> {
 fn run_read() -> Result<Attempt> {
     let pair = Pair::new()?;
     pair.run(OP_WRITE, 8)?;
-    let run = uapi::Run {
-        vqp: pair.queue.vqp,
-        opcode: OP_READ.into(),
-        rkey: pair.remote.rkey,
-        remote_addr: pair.remote.addr,
-        local: Sge {
-            len: 8,
-            ..pair.local
-        },
-        ..Pod::zeroed()
-    };
-    Ok(Box::new(move || {
-        // All of it, or the closure would let the peer's session go.
-        let pair = &pair;
-        succeeded(pair.near.run(&run)?)
-    }))
+    Ok(Box::new(move || pair.run_read()))
 }
 
 fn bind() -> Result<Attempt> {
@@ -274,6 +300,10 @@ impl Mail {
         succeeded(self.sender.outcome(&self.near, message(b"fail-nth"))?)?;
         Ok(self.receiver.next(&self.far)?.src)
     }
+
+    fn accept(&self, src: u32) -> Result<(), Errno> {
+        self.far.accept(self.receiver.vqp, src, 4).map(drop)
+    }
 }
 
 fn send_and_receive() -> Result<Attempt> {
@@ -284,35 +314,49 @@ fn send_and_receive() -> Result<Attempt> {
 fn accept() -> Result<Attempt> {
     let mail = Mail::new()?;
     let src = mail.deliver()?;
-    Ok(Box::new(move || {
-        mail.far.accept(mail.receiver.vqp, src, 4).map(drop)
-    }))
+    Ok(Box::new(move || mail.accept(src)))
+}
+
+/// A session with a region.
+struct Registered {
+    session: Session,
+    reg: Option<uapi::MrReg>,
+    _memory: Memory,
+}
+
+impl Registered {
+    fn new() -> Result<Self> {
+        let (session, memory) = (Session::open(0)?, touched()?);
+        let reg = session.register(&memory, 0, BYTES as u64, ACCESS)?;
+        Ok(Self {
+            session,
+            reg: Some(reg),
+            _memory: memory,
+        })
+    }
+
+    /// Once: the next try of a call that went well has nothing to do.
+    fn deregister(&mut self) -> Result<(), Errno> {
+        if let Some(reg) = &self.reg {
+            self.session.deregister(reg.lkey)?;
+        }
+        self.reg = None;
+        Ok(())
+    }
 }
 
 fn deregister() -> Result<Attempt> {
-    let (session, memory) = (Session::open(0)?, touched()?);
-    let mut reg = Some(session.register(&memory, 0, BYTES as u64, ACCESS)?);
-    Ok(Box::new(move || match &reg {
-        Some(made) => session.deregister(made.lkey).map(|()| reg = None),
-        None => Ok(()),
-    }))
-}
-
-/// Posts WRITEs that nobody waits for.
-fn leave_some(pair: &Pair) -> Result<(), Errno> {
-    let wr: SendWr = request(OP_WRITE, pair.local, pair.remote.addr, pair.remote.rkey);
-    pair.queue
-        .enter(&pair.near, &[wr, wr, wr], &mut [], 0, 0)
-        .map(drop)
+    let mut registered = Registered::new()?;
+    Ok(Box::new(move || registered.deregister()))
 }
 
 fn destroy() -> Result<Attempt> {
     let pair = Pair::new()?;
-    leave_some(&pair)?;
+    pair.leave_some()?;
     let mut gone = false;
     Ok(Box::new(move || {
         if !gone {
-            pair.near.destroy_vqp(pair.queue.vqp)?;
+            pair.destroy()?;
         }
         gone = true;
         Ok(())
@@ -322,7 +366,7 @@ fn destroy() -> Result<Attempt> {
 /// Nobody hears of an error of close: what counts is what it leaves behind.
 fn close() -> Result<Attempt> {
     let (pair, mail) = (Pair::new()?, Mail::new()?);
-    leave_some(&pair)?;
+    pair.leave_some()?;
     mail.deliver()?;
     let mut open = Some((pair, mail));
     Ok(Box::new(move || {

@@ -8,24 +8,26 @@ use nix::errno::Errno;
 use super::elsewhere::{Elsewhere, Kind, Outcome};
 use super::inject::Injection;
 use super::{Attempt, Step, LONGEST, MAX_POINTS};
-use crate::world::Baseline;
+use crate::world::{Baseline, Transport};
 use weft_testkit::report::Report;
 
 /// Rounds of a sweep at most, of those elsewhere.
 const ROUNDS: u32 = 300;
 
-/// Fails each point of the calling thread in turn.
-pub fn thread(report: &mut Report, name: &str, step: &Step, failed: &mut u32) {
+/// Fails each point of the calling thread in turn. Requests go by `seen`.
+pub fn thread(report: &mut Report, name: &str, step: &Step, seen: Transport, failed: &mut u32) {
     let mut points = 0;
     report.check_within(name, LONGEST, || {
-        // What the first call allocates for good is not left behind by the others.
-        try_once(step, 0)?;
-        let baseline = Baseline::take(2)?;
-        while try_once(step, points + 1).with_context(|| format!("point {}", points + 1))? {
-            points += 1;
-            ensure!(points < MAX_POINTS, "there is no end of points");
-        }
-        baseline.is_back()
+        seen.observe(|| {
+            // What the first call allocates for good is not left behind by the others.
+            try_once(step, 0)?;
+            let baseline = Baseline::take(2)?;
+            while try_once(step, points + 1).with_context(|| format!("point {}", points + 1))? {
+                points += 1;
+                ensure!(points < MAX_POINTS, "there is no end of points");
+            }
+            baseline.is_back()
+        })
     });
     *failed += points;
     println!("# {name}: {points} points");
@@ -41,25 +43,28 @@ fn try_once(step: &Step, nth: u32) -> Result<bool> {
     Ok(hit)
 }
 
-/// Fails allocations of the module's own, whoever makes them.
-pub fn elsewhere(report: &mut Report, name: &str, step: &Step, failed: &mut u32) {
+/// Fails allocations of the module's own, whoever makes them. Requests go by `seen`.
+pub fn elsewhere(report: &mut Report, name: &str, step: &Step, seen: Transport, failed: &mut u32) {
     let mut points = 0;
     report.check_within(&format!("{name}, elsewhere"), LONGEST, || {
         let baseline = Baseline::take(2)?;
         for kind in Kind::ALL {
-            each(kind, &mut points, |space| {
-                let mut attempt = (step.prepare)().context("preparing it")?;
-                let injection = Elsewhere::arm(kind, space)?;
-                let outcome = attempt();
-                let round = injection.disarm()?;
-                judge(step, &mut attempt, outcome, round.failed)?;
-                Ok(round)
-            })?;
+            seen.observe(|| each(kind, &mut points, |space| one_of(step, kind, space)))?;
         }
         baseline.is_back()
     });
     *failed += points;
     println!("# {name}, elsewhere: {points} points");
+}
+
+/// Tries a step with the first allocation failing that has no space.
+fn one_of(step: &Step, kind: Kind, space: u32) -> Result<Outcome> {
+    let mut attempt = (step.prepare)().context("preparing it")?;
+    let injection = Elsewhere::arm(kind, space)?;
+    let outcome = attempt();
+    let round = injection.disarm()?;
+    judge(step, &mut attempt, outcome, round.failed)?;
+    Ok(round)
 }
 
 /// Calls `round` with an endless space, and then with more and more of what it took.
