@@ -6,7 +6,7 @@
 . "$(dirname "$0")/lib.sh"
 
 is "the machine has four processors" "$(nproc)" 4
-for what in data two-sided death; do
+for what in data two-sided killed-worker; do
   weft-check "$what" || FAILURES=$((FAILURES + 1))
 done
 done_testing
