@@ -3,6 +3,8 @@
 PASSED=0 FAILED=0 SKIPPED=0
 # One line for each thing that ran: seconds, counts, name.
 RAN=()
+# And one for each check that failed: where, which and why.
+WRONG=()
 
 # record NAME SECONDS PASSED FAILED SKIPPED
 record() {
@@ -34,6 +36,7 @@ check() {
     explain_failure "$log"
     announce not-ok "$name" $((SECONDS - begin))
     record "$name" $((SECONDS - begin)) 0 1 0
+    WRONG+=("$name: see $log")
     return 1
   fi
 }
@@ -43,24 +46,34 @@ check() {
 # checks nothing or another number than PLANNED (`any` takes each), counts as a failed
 # check if it has no other one to show for it.
 count() {
-  local name=$1 counter=$2 planned=$3 begin=$SECONDS status=0 log passed failed skipped ran
+  local name=$1 counter=$2 planned=$3 begin=$SECONDS status=0 log passed failed skipped ran line
   shift 3
   log=$(log_of "$name")
   ("$@") 2>&1 </dev/null | tee "$log" || status=$?
   read -r passed failed skipped < <("$counter" <"$log")
   ran=$((passed + failed + skipped))
   if [ "$planned" != any ] && [ "$planned" != "$ran" ]; then
-    echo "$name: $ran checks ran, '# checks: $planned' was planned"
+    say_wrong "$name: $ran checks ran, '# checks: $planned' was planned"
     [ "$failed" != 0 ] || failed=1
   fi
   if [ "$failed" = 0 ] && { [ "$status" != 0 ] || [ "$passed" = 0 ]; }; then
     failed=1
-    echo "$name: ended with status $status after $passed checks that passed"
+    say_wrong "$name: ended with status $status after $passed checks that passed"
     explain_failure "$log"
   fi
+  while read -r line; do WRONG+=("$name: $line"); done < <(failed_in "$log")
   record "$name" $((SECONDS - begin)) "$passed" "$failed" "$skipped"
   if [ "$failed" = 0 ]; then announce ok "$name" $((SECONDS - begin)); else announce not-ok "$name" $((SECONDS - begin)); fi
 }
+
+# say_wrong LINE: now and in the summary.
+say_wrong() {
+  echo "$1"
+  WRONG+=("$1")
+}
+
+# failed_in LOG: the lines that name a failed check, of scripts and of cargo; not too many.
+failed_in() { grep -aE '^not ok |^test .* \.\.\. FAILED$' "$1" | head -n 20; }
 
 # planned_in SCRIPT: how many checks it says that it makes, in a line `# checks: N`. One
 # that does not say cannot pass.
@@ -90,6 +103,11 @@ summary() {
   echo "What ran (logs: $WEFT_OUT/test):"
   printf '  %s\n' "${RAN[@]}"
   echo
+  if [ ${#WRONG[@]} != 0 ]; then
+    echo "What failed:"
+    printf '  %s\n' "${WRONG[@]}"
+    echo
+  fi
   if [ "$SKIPPED" = 0 ]; then
     echo "$PASSED passed, $FAILED failed"
   else

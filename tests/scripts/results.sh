@@ -1,7 +1,7 @@
 #!/bin/bash
 # scripts/test has to notice a check that fails, a test that says nothing, ends too soon
 # or crashes, and a name that is no test's.
-# checks: 12
+# checks: 14
 export VM_SLOWNESS=1
 ROOT=$(cd "$(dirname "$0")/../.." && pwd)
 . "$ROOT/tests/vm/lib.sh"
@@ -10,6 +10,12 @@ ROOT=$(cd "$(dirname "$0")/../.." && pwd)
 counted() {
   WEFT_CACHE=$SCRATCH bash -c '. "$0/scripts/lib/common.sh" && . "$0/scripts/lib/results.sh"
     count test count_tap "$1" sh -c "$2" >/dev/null; summary | tail -n 1' "$ROOT" "$@"
+}
+
+# said_of SCRIPT: what the summary says of a failure.
+said_of() {
+  WEFT_CACHE=$SCRATCH bash -c '. "$0/scripts/lib/common.sh" && . "$0/scripts/lib/results.sh"
+    count test count_tap 2 sh -c "$1" >/dev/null; summary' "$ROOT" "$1" | sed -n '/^What failed/,/^$/s/^  //p' | tail -n 1
 }
 
 SCRATCH=$(mktemp -d)
@@ -24,6 +30,8 @@ is "and no number at all" "$(counted none 'echo ok a')" "1 passed, 1 failed"
 is "and silence" "$(counted 0 true)" "0 passed, 1 failed"
 is "and a bad end after all checks" "$(counted 1 'echo ok a; exit 3')" "1 passed, 1 failed"
 is "and a crash in the middle" "$(counted 2 'echo ok a; kill -SEGV $$; echo ok b')" "1 passed, 1 failed"
+is "the summary says which check failed, and why" "$(said_of 'echo ok a; echo not ok b: no room; exit 1')" "test: not ok b: no room"
+is "and which of cargo's" "$(said_of 'echo ok a; echo test c ... FAILED; exit 1')" "test: test c ... FAILED"
 is "and a program that is not there" "$(counted 1 'no-such-program')" "0 passed, 1 failed"
 check "a name that is no test's is an error" refuses 1 "there is no test no-such-test" "$ROOT/scripts/test" --only no-such-test
 check "so is one of a file that is none" refuses 1 "there is no test lib" "$ROOT/scripts/test" --only lib
