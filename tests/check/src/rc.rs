@@ -16,6 +16,7 @@ mod regions;
 mod registration;
 mod revocation;
 mod switch;
+mod turns;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -89,6 +90,8 @@ pub fn run(report: &mut Report, args: &Args, seed: u64) {
         direct::run(report, seed);
         let name = "short requests pass between the pieces of long ones";
         Transport::Rc.check(report, name, long::short_ones_pass);
+        let name = "long requests have their turn among short ones";
+        Transport::Rc.check(report, name, turns::long_ones_have_theirs);
         report.check("a region that peers remember goes", regions::forgotten);
         report.check(
             "that of a process that dies does too",
