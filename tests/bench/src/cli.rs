@@ -106,8 +106,6 @@ pub enum System {
     Verbs,
     /// Weft.
     Weft,
-    /// What single operations cost, for comparison.
-    Ref,
 }
 
 impl System {
@@ -116,6 +114,27 @@ impl System {
         match self {
             Self::Verbs => "verbs",
             Self::Weft => "weft",
+        }
+    }
+}
+
+/// What `connect` measures: a system, or what its parts are compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Contestant {
+    /// User-space verbs, with no module.
+    Verbs,
+    /// Weft.
+    Weft,
+    /// What single operations cost.
+    Ref,
+}
+
+impl Contestant {
+    /// Its name in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Verbs => System::Verbs.name(),
+            Self::Weft => System::Weft.name(),
             Self::Ref => "ref",
         }
     }
@@ -127,8 +146,8 @@ pub struct ConnectArgs {
     pub common: Common,
     /// What to measure.
     #[arg(long, value_name = "LIST", value_delimiter = ',',
-          default_values_t = [System::Verbs, System::Weft, System::Ref], value_enum)]
-    pub systems: Vec<System>,
+          default_values_t = [Contestant::Verbs, Contestant::Weft, Contestant::Ref], value_enum)]
+    pub systems: Vec<Contestant>,
     /// Numbers of client threads, each 1 to 64. [default: 1,4,16,64; quick: 1]
     #[arg(long, value_name = "LIST", value_delimiter = ',',
           value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_CLIENTS)))]

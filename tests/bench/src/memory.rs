@@ -88,10 +88,6 @@ pub struct MemoryArgs {
 /// Runs the benchmark.
 pub fn run(args: &MemoryArgs) -> Result<()> {
     ensure!(!args.systems.is_empty(), "--systems: name at least one");
-    ensure!(
-        !args.systems.contains(&System::Ref),
-        "--systems: ref holds no connections"
-    );
     let quick = args.common.quick;
     let counts = match (&args.connections[..], quick) {
         ([], true) => &[100, 1000][..],
@@ -229,7 +225,7 @@ fn connect_all(
                 };
                 client.order(&order)?.failure
             }
-            System::Verbs | System::Ref => join(client, &mut servers[at], step)?,
+            System::Verbs => join(client, &mut servers[at], step)?,
         };
         if failure.is_some() {
             return Ok((made, failure));

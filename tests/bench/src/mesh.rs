@@ -51,7 +51,6 @@ impl Mesh {
         match system {
             System::Verbs => &[Self::VerbsWarm, Self::VerbsCached],
             System::Weft => &[Self::WeftWarm, Self::WeftCached],
-            System::Ref => &[],
         }
     }
 
@@ -78,10 +77,6 @@ fn places(workers: u16, nodes: u16) -> Vec<Node> {
 /// Runs the benchmark.
 pub fn run(args: &MeshArgs) -> Result<()> {
     ensure!(!args.systems.is_empty(), "--systems: name at least one");
-    ensure!(
-        !args.systems.contains(&System::Ref),
-        "--systems: a mesh of ref is nothing"
-    );
     let quick = args.common.quick;
     let sizes = match (&args.workers[..], quick) {
         ([], true) => &[2, 8, 32][..],

@@ -62,7 +62,7 @@ impl Row {
     fn new(system: System, args: &TailArgs, outcome: &Outcome) -> Self {
         let transport = match system {
             System::Weft => Transport::Dc,
-            System::Verbs | System::Ref => Transport::Rc,
+            System::Verbs => Transport::Rc,
         };
         let percentile = |percent| rounded(outcome.call.percentile_us(percent));
         Self {

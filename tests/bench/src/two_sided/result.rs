@@ -45,7 +45,7 @@ impl Row {
             system: lane.system.name(),
             transport: match lane.system {
                 System::Weft => "dc",
-                System::Verbs | System::Ref => "rc",
+                System::Verbs => "rc",
             },
             bytes,
             clients,

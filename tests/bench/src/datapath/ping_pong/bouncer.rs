@@ -6,7 +6,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{bail, Context as _, Result};
+use anyhow::{Context as _, Result};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use weft_verbs::Endpoint;
@@ -131,7 +131,6 @@ pub fn bounce(args: &BouncerArgs) -> Result<()> {
                 String::new(),
             )
         }
-        System::Ref => bail!("ref has no WRITEs"),
     }
 }
 
