@@ -120,6 +120,7 @@ fn with_bystanders(report: &mut Report, by: Transport, ops: u64, seed: u64) -> R
     neighbour.kill()?;
     neighbour.wait()?;
     report.check(&named(by, "all of it leaves nothing behind"), || {
+        traffic.be_alone()?;
         baseline.is_back()
     });
     Ok(())
