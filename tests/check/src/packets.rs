@@ -35,7 +35,7 @@ use weft_shim::{Device, MemoryRegion, Remote, Vqp, VqpConfig};
 use weft_testkit::pace::keeps_freed_memory;
 
 use crate::rng::Rng;
-use crate::world::{counter, full_access, wait_for, Baseline, Link, SETTLE};
+use crate::world::{counter, full_access, wait_for, Baseline, Link};
 use arrival::Depth;
 use capture::Capture;
 use grammar::{Grammar, STARVED};
@@ -100,24 +100,15 @@ pub fn run(report: &mut Report, args: &Args, seed: u64) {
     });
     report.check("nothing else is left behind", || baseline.is_back());
     report.check("memory has not grown beyond its limit", || {
-        has_not_grown(before_kib)
+        let grown = before_kib.saturating_sub(available_kib()?);
+        println!("# {grown} KiB less are available");
+        let limit = match keeps_freed_memory() {
+            true => GROWTH_CHECKED_KIB,
+            false => GROWTH_KIB,
+        };
+        ensure!(grown <= limit, "{grown} KiB, at most {limit} are allowed");
+        Ok(())
     });
-}
-
-/// Waits until at most so much memory is missing as may be: what was let go comes back
-/// little by little.
-fn has_not_grown(before_kib: u64) -> Result<()> {
-    let limit = match keeps_freed_memory() {
-        true => GROWTH_CHECKED_KIB,
-        false => GROWTH_KIB,
-    };
-    let mut grown = 0;
-    let ended = wait_for("memory comes back", SETTLE, || {
-        grown = before_kib.saturating_sub(available_kib()?);
-        Ok(grown <= limit)
-    });
-    println!("# {grown} KiB less are available");
-    ended.with_context(|| format!("{grown} KiB, at most {limit} are allowed"))
 }
 
 /// What is sent, and what comes of it.
