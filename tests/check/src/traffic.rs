@@ -56,8 +56,6 @@ pub struct Traffic {
     vqp: Vqp,
     /// Queue pairs that had been lost when it last worked, if that is to be known.
     lost: i64,
-    /// It has connected again, so that what the module keeps of its peer may be others' too.
-    shares: bool,
     local: MemoryRegion,
     remote: Remote,
     /// What the peer's memory should be.
@@ -72,7 +70,6 @@ impl Traffic {
         let mut this = Self {
             vqp: connect(device, to, 64)?,
             lost: counter("rc_lost").unwrap_or(i64::MAX),
-            shares: false,
             local: MemoryRegion::allocate(device, STAGING + SLICE, full_access())?,
             model: rng.bytes(SLICE),
             device: device.clone(),
@@ -108,21 +105,9 @@ impl Traffic {
             .context(error)?;
             println!("# a queue pair was lost");
             self.vqp = connect(&self.device, self.to, 64)?;
-            self.shares = true;
             self.write_all()?;
         }
         self.lost = before;
-        Ok(())
-    }
-
-    /// Lets go of what it may share with others because a queue pair was lost: it would
-    /// hold the streams that they have used.
-    pub fn be_alone(&mut self) -> Result<()> {
-        if self.shares {
-            self.device.flush_dccache()?;
-            self.vqp = connect(&self.device, self.to, 64)?;
-            self.shares = false;
-        }
         Ok(())
     }
 
