@@ -19,9 +19,10 @@ const ROUNDS: u32 = 300;
 pub fn thread(report: &mut Report, name: &str, step: &Step, seen: Transport, failed: &mut u32) {
     let mut points = 0;
     report.check_within(name, LONGEST, || {
-        wait_for(seen)?;
+        wait_until_goes_by(seen)?;
         seen.observe(|| {
-            // What the first call allocates for good is not left behind by the others.
+            // The first call may allocate something for good, which the others do not leave
+            // behind again.
             try_once(step, 0)?;
             let baseline = Baseline::take(2)?;
             while try_once(step, points + 1).with_context(|| format!("point {}", points + 1))? {
@@ -35,9 +36,9 @@ pub fn thread(report: &mut Report, name: &str, step: &Step, seen: Transport, fai
     println!("# {name}: {points} points");
 }
 
-/// On a slow kernel a queue pair is lost now and then, and requests go by DC until there is
-/// another.
-fn wait_for(seen: Transport) -> Result<()> {
+/// Waits until requests go by `seen`: a slow kernel loses a queue pair now and then, and
+/// requests go by DC until there is another.
+fn wait_until_goes_by(seen: Transport) -> Result<()> {
     match seen {
         Transport::Usual => Ok(()),
         Transport::Rc => wait_until_up(),
@@ -60,7 +61,7 @@ pub fn elsewhere(report: &mut Report, name: &str, step: &Step, seen: Transport, 
     report.check_within(&format!("{name}, elsewhere"), LONGEST, || {
         let baseline = Baseline::take(2)?;
         for kind in Kind::ALL {
-            wait_for(seen)?;
+            wait_until_goes_by(seen)?;
             seen.observe(|| each(kind, &mut points, |space| one_of(step, kind, space)))?;
         }
         baseline.is_back()
