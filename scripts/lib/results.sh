@@ -3,7 +3,7 @@
 PASSED=0 FAILED=0 SKIPPED=0
 # One line for each thing that ran: seconds, counts, name.
 RAN=()
-# And one for each check that failed: where, which and why.
+# And one for each check that failed: where and why, or where to read why.
 WRONG=()
 
 # record NAME SECONDS PASSED FAILED SKIPPED

@@ -118,18 +118,18 @@ impl System {
     }
 }
 
-/// What `connect` measures: a system, or what its parts are compared with.
+/// A system that `connect` measures, or the single operations that it compares them with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Contestant {
+pub enum ConnectSystem {
     /// User-space verbs, with no module.
     Verbs,
     /// Weft.
     Weft,
-    /// What single operations cost.
+    /// Single operations: an empty ioctl, a READ.
     Ref,
 }
 
-impl Contestant {
+impl ConnectSystem {
     /// Its name in results.
     pub fn name(self) -> &'static str {
         match self {
@@ -146,8 +146,8 @@ pub struct ConnectArgs {
     pub common: Common,
     /// What to measure.
     #[arg(long, value_name = "LIST", value_delimiter = ',',
-          default_values_t = [Contestant::Verbs, Contestant::Weft, Contestant::Ref], value_enum)]
-    pub systems: Vec<Contestant>,
+          default_values_t = [ConnectSystem::Verbs, ConnectSystem::Weft, ConnectSystem::Ref], value_enum)]
+    pub systems: Vec<ConnectSystem>,
     /// Numbers of client threads, each 1 to 64. [default: 1,4,16,64; quick: 1]
     #[arg(long, value_name = "LIST", value_delimiter = ',',
           value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_CLIENTS)))]

@@ -35,7 +35,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{ensure, Result};
 
-use crate::cli::{ConnectArgs, Contestant};
+use crate::cli::{ConnectArgs, ConnectSystem};
 use crate::newcomer::Task;
 use crate::nodes::Node;
 use crate::peer::Peer;
@@ -64,7 +64,7 @@ const SLOW: u32 = 10;
 
 /// A case and what it is called.
 struct Named<'a> {
-    system: Contestant,
+    system: ConnectSystem,
     case: &'static str,
     /// How verbs peers exchange addresses, where they do.
     exchange: Option<&'static str>,
@@ -81,14 +81,14 @@ pub fn run(args: &ConnectArgs) -> Result<()> {
     ensure!(!args.systems.is_empty(), "--systems: name at least one");
     let mut json = JsonLines::create(args.common.json.as_deref())?;
     let nodes: Vec<_> = (1..=args.peers).map(Node).collect();
-    let needs_module = wants(Contestant::Weft) || wants(Contestant::Ref);
+    let needs_module = wants(ConnectSystem::Weft) || wants(ConnectSystem::Ref);
     let meta = match needs_module {
         true => Some(weft_cases::meta_server(&nodes)?),
         false => None,
     };
     let start = |node| Ok((node, Peer::start(node, needs_module, REGION_BYTES)?));
     let peers = nodes.into_iter().map(start).collect::<Result<Vec<_>>>()?;
-    let verbs = match wants(Contestant::Verbs) || wants(Contestant::Ref) {
+    let verbs = match wants(ConnectSystem::Verbs) || wants(ConnectSystem::Ref) {
         true => Some(VerbsCases::open(&peers, args.exchange)?),
         false => None,
     };

@@ -185,7 +185,9 @@ fn connect(lane: Lane, station: &Station, bytes: u32, clients: u16) -> Result<Cl
         System::Weft => Clients::Weft(Pool::fill(clients, |_| {
             WeftEcho::connect(station, bytes, !lane.zero_copy)
         })?),
-        _ => Clients::Verbs(Pool::fill(clients, |_| VerbsEcho::connect(station, bytes))?),
+        System::Verbs => {
+            Clients::Verbs(Pool::fill(clients, |_| VerbsEcho::connect(station, bytes))?)
+        }
     })
 }
 

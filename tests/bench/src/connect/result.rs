@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use serde::Serialize;
 
-use crate::cli::Contestant;
+use crate::cli::ConnectSystem;
 use crate::report::{number, rounded, Sheet};
 use crate::round_robin::{Outcome, Part};
 
@@ -51,7 +51,7 @@ pub struct Row {
 impl Row {
     /// What was measured.
     pub fn new(
-        system: Contestant,
+        system: ConnectSystem,
         case: &'static str,
         exchange: Option<&'static str>,
         setting: Setting,
@@ -159,7 +159,7 @@ impl Results {
     /// A figure of a case with one client.
     fn figure(
         &self,
-        system: Contestant,
+        system: ConnectSystem,
         case: &str,
         figure: fn(&Row) -> Option<f64>,
     ) -> Option<f64> {
@@ -176,7 +176,11 @@ impl Results {
         let sum = |system, case| self.figure(system, case, |row| row.total_us_p50);
         let call = |system, case| self.figure(system, case, |row| row.call_us_p50);
         let made = |system| self.figure(system, "warm", Row::create_and_call);
-        let (verbs, weft, reference) = (Contestant::Verbs, Contestant::Weft, Contestant::Ref);
+        let (verbs, weft, reference) = (
+            ConnectSystem::Verbs,
+            ConnectSystem::Weft,
+            ConnectSystem::Ref,
+        );
         let nop = call(reference, "null_ioctl");
         let rc_read = call(reference, "read8");
         let read_and_nop = rc_read.zip(nop).map(|(read, nop)| read + nop);
@@ -260,7 +264,7 @@ mod tests {
         }
     }
 
-    fn row(system: Contestant, case: &'static str, us: u64) -> Row {
+    fn row(system: ConnectSystem, case: &'static str, us: u64) -> Row {
         let make: MakeCase<'_> = Box::new(move || Ok(Box::new(Took(Duration::from_micros(us)))));
         let outcomes = round_robin::run("test", &[(make, Amount::of(1))], 1).unwrap();
         Row::new(system, case, None, SETTING, &outcomes[0])
@@ -268,7 +272,7 @@ mod tests {
 
     #[test]
     fn a_row_has_the_contracts_fields() {
-        let json = serde_json::to_value(row(Contestant::Weft, "cached", 4)).unwrap();
+        let json = serde_json::to_value(row(ConnectSystem::Weft, "cached", 4)).unwrap();
         for field in [
             "bench",
             "system",
@@ -296,10 +300,10 @@ mod tests {
     #[test]
     fn what_is_compared_is_of_one_kind_and_was_measured() {
         let mut results = Results::default();
-        results.add(row(Contestant::Verbs, "cold", 1000));
-        results.add(row(Contestant::Weft, "cached", 2));
+        results.add(row(ConnectSystem::Verbs, "cold", 1000));
+        results.add(row(ConnectSystem::Weft, "cached", 2));
         assert_eq!(results.ratios().count(), 0);
-        results.add(row(Contestant::Weft, "cold", 100));
+        results.add(row(ConnectSystem::Weft, "cold", 100));
         let ratios: Vec<_> = results.ratios().collect();
         assert_eq!(ratios.len(), 1);
         assert!((ratios[0].1 - 10.0).abs() < 0.1);

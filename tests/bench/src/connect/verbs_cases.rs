@@ -11,7 +11,7 @@ use weft_core::gid::Gid;
 use weft_verbs::{Context, LocalGid, Op};
 
 use super::{choose, Cold, Named, Peers};
-use crate::cli::{Contestant, ExchangeKind};
+use crate::cli::{ConnectSystem, ExchangeKind};
 use crate::newcomer::Task;
 use crate::nodes::{Node, CLIENT};
 use crate::peer::Ready;
@@ -98,10 +98,10 @@ impl<'a> VerbsCases<'a> {
         let read8: MakeCase<'_> =
             Box::new(|| Ok(Box::new(VerbsReader::over(vec![self.any_link()?])?)));
         vec![
-            named(Contestant::Verbs, "cold", Some(self.cold), true, cold),
-            named(Contestant::Verbs, "warm", Some(self.warm), true, warm),
-            named(Contestant::Verbs, "cached", None, false, cached),
-            named(Contestant::Ref, "read8", None, false, read8),
+            named(ConnectSystem::Verbs, "cold", Some(self.cold), true, cold),
+            named(ConnectSystem::Verbs, "warm", Some(self.warm), true, warm),
+            named(ConnectSystem::Verbs, "cached", None, false, cached),
+            named(ConnectSystem::Ref, "read8", None, false, read8),
         ]
     }
 

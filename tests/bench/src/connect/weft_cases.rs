@@ -20,7 +20,7 @@ use anyhow::{ensure, Context as _, Result};
 use weft_shim::{Access, Device, MemoryRegion, Remote, Vqp};
 
 use super::{Cold, Named, Peers};
-use crate::cli::{Contestant, Transport};
+use crate::cli::{ConnectSystem, Transport};
 use crate::newcomer::{vqp_config, Task};
 use crate::nodes::{Node, CLIENT};
 use crate::peer::{Peer, Region};
@@ -88,11 +88,11 @@ impl<'a> WeftCases<'a> {
             slow,
             make,
         };
-        let weft = |case, make| named(Contestant::Weft, case, false, make);
+        let weft = |case, make| named(ConnectSystem::Weft, case, false, make);
         let null_ioctl: MakeCase<'_> = Box::new(|| Ok(Box::new(NullIoctl::open()?)));
         let dc_read8: MakeCase<'_> = Box::new(|| Ok(Box::new(self.dc_read8()?)));
         vec![
-            named(Contestant::Weft, "cold", true, Box::new(|| self.cold())),
+            named(ConnectSystem::Weft, "cold", true, Box::new(|| self.cold())),
             weft("warm", self.connects(Knows::Nothing, true)),
             weft("cached", self.connects(Knows::All, true)),
             weft("same", self.connects(Knows::Last, true)),
@@ -100,7 +100,7 @@ impl<'a> WeftCases<'a> {
             weft("call_cached", self.connects(Knows::All, false)),
             weft("call_same", self.connects(Knows::Last, false)),
             weft("dc_read8", dc_read8),
-            named(Contestant::Ref, "null_ioctl", false, null_ioctl),
+            named(ConnectSystem::Ref, "null_ioctl", false, null_ioctl),
         ]
     }
 
