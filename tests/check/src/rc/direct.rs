@@ -14,7 +14,7 @@ use weft_core::uapi::{
 };
 
 use super::blocks::BLOCK;
-use super::loss::{both_break, set_link};
+use super::loss::{both_break, link_comes_up, set_link};
 use super::pins::wait_until_up;
 use crate::raw::{request, Memory, Queue, Session};
 use crate::rng::Rng;
@@ -327,7 +327,7 @@ pub(super) fn interrupted(report: &mut Report) -> Result<()> {
     });
     let broken = both_break(lost);
     // Whatever came of it: what follows needs the link.
-    set_link("up")?;
+    link_comes_up()?;
     broken
 }
 

@@ -34,11 +34,19 @@ const OWN_END: [End; 3] = [
     End::NodeGone,
 ];
 
+const PING: &str = "ping -n -c 1 -W 1 10.77.0.2";
 const TAKE_ADDRESS: &str = "ip -n n1 address del 10.77.0.2/24 dev v1";
 const GIVE_ADDRESS: &str = "ip -n n1 address add 10.77.0.2/24 dev v1";
 
 pub(super) fn set_link(state: &str) -> Result<()> {
     system(&format!("ip -n n1 link set v1 {state}"))
+}
+
+/// Sets the link up, and waits until packets pass. The kernel asks for a neighbour's address
+/// once a second, so that it may take longer than DC tries.
+pub(super) fn link_comes_up() -> Result<()> {
+    set_link("up")?;
+    wait_for("packets pass", BOUND, || Ok(system(PING).is_ok()))
 }
 
 fn published() -> Result<()> {
@@ -119,7 +127,7 @@ fn run_cut(report: &mut Report) -> Result<()> {
     });
     let broken = both_break(lost);
     // Whatever came of it: what follows needs the link.
-    set_link("up")?;
+    link_comes_up()?;
     broken
 }
 
@@ -147,7 +155,7 @@ fn link_down(report: &mut Report) -> Result<()> {
     );
     report.check("both ends of the queue pair notice", || both_break(lost));
     report.check("another peer's VQP goes on", || bystander.works(2));
-    set_link("up")?;
+    link_comes_up()?;
     report.check("a VQP that rested goes on", || resting.works(2));
     report.check("the failed one stays failed", || {
         let status = busy.outcome(BOUND)?;
