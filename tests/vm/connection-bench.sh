@@ -45,7 +45,7 @@ check "memory" bench memory --connections 60,120 --repeats 1 --peers 2
 is "of both systems" "$(rows memory '"system":"verbs","connections":60,"wanted":60,') $(rows memory '"system":"weft","connections":120,"wanted":120,')" "1 1"
 is "connections take some" "$(rows memory '"module_bytes":[1-9].*"process_bytes":-?[0-9].*"noise_bytes":[0-9]')" 4
 is "no limit was met" "$(rows memory '"limit"')" 0
-check "ref holds nothing" refuses 1 "ref holds no connections" weft-bench memory --systems ref
+check "ref holds nothing" refuses 2 "invalid value 'ref'" weft-bench memory --systems ref
 
 check "nothing is left behind" within 20 back_to_base
 done_testing
