@@ -16,6 +16,7 @@ start() {
   weft-meta --listen "$1" >"/tmp/meta.$1" 2>&1 &
   within 10 grep -q '^weft-meta ready' "/tmp/meta.$1"
 }
+trap 'kill $(jobs -p) && wait' EXIT
 check "a meta server runs" start $A
 check "and another one" start $B
 

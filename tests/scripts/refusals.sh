@@ -1,0 +1,36 @@
+#!/bin/bash
+# What the tests in the virtual machine take for a refusal, an answer, or equal: never
+# silence, a crash, a program that is not there, or one that hangs.
+# checks: 12
+export VM_SLOWNESS=1
+. "$(dirname "$0")/../vm/lib.sh"
+# Nothing here takes longer; a program that hangs is to be waited for no longer.
+seconds() { echo 2; }
+
+# not CMD...: CMD does not hold.
+not() { ! "$@"; }
+# fails N CMD...: CMD reports N checks that do not hold.
+fails() {
+  local wanted=$1 output
+  shift
+  output=$("$@")
+  [ "$(grep -c '^not ok' <<<"$output")" = "$wanted" ]
+}
+# ends STATUS TEXT: a program that says TEXT and ends so.
+ends() { echo "echo '$2'; exit $1"; }
+
+check "the right status and words are a refusal" refuses 1 "is in use" sh -c "$(ends 1 'it is in use')"
+check "the right words alone are none" not refuses 1 "is in use" sh -c "$(ends 0 'it is in use')"
+check "nor is the right status alone" not refuses 1 "is in use" sh -c "$(ends 1 'it is busy')"
+check "nor a crash that says them" not refuses 1 "is in use" sh -c 'echo it is in use; kill -SEGV $$'
+check "nor one that hangs and says them" not refuses 1 "is in use" sh -c 'echo it is in use; exec sleep 60'
+check "nor a program that is not there" not refuses 1 "not found" no-such-program
+check "nor can a test ask for the status of a time-out" not refuses 124 "" timeout 0.1 sleep 60
+
+check "an answer is words and a good end" says "10.77.0.1" sh -c "$(ends 0 10.77.0.1)"
+check "words and a bad end are none" not says "10.77.0.1" sh -c "$(ends 1 10.77.0.1)"
+check "nor is silence" not says "10.77.0.1" true
+
+check "equal words are equal" fails 0 is "a name" 8 8
+check "but not two that are empty" fails 1 is "a name" "" ""
+done_testing
