@@ -580,8 +580,9 @@ impl Initiator {
         true
     }
 
-    /// Ends every operation with `status`. The stream is unusable afterwards
-    /// until it has been reaped and [restarted](Self::restart).
+    /// Ends every operation: of each flow the first with `status`, those after it
+    /// flushed. The stream is unusable afterwards until it has been reaped and
+    /// [restarted](Self::restart).
     pub fn fail_all(&mut self, status: WcStatus) {
         let mut number = self.first_op;
         while number != self.next_op {
@@ -589,13 +590,9 @@ impl Initiator {
             if slot.stage == Stage::Running {
                 slot.cut_all = true;
                 slot.open = 0;
-                if slot.status == WcStatus::Success {
-                    slot.status = status;
-                    self.failed_ops += 1;
-                } else if slot.flushed {
-                    // Why, the target did not live to tell: this is why then.
-                    slot.status = status;
-                    slot.flushed = false;
+                // If it was flushed, why, the target did not live to tell: this is why then.
+                if slot.status == WcStatus::Success || slot.flushed {
+                    self.fail_op(number, status);
                 }
                 self.settle(number);
             }

@@ -634,16 +634,16 @@ fn a_peer_that_never_answers_ends_every_operation_in_bounded_time() {
     for cookie in 0..3 {
         initiator.push(op(cookie, OpKind::Read, 0, 8)).unwrap();
     }
-    let (mut now_ns, mut sent) = (0, 0);
+    let (mut now_ns, mut sent, mut ends) = (0, 0, Vec::new());
     while initiator.on_tick(now_ns) && now_ns < 10_000_000_000 {
         while initiator.poll_request(now_ns).is_some() {
             sent += 1;
         }
-        if let Some(completion) = initiator.poll_completion() {
-            assert_eq!(completion.status, WcStatus::RetryExcErr);
-        }
+        ends.extend(statuses(&mut initiator));
         now_ns += 1_000_000;
     }
+    let flushed = WcStatus::WrFlushErr;
+    assert_eq!(ends, [WcStatus::RetryExcErr, flushed, flushed]);
     assert!(now_ns < 1_000_000_000, "gave up after {now_ns} ns");
     assert_eq!(sent, 3 * MAX_TRIES);
 }
@@ -830,6 +830,22 @@ fn what_was_flushed_for_an_unknown_reason_ends_with_that_of_the_stream() {
         statuses(&mut initiator),
         [WcStatus::RetryExcErr, WcStatus::WrFlushErr]
     );
+}
+
+#[test]
+fn the_first_of_each_flow_says_why_the_stream_ended() {
+    let mut initiator = initiator(HERE, 4096);
+    for (cookie, flow) in [(1, 1), (2, 2), (3, 1), (4, 2), (5, 1)] {
+        let op = op(cookie, OpKind::Write, 0, 8);
+        initiator.push(Op { flow, ..op }).unwrap();
+    }
+    initiator.fail_all(WcStatus::RetryExcErr);
+    let ended: Vec<_> = std::iter::from_fn(|| initiator.poll_completion())
+        .map(|completion| (completion.cookie, completion.status))
+        .collect();
+    let (why, flushed) = (WcStatus::RetryExcErr, WcStatus::WrFlushErr);
+    let expected = [(1, why), (2, why), (3, flushed), (4, flushed), (5, flushed)];
+    assert_eq!(ended, expected);
 }
 
 #[test]
