@@ -7,10 +7,11 @@
 //! - [`handshake`]: offers and answers, which travel as messages of the nodes
 //!   (`dc::Inbox`).
 //! - [`links`]: the queue pairs that there are, and their upkeep.
+//! - [`register`]: what the device has to know of regions.
 //! - [`revoke`]: notices about regions that go.
 //!
-//! Lock order: `wants`, `links`; the others are held alone. None of them is held
-//! while a queue is ended.
+//! Lock order: `registrar`, `hardware`; `wants`, `links`; the others are held alone. None
+//! of them is held while a queue is ended.
 
 mod arming;
 mod chain;
@@ -40,7 +41,7 @@ use crate::bindings;
 use crate::dc::Requester;
 use crate::mem::{MrTable, RcUse};
 use crate::net::Endpoint;
-use crate::rdma::{Pd, Port};
+use crate::rdma::{Pd, Port, Registrar};
 use crate::sync::{new_lock, new_periodic, FastLock, Periodic};
 
 use handshake::{Pending, MAX_PENDING};
@@ -108,6 +109,9 @@ pub(crate) struct Rc<R: Requester> {
     /// `None` where the device cannot do it, and once it goes.
     #[pin]
     hardware: Mutex<Option<Hardware>>,
+    /// Makes regions' keys valid; made when it is needed.
+    #[pin]
+    registrar: Mutex<Option<Registrar>>,
     /// Room for all is made at the start.
     #[pin]
     links: FastLock<KVec<Link<R>>>,
@@ -168,6 +172,7 @@ impl<R: Requester> Rc<R> {
                 mrs,
                 exchange <- new_lock!(None, "weft_rc_exchange"),
                 hardware <- kernel::new_mutex!(hardware, "weft_rc"),
+                registrar <- kernel::new_mutex!(None, "weft_rc_registrar"),
                 links <- new_lock!(links, "weft_rc_links"),
                 work <- new_periodic!("weft_rc_work"),
                 wants <- new_lock!(wants, "weft_rc_wants"),
@@ -205,6 +210,8 @@ impl<R: Requester> Rc<R> {
         self.work.stop();
         self.clear_wants();
         *self.hardware.lock() = None;
+        // Without hardware none is made any more.
+        *self.registrar.lock() = None;
         loop {
             let link = self.links.lock().pop();
             let Some(link) = link else { break };

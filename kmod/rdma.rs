@@ -14,6 +14,7 @@ mod device;
 mod dma;
 mod mr;
 mod qp;
+mod registrar;
 
 pub(crate) use client::{Client, Clients};
 pub(crate) use cm::Connector;
@@ -23,3 +24,4 @@ pub(crate) use device::{Device, Netdev, Pd, Port};
 pub(crate) use dma::{DmaBuffer, DmaWords};
 pub(crate) use mr::{FastMr, Span, TableMr};
 pub(crate) use qp::{Capacity, Init, Qp, Ready, Remote};
+pub(crate) use registrar::Registrar;

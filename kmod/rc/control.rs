@@ -50,8 +50,7 @@ impl<R: Requester> RcQueue<R> {
         if let Some(record) = self.store.lock().find(name, coarse_ns()) {
             return Ok(Some(record));
         }
-        let broken = |_| self.failure().unwrap_or(WcStatus::FatalErr);
-        self.look_up(name).map_err(broken)
+        self.look_up(name).map_err(|_| self.end_of_others())
     }
 
     /// READs the peer's table (krcore §4.2, ValidMR).
@@ -108,17 +107,6 @@ impl<R: Requester> RcQueue<R> {
             // SAFETY: it names no memory.
             unsafe { qp.post(&wr.wr) }
         })
-    }
-
-    /// Makes the key of this node's table valid, unless it is.
-    pub(super) fn register_table(&self) -> Result {
-        let _control = self.control.lock();
-        let Some(table) = self.mrs.unregistered_table() else {
-            return Ok(());
-        };
-        let outcome = self.request(|qp, wr_id| qp.register_table(&table, wr_id));
-        self.mrs.table_registered(outcome.is_ok())?;
-        outcome
     }
 
     /// A probe's READ: source and destination; `None`: it was never connected.

@@ -58,8 +58,8 @@ impl<R: Requester> Rc<R> {
         }
         let queue = opening.connect(theirs)?;
         self.insert(&queue, Role::Offer)?;
-        queue
-            .complete_offer(theirs.nonce)
+        self.register_all()
+            .and_then(|()| queue.complete_offer(theirs.nonce))
             .inspect_err(|_| self.discard(&queue))?;
         pr_info!("RC to {} is up\n", Shown(to));
         Ok(())
@@ -144,9 +144,8 @@ impl<R: Requester> Rc<R> {
         let answer = opening.hello().encode();
         let queue = opening.connect(theirs)?;
         self.insert(&queue, Role::Answer)?;
-        queue
-            .complete_answer()
-            .inspect_err(|_| self.discard(&queue))?;
+        self.register_all().inspect_err(|_| self.discard(&queue))?;
+        queue.complete_answer();
         Ok(answer)
     }
 

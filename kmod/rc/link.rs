@@ -158,19 +158,14 @@ impl<R: Requester> RcQueue<R> {
     /// The end that offered: tells the other that both are ready. `nonce` proves that
     /// this end has seen the answer.
     pub(super) fn complete_offer(&self, nonce: u32) -> Result {
-        self.register_table()?;
-        self.register_regions()?;
         self.tell_ready(nonce)?;
         self.up.store(true, Ordering::Release);
         Ok(())
     }
 
     /// The end that answers: waits, in the background, to be told.
-    pub(super) fn complete_answer(&self) -> Result {
-        self.register_table()?;
-        self.register_regions()?;
+    pub(super) fn complete_answer(&self) {
         self.arm();
-        Ok(())
     }
 
     /// Ends it: no request is on its way when this returns, and no peer reaches
@@ -190,7 +185,7 @@ impl<R: Requester> RcQueue<R> {
             drop(qp);
             let cq = {
                 let mut reaping = self.reaping.lock();
-                reaping.rest = Some(self.failure().unwrap_or(status));
+                reaping.rest = Some(WcStatus::WrFlushErr);
                 reaping.cq.take()
             };
             drop(cq);

@@ -33,7 +33,7 @@ const FIRST_ROOM: usize = 8;
 
 /// State that the pieces of a request share.
 pub(super) struct Whole<R> {
-    requester: Arc<R>,
+    pub(super) requester: Arc<R>,
     cookie: u64,
     kind: OpKind,
     len: u32,
@@ -312,7 +312,7 @@ impl<R: Requester> RcQueue<R> {
         if long.whole.requester.has_failed() {
             Some(WcStatus::WrFlushErr)
         } else if is_gone || self.failure().is_some() {
-            Some(self.failure().unwrap_or(WcStatus::FatalErr))
+            Some(self.end_of_others())
         } else {
             long.is_revoked.then_some(WcStatus::RemAccessErr)
         }

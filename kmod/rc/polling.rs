@@ -268,7 +268,10 @@ impl<R: Requester> RcQueue<R> {
             _ => self.window.retire(len),
         }
         match target {
-            CompletionTarget::Piece { whole, is_last } => Some(whole.piece_ended(is_last, status)),
+            CompletionTarget::Piece { whole, is_last } => {
+                let status = self.end_for(&whole.requester, status);
+                Some(whole.piece_ended(is_last, status))
+            }
             CompletionTarget::Requester {
                 requester,
                 signaled,
@@ -276,7 +279,7 @@ impl<R: Requester> RcQueue<R> {
                 let completion = Completion {
                     slot: 0,
                     cookie,
-                    status,
+                    status: self.end_for(&requester, status),
                     kind,
                     with_imm: false,
                     len,
@@ -285,7 +288,7 @@ impl<R: Requester> RcQueue<R> {
                 Some(requester)
             }
             CompletionTarget::Direct(requester) => {
-                requester.answered(status);
+                requester.answered(self.end_for(&requester, status));
                 Some(requester)
             }
             CompletionTarget::Control => {

@@ -267,7 +267,7 @@ impl<R: Requester> RcQueue<R> {
         if requester.has_failed() {
             Some(WcStatus::WrFlushErr)
         } else if posting.qp.is_none() || self.failure().is_some() {
-            Some(self.failure().unwrap_or(WcStatus::FatalErr))
+            Some(self.end_of_others())
         } else {
             prepared.refused
         }

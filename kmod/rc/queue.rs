@@ -245,6 +245,27 @@ impl<R: Requester> RcQueue<R> {
         }
     }
 
+    /// How it ends, once it has broken, the requests of users of whom none has failed: what
+    /// broke it may be another user's matter. To them the peer is out of reach, unless
+    /// their own node goes.
+    pub(super) fn end_of_others(&self) -> WcStatus {
+        match self.failure() {
+            None | Some(WcStatus::FatalErr) => WcStatus::FatalErr,
+            Some(_) => WcStatus::RetryExcErr,
+        }
+    }
+
+    /// How a request has ended for its user. All that were behind the one that broke the
+    /// queue pair are flushed, whose ever they are; to a user of whom none has failed
+    /// before, that would say nothing.
+    #[inline]
+    pub(super) fn end_for(&self, requester: &R, status: WcStatus) -> WcStatus {
+        match status {
+            WcStatus::WrFlushErr if !requester.has_failed() => self.end_of_others(),
+            _ => status,
+        }
+    }
+
     /// Counts the times that room was made; to be read before posting.
     pub(crate) fn room_seen(&self) -> u32 {
         self.room.seen()

@@ -1,27 +1,45 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Registering memory regions with the device: by requests on a queue pair, because
-//! that is the way for consumers in the kernel. Such a request stays on this node; it
-//! has its turn among those of users.
+//! Registering memory regions with the device, by [`Registrar`]'s requests.
 //!
-//! A new queue pair registers all regions before its peer may use it. A region that
-//! comes later is registered by whoever makes it, on the queue pair with the fewest
-//! requests. What fails then is tried again now and then; the region is used by DC
-//! meanwhile.
+//! All regions are registered before a peer may use a new queue pair. A region that
+//! comes later is registered by whoever makes it. What fails then is tried again now and
+//! then; the region is used by DC meanwhile.
+//!
+//! Lock order: `registrar`, then `hardware` or the regions' own.
 
 use kernel::prelude::*;
-use kernel::sync::Arc;
 
-use super::{Rc, RcQueue};
+use super::Rc;
 use crate::dc::Requester;
 use crate::mem::{Place, Unregistered};
+use crate::rdma::Registrar;
 
-impl<R: Requester> RcQueue<R> {
+impl<R: Requester> Rc<R> {
+    /// Lets the registrar do something; makes it first, if there is none. One that fails
+    /// goes before this returns, so that none of its requests is on its way any more.
+    fn run(
+        &self,
+        registrar: &mut Option<Registrar>,
+        work: impl FnOnce(&mut Registrar) -> Result,
+    ) -> Result {
+        if registrar.is_none() {
+            let hardware = self.hardware.lock().clone();
+            let hardware = hardware.ok_or_else(crate::errno::not_supported)?;
+            *registrar = Some(Registrar::new(hardware.port, hardware.pd, &self.gid)?);
+        }
+        let outcome = registrar.as_mut().map_or(Err(ENODEV), work);
+        if outcome.is_err() {
+            *registrar = None;
+        }
+        outcome
+    }
+
     /// Registers a region, and waits for it.
     ///
     /// # Errors
     ///
-    /// The queue broke.
+    /// The registrar failed.
     fn register_region(&self, region: Unregistered) -> Result {
         let blocks = match self.mrs.prepare(&region) {
             Ok(blocks) => blocks,
@@ -33,52 +51,66 @@ impl<R: Requester> RcQueue<R> {
             }
         };
         for mr in blocks.iter() {
-            let _control = self.control.lock();
-            self.request(|qp, wr_id| qp.register(mr, wr_id))?;
+            let mut registrar = self.registrar.lock();
+            self.run(&mut registrar, |registrar| registrar.register(mr))?;
         }
         self.mrs.registered(region, blocks);
         Ok(())
     }
 
     /// Registers all regions that the device does not know.
-    ///
-    /// # Errors
-    ///
-    /// The queue broke.
-    pub(super) fn register_regions(&self) -> Result {
+    fn register_regions(&self) -> Result {
         let mut place = Place::default();
         while let Some(region) = self.mrs.unregistered(&mut place) {
             self.register_region(region)?;
         }
         Ok(())
     }
-}
 
-impl<R: Requester> Rc<R> {
-    /// The usable queue that has the fewest requests on their way.
-    fn idlest_queue(&self) -> Option<Arc<RcQueue<R>>> {
+    /// Makes the key of this node's table valid, unless it is.
+    fn register_table(&self) -> Result {
+        let mut registrar = self.registrar.lock();
+        let Some(table) = self.mrs.unregistered_table() else {
+            return Ok(());
+        };
+        let outcome = self.run(&mut registrar, |registrar| registrar.register_table(&table));
+        self.mrs.table_registered(outcome.is_ok())?;
+        outcome
+    }
+
+    /// Registers all that peers use by RC. The device has to be there until this
+    /// returns. May sleep.
+    ///
+    /// # Errors
+    ///
+    /// The registrar failed.
+    pub(super) fn register_all(&self) -> Result {
+        self.register_table()?;
+        self.register_regions()
+    }
+
+    /// Whether any queue pair is up.
+    fn is_in_use(&self) -> bool {
         let links = self.links.lock();
-        let usable = links.iter().filter(|link| link.queue.is_usable());
-        let idlest = usable.min_by_key(|link| link.queue.window.outstanding())?;
-        Some(idlest.queue.clone())
+        links.iter().any(|link| link.queue.is_usable())
     }
 
     /// A region was made: the device learns of it, if RC is up. The device has to be
     /// there until this returns. May sleep, as long as a request takes.
     pub(crate) fn on_new_region(&self, key: u32) {
-        let Some(queue) = self.idlest_queue() else {
+        if !self.is_in_use() {
             return;
-        };
+        }
         if let Some(region) = self.mrs.unregistered_region(key) {
-            // A queue that broke is ended elsewhere.
-            let _ = queue.register_region(region);
+            // It is tried again.
+            let _ = self.register_region(region);
         }
     }
 
     /// Registers what could not be before.
     pub(super) fn register_leftovers(&self) {
-        if let Some(queue) = self.idlest_queue() {
-            let _ = queue.register_regions();
+        if self.is_in_use() {
+            let _ = self.register_regions();
         }
     }
 }

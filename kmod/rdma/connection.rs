@@ -7,14 +7,8 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 
 use crate::bindings;
-use crate::clock::now_ns;
 use crate::rdma::cm::{CmId, PRIVATE_BYTES};
 use crate::rdma::{DmaBuffer, EventCq, Pd};
-use crate::sync::{reschedule_if_needed, Woken};
-
-/// How long a completion is looked for before sleeping: longer than a READ takes,
-/// on soft-RoCE and a busy host too.
-const SPIN_NS: u64 = 1_000_000;
 
 /// A connected RC queue pair, with its completion queue and one page of memory
 /// for its requests.
@@ -123,54 +117,9 @@ impl Connection {
         let Some(number) = self.unfinished else {
             return Ok(());
         };
-        self.wait_for(number, timeout_ns)?;
+        self.cq.wait_for(number, timeout_ns, true)?;
         self.unfinished = None;
         Ok(())
-    }
-
-    /// Waits for the completion of a request: polls for a moment, which is as long as
-    /// it should take, then sleeps until the completion queue's event, or a signal.
-    /// Polling yields, because soft-RoCE's threads may want this CPU.
-    fn wait_for(&mut self, number: u64, timeout_ns: u64) -> Result {
-        let start_ns = now_ns();
-        loop {
-            if let Some(outcome) = self.poll_for(number) {
-                return outcome;
-            }
-            let waited_ns = now_ns().saturating_sub(start_ns);
-            if waited_ns < SPIN_NS {
-                // SAFETY: process context, and no spin lock is held.
-                unsafe { reschedule_if_needed(true) };
-                continue;
-            }
-            let seen = self.cq.events().seen();
-            // Completions that came before it was armed are found by the next poll.
-            if self.cq.arm() {
-                let left_ns = timeout_ns.saturating_sub(waited_ns);
-                if let Some(outcome) = self.poll_for(number) {
-                    return outcome;
-                }
-                if left_ns == 0 {
-                    return Err(ETIMEDOUT);
-                }
-                match self.cq.events().wait(seen, left_ns, true) {
-                    Woken::Event => {}
-                    Woken::TimedOut => return Err(ETIMEDOUT),
-                    Woken::Signal => return Err(EINTR),
-                }
-            }
-        }
-    }
-
-    /// The outcome of a request, if its completion is there.
-    fn poll_for(&self, number: u64) -> Option<Result> {
-        while let Some((done, status)) = self.cq.poll() {
-            if done == number {
-                let ok = status == bindings::ib_wc_status_IB_WC_SUCCESS;
-                return Some(if ok { Ok(()) } else { Err(EIO) });
-            }
-        }
-        None
     }
 }
 

@@ -7,10 +7,16 @@ use core::ptr::NonNull;
 
 use kernel::error::from_err_ptr;
 use kernel::prelude::*;
+use kernel::sync::Arc;
 
 use crate::bindings;
+use crate::clock::now_ns;
 use crate::rdma::Device;
-use crate::sync::{new_event_count, EventCount};
+use crate::sync::{new_event_count, reschedule_if_needed, EventCount, Woken};
+
+/// How long a completion is looked for before sleeping: longer than a READ takes,
+/// on soft-RoCE and a busy host too.
+const SPIN_NS: u64 = 1_000_000;
 
 /// Hears that an armed completion queue has got a completion.
 pub(crate) trait Notified: Sync {
@@ -138,9 +144,10 @@ impl Drop for Cq {
     }
 }
 
-/// A completion queue with a counter of its calls, to sleep on.
+/// A completion queue with a counter of its calls, to sleep on. Fields are dropped in
+/// order.
 pub(crate) struct EventCq {
-    cq: Cq,
+    cq: Arc<Cq>,
     /// Dropped after the queue that calls it.
     events: Pin<KBox<EventCount>>,
 }
@@ -151,6 +158,7 @@ impl EventCq {
         let events = KBox::pin_init(new_event_count!("weft_cq_events"), GFP_KERNEL)?;
         // SAFETY: `events` is pinned, and dropped after the queue.
         let cq = unsafe { Cq::new(device, entries, &raw const *events) }?;
+        let cq = Arc::new(cq, GFP_KERNEL)?;
         Ok(Self { cq, events })
     }
 
@@ -158,18 +166,68 @@ impl EventCq {
         self.cq.as_ptr()
     }
 
-    /// Counts the calls of the queue.
-    pub(crate) fn events(&self) -> &EventCount {
-        &self.events
+    /// A share of the queue, for a queue pair.
+    ///
+    /// # Safety
+    ///
+    /// It is dropped before this value, which has what the queue calls.
+    pub(super) unsafe fn share(&self) -> Arc<Cq> {
+        self.cq.clone()
     }
 
-    /// As [`Cq::arm`].
-    pub(crate) fn arm(&self) -> bool {
-        self.cq.arm()
+    /// Waits for the end of the request with this number, the only one that is waited
+    /// for: polls for a moment, which is as long as it should take, then sleeps until the
+    /// completion queue's event, or a signal if that may end the wait. Polling yields,
+    /// because soft-RoCE's threads may want this CPU.
+    ///
+    /// # Errors
+    ///
+    /// `EIO` (error completion), `ETIMEDOUT`, `EINTR`; after the last two it may be on its
+    /// way still.
+    pub(crate) fn wait_for(&self, number: u64, timeout_ns: u64, by_signal: bool) -> Result {
+        let start_ns = now_ns();
+        loop {
+            if let Some(outcome) = self.outcome_of(number) {
+                return outcome;
+            }
+            let waited_ns = now_ns().saturating_sub(start_ns);
+            if waited_ns < SPIN_NS {
+                // SAFETY: process context, and no spin lock is held.
+                unsafe { reschedule_if_needed(true) };
+                continue;
+            }
+            let seen = self.events.seen();
+            // Completions that came before it was armed are found by the next poll.
+            if self.cq.arm() {
+                let left_ns = timeout_ns.saturating_sub(waited_ns);
+                if let Some(outcome) = self.outcome_of(number) {
+                    return outcome;
+                }
+                if left_ns == 0 {
+                    return Err(ETIMEDOUT);
+                }
+                match self.events.wait(seen, left_ns, by_signal) {
+                    Woken::Event => {}
+                    Woken::TimedOut => return Err(ETIMEDOUT),
+                    Woken::Signal => return Err(EINTR),
+                }
+            }
+        }
+    }
+
+    /// The outcome of a request, if its completion is there.
+    fn outcome_of(&self, number: u64) -> Option<Result> {
+        while let Some((done, status)) = self.poll() {
+            if done == number {
+                let ok = status == bindings::ib_wc_status_IB_WC_SUCCESS;
+                return Some(if ok { Ok(()) } else { Err(EIO) });
+            }
+        }
+        None
     }
 
     /// The next completion: the request's number, and its status.
-    pub(crate) fn poll(&self) -> Option<(u64, bindings::ib_wc_status)> {
+    fn poll(&self) -> Option<(u64, bindings::ib_wc_status)> {
         let mut wcs = [WorkCompletion::default()];
         if !self.cq.has_some() {
             return None;

@@ -303,7 +303,7 @@ fn reg_wr(mr: NonNull<bindings::ib_mr>, key: u32, access: i32, wr_id: u64) -> bi
 
 /// A table that peers may READ, registered with a device. Its key is valid once
 /// a queue pair of the domain has carried out the request that
-/// [`crate::rdma::Qp::register_table`] posts. Fields are dropped in order.
+/// [`crate::rdma::Registrar::register_table`] posts. Fields are dropped in order.
 ///
 /// # Invariants
 ///

@@ -15,7 +15,7 @@ use weft_core::rc::{ACK_TIMEOUT, RECEIVES, RETRIES};
 use weft_core::uapi::MAX_INLINE;
 
 use crate::bindings::*;
-use crate::rdma::{Cq, FastMr, Pd, Port, TableMr};
+use crate::rdma::{Cq, Pd, Port};
 
 /// The first P_Key, which all ports have.
 const PKEY_INDEX: u16 = 0;
@@ -243,23 +243,6 @@ impl Qp<Ready> {
     pub(crate) unsafe fn post(&self, first: *const ib_send_wr) -> Result {
         // SAFETY: valid by the invariant; the rest is the caller's promise.
         to_result(unsafe { weft_ib_post_send(self.raw.as_ptr(), first) })
-    }
-
-    /// Posts the request that makes a table's key valid for READs.
-    pub(crate) fn register_table(&self, table: &TableMr, wr_id: u64) -> Result {
-        self.post_registration(&table.request(wr_id))
-    }
-
-    /// Posts the request that makes a region's key valid, for what it may be used
-    /// for.
-    pub(crate) fn register(&self, mr: &FastMr, wr_id: u64) -> Result {
-        self.post_registration(&mr.request(wr_id)?)
-    }
-
-    fn post_registration(&self, wr: &ib_reg_wr) -> Result {
-        // SAFETY: valid by the invariant; the request is copied, and its caller waits
-        // for its end before the region goes.
-        to_result(unsafe { weft_ib_post_send(self.raw.as_ptr(), &wr.wr) })
     }
 }
 

@@ -10,6 +10,7 @@ mod dead_peers;
 mod direct;
 mod long;
 mod loss;
+mod lossy;
 mod meta_server;
 mod pins;
 mod regions;
@@ -102,6 +103,8 @@ pub fn run(report: &mut Report, args: &Args, seed: u64) {
         Transport::Rc.check(report, name, || revocation::under_load(seed));
         let name = "many that go at once cost few notices";
         Transport::Rc.check(report, name, revocation::many);
+        let name = "regions that are made while packets get lost break nothing";
+        Transport::Rc.check(report, name, lossy::regions_meanwhile);
         killed_worker::run(report, seed, 6, Transport::Rc);
     }
     report.check("no queue pair broke until now", || {

@@ -27,10 +27,10 @@ const OTHERS_END: [End; 2] = [
     End::Status(WcStatus::RemAbortErr),
 ];
 /// How the node's own requests do. Where the device ends the queue pair before the node
-/// has said why, it flushes all of them, as with verbs.
+/// has said why, the peer seems to be out of reach.
 const OWN_END: [End; 3] = [
     End::Status(WcStatus::FatalErr),
-    End::Status(WcStatus::WrFlushErr),
+    End::Status(WcStatus::RetryExcErr),
     End::NodeGone,
 ];
 
@@ -143,15 +143,21 @@ fn link_down(report: &mut Report) -> Result<()> {
     wait_until_up()?;
     let mut resting = Link::new(1, BYTES, 64)?;
     let mut busy = Link::new(1, BYTES, 64)?;
+    let mut behind = Link::new(1, BYTES, 64)?;
     let mut bystander = Link::new(2, BYTES, 64)?;
     resting.works(1)?;
     bystander.works(1)?;
     let lost = counter("rc_lost")?;
     set_link("down")?;
     fill(&mut busy)?;
+    fill(&mut behind)?;
     report.check(
         "requests to a peer that is out of reach end in time",
         || all_end(&mut busy.vqp, &[WcStatus::RetryExcErr]),
+    );
+    report.check(
+        "so do those of another VQP behind them, and the first is not flushed",
+        || all_end(&mut behind.vqp, &[WcStatus::RetryExcErr]),
     );
     report.check("both ends of the queue pair notice", || both_break(lost));
     report.check("another peer's VQP goes on", || bystander.works(2));

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Makes the keys of memory regions valid: by requests, because that is the way for
+//! consumers in the kernel, on a queue pair that is connected to itself and carries
+//! nothing else. A key is valid for all queue pairs of the domain.
+//!
+//! On a queue pair to a peer they would wait for all requests before them. And soft-RoCE
+//! breaks such a queue pair if it has to repeat a request that was not answered: it
+//! carries registrations behind it out once more, and refuses them, because the region is
+//! no longer free (`req_retry` in rxe_req.c, `rxe_reg_fast_mr` in rxe_mr.c).
+
+use kernel::prelude::*;
+use kernel::sync::Arc;
+use weft_core::gid::Gid;
+
+use crate::bindings;
+use crate::rdma::{Capacity, EventCq, FastMr, Pd, Port, Qp, Ready, Remote, TableMr};
+
+/// How long a registration may take: it stays on this host.
+const REQUEST_NS: u64 = 20_000_000_000;
+/// Completions: of a request at a time, and of the receive buffers that are never posted.
+const ENTRIES: u32 = 4;
+/// The first packet's number; there will be none.
+const PSN: u32 = 0;
+/// READs at a time; there will be none.
+const READS: u8 = 1;
+
+/// A queue pair for registrations. It is dropped once one has failed: no request of it
+/// is on its way after that. Fields are dropped in order.
+pub(crate) struct Registrar {
+    qp: Qp<Ready>,
+    cq: EventCq,
+    next_number: u64,
+}
+
+impl Registrar {
+    /// For the regions of a domain; `own` is the port's GID.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` (the port is down, or has no such GID), and those of ib_core.
+    pub(crate) fn new(port: Port, pd: Arc<Pd>, own: &Gid) -> Result<Self> {
+        let cq = EventCq::new(port.device, ENTRIES)?;
+        let capacity = Capacity { sends: 1, sges: 1 };
+        // SAFETY: the queue pair goes before `cq`, here and as a field.
+        let qp = Qp::new(port, pd, unsafe { cq.share() }, &capacity)?;
+        let itself = Remote {
+            gid: *own,
+            qpn: qp.number(),
+            psn: PSN,
+            mtu: port.active_mtu().ok_or(ENODEV)?,
+            read_depth: READS,
+        };
+        let qp = qp.connect(port, own, &itself, PSN, (READS, READS))?;
+        Ok(Self {
+            qp,
+            cq,
+            next_number: 0,
+        })
+    }
+
+    /// Makes a region's key valid, for what it may be used for.
+    ///
+    /// # Errors
+    ///
+    /// `EIO` (refused), `ETIMEDOUT`, and those of the driver.
+    pub(crate) fn register(&mut self, mr: &FastMr) -> Result {
+        let number = self.number();
+        self.run(&mr.request(number)?, number)
+    }
+
+    /// Makes a table's key valid for READs. Errors as for [`Registrar::register`].
+    pub(crate) fn register_table(&mut self, table: &TableMr) -> Result {
+        let number = self.number();
+        self.run(&table.request(number), number)
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number
+    }
+
+    fn run(&self, wr: &bindings::ib_reg_wr, number: u64) -> Result {
+        // SAFETY: the request is copied. It has ended when this returns well; if not, the
+        // caller drops the queue pair before the region goes.
+        unsafe { self.qp.post(&wr.wr) }?;
+        self.cq.wait_for(number, REQUEST_NS, false)
+    }
+}
