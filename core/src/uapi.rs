@@ -784,8 +784,8 @@ pub enum WcStatus {
     RemAccessErr = 10,
     /// The peer could not carry the request out.
     RemOpErr = 11,
-    /// The peer did not answer, is down or out of reach; or nobody receives where
-    /// the message was sent.
+    /// The peer did not answer, is down or out of reach, or the queue pair to it broke,
+    /// which others use too; or nobody receives where the message was sent.
     RetryExcErr = 12,
     /// The receiver had no buffer for too long.
     RnrRetryExcErr = 13,

@@ -34,7 +34,7 @@ impl CompletionError {
                 "the peer could not carry it out; of a receive buffer: the WRITE whose immediate it was to take was refused"
             }
             Some(WcStatus::RetryExcErr) => {
-                "the peer did not answer: it is down or out of reach, or nobody is bound to the port"
+                "the peer did not answer: it is down or out of reach, or the connection to it broke, or nobody is bound to the port; create another VQP and connect"
             }
             Some(WcStatus::RnrRetryExcErr) => {
                 "the receiver had no buffer for too long: it has to post more of them"
