@@ -78,16 +78,17 @@ fn named(by: Transport, name: &str) -> String {
 }
 
 fn with_bystanders(report: &mut Report, by: Transport, ops: u64, seed: u64) -> Result<()> {
-    let (near, far) = (Device::open_on(0)?, Device::open_on(1)?);
     if by == Transport::Rc {
         // Contexts from before would go meanwhile, by themselves.
         wait_for("DC's contexts are forgotten", FORGOTTEN, || {
             Ok(counter("contexts")? == 0)
         })?;
     }
-    // Before the bystander, which goes again before the comparison: a peer that it shares with
-    // the fuzzers keeps the streams that they have used.
+    // Before the bystander and its sessions, which go again before the comparison: a session
+    // remembers the peer that it connected to last, and a peer keeps the streams that
+    // anybody has used.
     let baseline = Baseline::take(2)?;
+    let (near, far) = (Device::open_on(0)?, Device::open_on(1)?);
     let region = MemoryRegion::allocate(&far, 2 * SLICE, full_access())?;
     let mut traffic = Traffic::new(&near, 1, region.remote(), seed)?;
     near.flush_dccache()?;
@@ -121,7 +122,7 @@ fn with_bystanders(report: &mut Report, by: Transport, ops: u64, seed: u64) -> R
     );
     neighbour.kill()?;
     neighbour.wait()?;
-    drop((traffic, region));
+    drop((traffic, region, near, far));
     report.check(&named(by, "all of it leaves nothing behind"), || {
         baseline.is_back()
     });

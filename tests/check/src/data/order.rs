@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{ensure, Context, Result};
 use weft_shim::{Error, SendWr, Vqp, Wc};
+use weft_testkit::pace::patient;
 
 use crate::rng::Rng;
 use crate::world::{wait_for, Link};
@@ -26,7 +27,7 @@ pub fn drive(vqp: &mut Vqp, wrs: &[SendWr<'_>], expected: usize) -> Result<Vec<u
             other => other?,
         };
         ensure!(
-            start.elapsed() < PATIENCE,
+            start.elapsed() < patient(PATIENCE),
             "{taken} taken, {} completed",
             ids.len()
         );
