@@ -256,7 +256,7 @@ impl<R: Requester> RcQueue<R> {
     }
 
     /// How a request has ended for its user. All that were behind the one that broke the
-    /// queue pair are flushed, whose ever they are; to a user of whom none has failed
+    /// queue pair are flushed, whoever posted them; to a user of whom none has failed
     /// before, that would say nothing.
     #[inline]
     pub(super) fn end_for(&self, requester: &R, status: WcStatus) -> WcStatus {
