@@ -257,7 +257,8 @@ impl<R: Requester> RcQueue<R> {
 
     /// How a request has ended for its user. All that were behind the one that broke the
     /// queue pair are flushed, whoever posted them; to a user of whom none has failed
-    /// before, that would say nothing.
+    /// before, that would say nothing. (If a request behind it was refused meanwhile, that
+    /// one says what the user did wrong, and this one is flushed.)
     #[inline]
     pub(super) fn end_for(&self, requester: &R, status: WcStatus) -> WcStatus {
         match status {

@@ -184,7 +184,7 @@ impl EventCq {
     ///
     /// `EIO` (error completion), `ETIMEDOUT`, `EINTR`; after the last two it may be on its
     /// way still.
-    pub(crate) fn wait_for(&self, number: u64, timeout_ns: u64, by_signal: bool) -> Result {
+    pub(super) fn wait_for(&self, number: u64, timeout_ns: u64, by_signal: bool) -> Result {
         let start_ns = now_ns();
         loop {
             if let Some(outcome) = self.outcome_of(number) {

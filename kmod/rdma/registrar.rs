@@ -25,12 +25,14 @@ const PSN: u32 = 0;
 /// READs at a time; there will be none.
 const READS: u8 = 1;
 
-/// A queue pair for registrations. It is dropped once one has failed: no request of it
-/// is on its way after that. Fields are dropped in order.
+/// The number of a request: there is one at a time.
+const NUMBER: u64 = 0;
+
+/// A queue pair for registrations, used by one thread at a time. It is dropped once one
+/// has failed: no request of it is on its way after that. Fields are dropped in order.
 pub(crate) struct Registrar {
     qp: Qp<Ready>,
     cq: EventCq,
-    next_number: u64,
 }
 
 impl Registrar {
@@ -52,11 +54,7 @@ impl Registrar {
             read_depth: READS,
         };
         let qp = qp.connect(port, own, &itself, PSN, (READS, READS))?;
-        Ok(Self {
-            qp,
-            cq,
-            next_number: 0,
-        })
+        Ok(Self { qp, cq })
     }
 
     /// Makes a region's key valid, for what it may be used for.
@@ -65,25 +63,18 @@ impl Registrar {
     ///
     /// `EIO` (refused), `ETIMEDOUT`, and those of the driver.
     pub(crate) fn register(&mut self, mr: &FastMr) -> Result {
-        let number = self.number();
-        self.run(&mr.request(number)?, number)
+        self.run(&mr.request(NUMBER)?)
     }
 
     /// Makes a table's key valid for READs. Errors as for [`Registrar::register`].
     pub(crate) fn register_table(&mut self, table: &TableMr) -> Result {
-        let number = self.number();
-        self.run(&table.request(number), number)
+        self.run(&table.request(NUMBER))
     }
 
-    fn number(&mut self) -> u64 {
-        self.next_number += 1;
-        self.next_number
-    }
-
-    fn run(&self, wr: &bindings::ib_reg_wr, number: u64) -> Result {
+    fn run(&mut self, wr: &bindings::ib_reg_wr) -> Result {
         // SAFETY: the request is copied. It has ended when this returns well; if not, the
         // caller drops the queue pair before the region goes.
         unsafe { self.qp.post(&wr.wr) }?;
-        self.cq.wait_for(number, REQUEST_NS, false)
+        self.cq.wait_for(NUMBER, REQUEST_NS, false)
     }
 }

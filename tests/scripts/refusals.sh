@@ -1,6 +1,6 @@
 #!/bin/bash
-# What the tests in the virtual machine take for a refusal, an answer, or equal: never
-# silence, a crash, a program that is not there, or one that hangs.
+# The tests in the virtual machine never take silence, a crash, a missing program or one
+# that hangs for a refusal or an answer, nor two empty texts for equal ones.
 # checks: 12
 export VM_SLOWNESS=1
 . "$(dirname "$0")/../vm/lib.sh"
