@@ -53,10 +53,10 @@ count() {
   read -r passed failed skipped < <("$counter" <"$log")
   ran=$((passed + failed + skipped))
   if [ "$planned" != any ] && [ "$planned" != "$ran" ]; then
-    say_wrong "$name: $ran checks ran, '# checks: $planned' was planned"
+    say_wrong "$name: $ran checks ran, '# checks: $planned' was planned; it ended with status $status"
+    explain_failure "$log"
     [ "$failed" != 0 ] || failed=1
-  fi
-  if [ "$failed" = 0 ] && { [ "$status" != 0 ] || [ "$passed" = 0 ]; }; then
+  elif [ "$failed" = 0 ] && { [ "$status" != 0 ] || [ "$passed" = 0 ]; }; then
     failed=1
     say_wrong "$name: ended with status $status after $passed checks that passed"
     explain_failure "$log"
@@ -72,8 +72,9 @@ say_wrong() {
   WRONG+=("$1")
 }
 
-# failed_in LOG: the lines that name a failed check, of scripts and of cargo; not too many.
-failed_in() { grep -aE '^not ok |^test .* \.\.\. FAILED$' "$1" | head -n 20; }
+# failed_in LOG: the lines that name a failed check, of scripts and of cargo, and what the
+# kernel reported; not too many.
+failed_in() { grep -aE '^not ok |^test .* \.\.\. FAILED$|the kernel reported a bug: ' "$1" | head -n 20; }
 
 # planned_in SCRIPT: how many checks it says that it makes, in a line `# checks: N`. One
 # that does not say cannot pass.

@@ -1,7 +1,7 @@
 #!/bin/bash
 # scripts/test has to notice a check that fails, a test that says nothing, ends too soon
 # or crashes, and a name that is no test's.
-# checks: 14
+# checks: 16
 export VM_SLOWNESS=1
 ROOT=$(cd "$(dirname "$0")/../.." && pwd)
 . "$ROOT/tests/vm/lib.sh"
@@ -32,6 +32,8 @@ is "and a bad end after all checks" "$(counted 1 'echo ok a; exit 3')" "1 passed
 is "and a crash in the middle" "$(counted 2 'echo ok a; kill -SEGV $$; echo ok b')" "1 passed, 1 failed"
 is "the summary says which check failed, and why" "$(said_of 'echo ok a; echo not ok b: no room; exit 1')" "test: not ok b: no room"
 is "and which of cargo's" "$(said_of 'echo ok a; echo test c ... FAILED; exit 1')" "test: test c ... FAILED"
+is "and what the kernel reported" "$(said_of 'echo ok a; echo "the kernel reported a bug: WARNING: x"; exit 86')" "test: the kernel reported a bug: WARNING: x"
+is "and how a test ended that made too few checks" "$(said_of 'echo ok a; exit 86')" "test: 1 checks ran, '# checks: 2' was planned; it ended with status 86"
 is "and a program that is not there" "$(counted 1 'no-such-program')" "0 passed, 1 failed"
 check "a name that is no test's is an error" refuses 1 "there is no test no-such-test" "$ROOT/scripts/test" --only no-such-test
 check "so is one of a file that is none" refuses 1 "there is no test lib" "$ROOT/scripts/test" --only lib
