@@ -19,12 +19,13 @@
 //! peer:                                    └─> forgotten ... ended ──┘ Unused
 //! ```
 //!
-//! A peer that does not answer falls back on the lease of krcore §4.2: it trusts
+//! A peer that is silent falls back on the lease of krcore §4.2: it trusts
 //! what it has read for [`TRUST_NS`], and what it posted meanwhile ends or breaks
 //! the queue pair within [`PATIENCE_NS`] of its turn. Because a request may wait
 //! for its turn behind those of others, the owner ends the connection after
-//! [`LEASE_NS`], and only then lets go of the memory. KRCore's period is "e.g., 1
-//! second".
+//! [`LEASE_NS`] of silence, and only then lets go of the memory. KRCore's period is
+//! "e.g., 1 second". Many requests on a slow network take longer: a peer that says so
+//! has [`LEASE_MAX_NS`].
 
 mod block;
 mod ledger;
@@ -40,9 +41,11 @@ use crate::uapi::{ACCESS_ALL, ACCESS_REMOTE_ATOMIC, ACCESS_REMOTE_READ, ACCESS_R
 
 /// How long a reader trusts what it has read, counted from before the READ.
 pub const TRUST_NS: u64 = 500_000_000;
-/// How long a peer may take to answer that it uses a region no more, before it
+/// How long a peer may be silent that was told of a region that goes, before it
 /// loses its connection. 1.3 s.
 pub const LEASE_NS: u64 = TRUST_NS + PATIENCE_NS;
+/// How long it may take in all to use the region no more. 10 s.
+pub const LEASE_MAX_NS: u64 = 10_000_000_000;
 
 /// Any of the flags that let peers touch a region.
 pub const ACCESS_REMOTE: u32 = ACCESS_REMOTE_READ | ACCESS_REMOTE_WRITE | ACCESS_REMOTE_ATOMIC;

@@ -407,7 +407,8 @@ pod! {
     ///
     /// When it returns nobody touches the memory any more. It waits for that through
     /// signals that do not kill: the key is gone at once, so an interrupted caller could
-    /// not wait again. A peer that does not answer is waited for 1.3 s.
+    /// not wait again. A peer that is silent is waited for 1.3 s, one that still uses
+    /// the region 10 s.
     pub struct MrDereg [8] {
         /// The region's `lkey`.
         pub lkey: u32,

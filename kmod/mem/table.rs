@@ -153,6 +153,12 @@ impl MrTable {
         self.free_due(&mut state);
     }
 
+    /// A peer still uses what it was told of.
+    pub(crate) fn in_use(&self, token: u64, seq: u64) {
+        let mut state = self.state.lock();
+        state.ledger.in_use(token, seq, now_ns());
+    }
+
     /// Whether a peer should have answered long ago: its queue pair has to go.
     pub(crate) fn is_overdue(&self, token: u64) -> bool {
         self.state.lock().ledger.is_overdue(token, now_ns())
@@ -250,7 +256,7 @@ impl MrTable {
     }
 
     /// Waits until the memory of a ticket is freed: a round trip to the peers that
-    /// may use it, at most about a second. Ends early, with the rest done in the
+    /// may use it, at most `LEASE_MAX_NS`. Ends early, with the rest done in the
     /// background, if the process is killed, or, unless `patient`, if there are
     /// such peers. May sleep.
     pub(crate) fn wait(&self, ticket: u64, patient: bool) {

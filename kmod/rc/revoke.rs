@@ -39,9 +39,19 @@ const NAPS: usize = 8;
 #[pin_data]
 pub(super) struct Revocations {
     count: AtomicU32,
-    /// The notice to answer, and the request until which it must wait.
     #[pin]
-    owed: FastLock<Option<(u64, u32)>>,
+    owed: FastLock<Option<Owed>>,
+}
+
+/// An answer to a notice.
+struct Owed {
+    /// The notice's number.
+    seq: u64,
+    /// The request until which it must wait.
+    until: u32,
+    /// The notice has come, again perhaps, and the peer was not told yet that the answer
+    /// has to wait.
+    is_asked: bool,
 }
 
 impl Revocations {
@@ -72,9 +82,15 @@ impl<R: Requester> RcQueue<R> {
         };
         let mut owed = self.revocations.owed.lock();
         // A notice that is repeated does not start the wait anew.
-        if owed.is_none_or(|(other, _)| other != seq) {
-            *owed = Some((seq, until));
-        }
+        let until = owed
+            .as_ref()
+            .filter(|owed| owed.seq == seq)
+            .map_or(until, |owed| owed.until);
+        *owed = Some(Owed {
+            seq,
+            until,
+            is_asked: true,
+        });
     }
 
     /// Whether the peer waits for requests to end.
@@ -82,17 +98,21 @@ impl<R: Requester> RcQueue<R> {
         self.revocations.owed.lock().is_some()
     }
 
-    /// The answer to the peer's notice, once it may be given.
+    /// What to answer to the peer's notice now, if anything.
     fn take_answer(&self) -> Option<Notice> {
         let mut owed = self.revocations.owed.lock();
-        let (seq, _) = owed.take_if(|(_, until)| self.window.has_passed(*until))?;
-        Some(unused(self.token, seq))
+        let ended = owed.take_if(|owed| self.window.has_passed(owed.until));
+        let (seq, kind) = match (ended, (*owed).as_mut()) {
+            (Some(owed), _) => (owed.seq, NoticeKind::Unused),
+            (None, Some(owed)) if owed.is_asked => {
+                owed.is_asked = false;
+                (owed.seq, NoticeKind::InUse)
+            }
+            _ => return None,
+        };
+        let token = self.token;
+        Some(Notice { token, seq, kind })
     }
-}
-
-fn unused(token: u64, seq: u64) -> Notice {
-    let kind = NoticeKind::Unused;
-    Notice { token, seq, kind }
 }
 
 impl<R: Requester> Rc<R> {
@@ -116,26 +136,40 @@ impl<R: Requester> Rc<R> {
         if queue.as_ref().is_some_and(|queue| queue.gid != *from) {
             return None;
         }
-        let NoticeKind::Gone(keys) = &notice.kind else {
+        match (&notice.kind, queue) {
+            (NoticeKind::Gone(keys), Some(queue)) => {
+                return self.let_go(&queue, keys.as_slice(), notice.seq, can_answer);
+            }
+            (NoticeKind::Gone(_), None) => {
+                // It is gone, and its requests are; or it is not there yet, and reads
+                // a table without them.
+                let kind = NoticeKind::Unused;
+                return can_answer.then_some(Notice { kind, ..*notice });
+            }
             // A queue that is gone has nothing to wait for.
-            queue?;
-            self.mrs.answered(notice.token, notice.seq);
-            self.tell_peers();
-            return None;
-        };
-        let Some(queue) = queue else {
-            // It is gone, and its requests are; or it is not there yet, and reads
-            // a table without them.
-            return can_answer.then(|| unused(notice.token, notice.seq));
-        };
-        queue.revoke(keys.as_slice(), notice.seq);
+            (_, None) => {}
+            (NoticeKind::Unused, Some(_)) => {
+                self.mrs.answered(notice.token, notice.seq);
+                self.tell_peers();
+            }
+            (NoticeKind::InUse, Some(_)) => self.mrs.in_use(notice.token, notice.seq),
+        }
+        None
+    }
+
+    /// Uses a peer's regions no more; answers with what to send back now. The rest is
+    /// sent once requests have ended.
+    fn let_go(
+        &self,
+        queue: &RcQueue<R>,
+        keys: &[u32],
+        seq: u64,
+        can_answer: bool,
+    ) -> Option<Notice> {
+        queue.revoke(keys, seq);
         queue.poll();
-        let answer = if can_answer {
-            queue.take_answer()
-        } else {
-            None
-        };
-        if answer.is_none() {
+        let answer = can_answer.then(|| queue.take_answer()).flatten();
+        if queue.owes() {
             self.announcer.hurry();
         }
         answer
@@ -184,7 +218,8 @@ impl<R: Requester> Rc<R> {
             let seen = queue.room_seen();
             if let Some(answer) = queue.take_answer() {
                 self.tell(&queue.gid, &answer);
-            } else if queue.owes() {
+            }
+            if queue.owes() {
                 waits = Some((queue, seen));
             }
             index += 1;

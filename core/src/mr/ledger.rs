@@ -6,11 +6,12 @@
 //! Removals are numbered. A peer has one notice on its way at a time, about the
 //! oldest removals that it was not told; the next one takes all that came
 //! meanwhile, so that a process with many regions costs few notices. A notice
-//! that is not answered is repeated; a peer that answers none for
-//! [`LEASE_NS`] has to lose its connection, which ends its requests too.
+//! that is not answered is repeated; a peer that is silent for [`LEASE_NS`], or still
+//! uses a region after [`LEASE_MAX_NS`], has to lose its connection, which ends its
+//! requests too.
 
 use super::notice::{Keys, Notice, NoticeKind};
-use super::LEASE_NS;
+use super::{LEASE_MAX_NS, LEASE_NS};
 use crate::gid::Gid;
 
 /// Connections that a node may have, those that are being opened or closed
@@ -36,6 +37,8 @@ struct Line {
     told_ns: u64,
     /// When it was last told.
     sent_ns: u64,
+    /// When it last said that it still uses them, or was first told.
+    heard_ns: u64,
 }
 
 impl Line {
@@ -76,6 +79,7 @@ impl Ledger {
             acked: self.last,
             told_ns: 0,
             sent_ns: 0,
+            heard_ns: 0,
         });
         true
     }
@@ -139,7 +143,7 @@ impl Ledger {
             told = seq;
         }
         if !line.owes() {
-            line.told_ns = now_ns;
+            (line.told_ns, line.heard_ns) = (now_ns, now_ns);
         }
         // INVARIANT: at least what it has answered, and a removal's number.
         line.told = told;
@@ -152,20 +156,38 @@ impl Ledger {
         Some((line.peer, notice))
     }
 
-    /// A peer has answered. Answers to what it was not just told do not count.
-    pub fn answered(&mut self, token: u64, seq: u64) {
+    /// The line of a connection whose peer was just told of this removal.
+    fn told(&mut self, token: u64, seq: u64) -> Option<&mut Line> {
         let mut lines = self.lines.iter_mut().flatten();
-        if let Some(line) = lines.find(|line| line.token == token && line.told == seq) {
+        lines.find(|line| line.token == token && line.told == seq)
+    }
+
+    /// A peer uses nothing of it any more. Answers to what it was not just told do not
+    /// count.
+    pub fn answered(&mut self, token: u64, seq: u64) {
+        if let Some(line) = self.told(token, seq) {
             // INVARIANT: they are equal.
             line.acked = seq;
         }
     }
 
-    /// Whether the peer has had its time and not answered: the connection has to
-    /// go.
+    /// A peer still uses some of it. Answers to what it was not just told do not count.
+    pub fn in_use(&mut self, token: u64, seq: u64, now_ns: u64) {
+        if let Some(line) = self.told(token, seq) {
+            line.heard_ns = now_ns;
+        }
+    }
+
+    /// Whether the peer has had its time: the connection has to go.
     #[must_use]
     pub fn is_overdue(&self, token: u64, now_ns: u64) -> bool {
-        let late = |line: &Line| line.owes() && now_ns.saturating_sub(line.told_ns) >= LEASE_NS;
+        let late = |line: &Line| {
+            let (silent_ns, in_all_ns) = (
+                now_ns.saturating_sub(line.heard_ns),
+                now_ns.saturating_sub(line.told_ns),
+            );
+            line.owes() && (silent_ns >= LEASE_NS || in_all_ns >= LEASE_MAX_NS)
+        };
         self.line(token).is_some_and(late)
     }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
 //! What two nodes write to each other when regions go: the owner names their
-//! keys, the peer answers once none of its requests uses them. What carries the
-//! notices is not known here; they may get lost, be repeated, or come late.
+//! keys, the peer answers once none of its requests uses them, and until then that some
+//! do. What carries the notices is not known here; they may get lost, be repeated, or come
+//! late.
 
 /// Bytes of an encoded [`Notice`].
 pub const NOTICE_BYTES: usize = 80;
@@ -58,6 +59,8 @@ pub enum NoticeKind {
     /// The sender uses none of the keys of the notice of this number any more: no
     /// request with them is on its way, or will be.
     Unused,
+    /// Requests with keys of the notice of this number are still on their way.
+    InUse,
 }
 
 /// A notice about regions that go.
@@ -80,6 +83,7 @@ impl Notice {
         let (number, keys) = match &self.kind {
             NoticeKind::Gone(keys) => (1, keys.as_slice()),
             NoticeKind::Unused => (2, &[][..]),
+            NoticeKind::InUse => (3, &[][..]),
         };
         out[..4].copy_from_slice(&MAGIC.to_le_bytes());
         out[4..8].copy_from_slice(&[VERSION, number, keys.len() as u8, 0]);
@@ -108,6 +112,7 @@ impl Notice {
         let kind = match number {
             1 => NoticeKind::Gone(keys),
             2 if count == 0 => NoticeKind::Unused,
+            3 if count == 0 => NoticeKind::InUse,
             _ => return None,
         };
         let rest = &bytes[KEYS_AT + 4 * count..];

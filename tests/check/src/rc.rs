@@ -103,6 +103,8 @@ pub fn run(report: &mut Report, args: &Args, seed: u64) {
         Transport::Rc.check(report, name, || revocation::under_load(seed));
         let name = "many that go at once cost few notices";
         Transport::Rc.check(report, name, revocation::many);
+        let name = "a region waits for requests that take longer than a lease";
+        Transport::Rc.check(report, name, revocation::slow);
         let name = "regions that are made while packets get lost break nothing";
         Transport::Rc.check(report, name, lossy::regions_meanwhile);
         killed_worker::run(report, seed, 6, Transport::Rc);

@@ -27,6 +27,7 @@ fn notices_survive_the_wire_and_nothing_else_is_one() {
         NoticeKind::Gone(keys),
         NoticeKind::Gone(Keys::NONE),
         NoticeKind::Unused,
+        NoticeKind::InUse,
     ] {
         let notice = Notice {
             token: u64::MAX - 1,
@@ -36,11 +37,14 @@ fn notices_survive_the_wire_and_nothing_else_is_one() {
         let bytes = notice.encode();
         assert_eq!(Notice::decode(&bytes), Some(notice));
         assert_eq!(Notice::decode(&bytes[1..]), None);
-        for at in [0, 4, 5, 7] {
+        for at in [0, 4, 7] {
             let mut other = bytes;
             other[at] ^= 0x40;
             assert_eq!(Notice::decode(&other), None, "byte {at}");
         }
+        let mut unknown = bytes;
+        unknown[5] = 4;
+        assert_eq!(Notice::decode(&unknown), None, "no kind of notice");
     }
 }
 
@@ -104,6 +108,30 @@ fn a_silent_peer_is_asked_again_and_then_loses_its_connection() {
 }
 
 #[test]
+fn a_peer_that_says_that_it_uses_a_region_has_more_time_but_not_for_ever() {
+    let mut ledger = Ledger::EMPTY;
+    assert!(ledger.open(TOKEN, PEER));
+    let seq = ledger.remove();
+    assert!(ledger.next([(seq, 3)].into_iter(), 0).is_some());
+    ledger.in_use(TOKEN + 1, seq, 1);
+    ledger.in_use(TOKEN, seq + 1, 1);
+    assert!(ledger.is_overdue(TOKEN, LEASE_NS), "neither was its word");
+    let mut said_ns = 0;
+    while said_ns + REPEAT_NS + LEASE_NS < LEASE_MAX_NS {
+        said_ns += REPEAT_NS;
+        ledger.in_use(TOKEN, seq, said_ns);
+        assert!(!ledger.is_unused(seq));
+        assert!(!ledger.is_overdue(TOKEN, said_ns + LEASE_NS - 1));
+        assert!(ledger.is_overdue(TOKEN, said_ns + LEASE_NS), "silence");
+    }
+    ledger.in_use(TOKEN, seq, LEASE_MAX_NS - 1);
+    assert!(!ledger.is_overdue(TOKEN, LEASE_MAX_NS - 1));
+    assert!(ledger.is_overdue(TOKEN, LEASE_MAX_NS));
+    ledger.answered(TOKEN, seq);
+    assert!(ledger.is_unused(seq) && !ledger.is_overdue(TOKEN, LEASE_MAX_NS));
+}
+
+#[test]
 fn who_connects_later_has_nothing_to_answer() {
     let mut ledger = Ledger::EMPTY;
     assert!(ledger.open(TOKEN, PEER));
@@ -163,6 +191,8 @@ struct Sim {
     posting: Posting,
     /// The number to answer, and the request before which it must not be.
     owes: Option<(u64, u32)>,
+    /// It was not said yet that the answer has to wait.
+    is_asked: bool,
 
     wire: VecDeque<Request>,
     to_peer: VecDeque<Notice>,
@@ -220,6 +250,7 @@ impl Sim {
             poster,
             posting: Posting::Idle,
             owes: None,
+            is_asked: false,
             wire: VecDeque::new(),
             to_peer: VecDeque::new(),
             to_owner: VecDeque::new(),
@@ -266,6 +297,7 @@ impl Sim {
         if self.owes.is_none_or(|(seq, _)| seq != notice.seq) {
             self.owes = Some((notice.seq, self.window.published()));
         }
+        self.is_asked = true;
     }
 
     fn answer(&mut self) {
@@ -273,12 +305,16 @@ impl Sim {
             .owes
             .take_if(|(_, until)| self.window.has_passed(*until))
         {
-            self.to_owner.push_back(Notice {
-                token: TOKEN,
-                seq,
-                kind: NoticeKind::Unused,
-            });
+            self.say(seq, NoticeKind::Unused);
+        } else if let Some((seq, _)) = self.owes.filter(|_| self.is_asked) {
+            self.is_asked = false;
+            self.say(seq, NoticeKind::InUse);
         }
+    }
+
+    fn say(&mut self, seq: u64, kind: NoticeKind) {
+        let token = TOKEN;
+        self.to_owner.push_back(Notice { token, seq, kind });
     }
 
     fn claim(&mut self, request: Request) -> bool {
@@ -372,8 +408,12 @@ impl Sim {
             Step::Hear => self.hear(),
             Step::LoseAnswer => drop(self.to_owner.pop_front()),
             Step::Answered => {
-                if let Some(notice) = self.to_owner.pop_front() {
-                    self.ledger.answered(notice.token, notice.seq);
+                if let Some(Notice { token, seq, kind }) = self.to_owner.pop_front() {
+                    match kind {
+                        NoticeKind::Unused => self.ledger.answered(token, seq),
+                        NoticeKind::InUse => self.ledger.in_use(token, seq, self.now_ns),
+                        NoticeKind::Gone(_) => panic!("the peer has no regions"),
+                    }
                 }
             }
             Step::Prepare(key) if self.connected => self.prepare(key),
@@ -438,7 +478,8 @@ fn a_peer_that_answers_keeps_its_connection_and_its_requests() {
         sim.step(Step::Tell);
         sim.step(Step::Hear);
         sim.step(Step::Owed);
-        assert!(sim.to_owner.is_empty(), "its request has not ended");
+        sim.step(Step::Answered);
+        assert!(sim.ledger.is_waiting(), "its request has not ended");
         sim.step(Step::Execute);
         sim.step(Step::Owed);
         sim.step(Step::Answered);

@@ -10,12 +10,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail, ensure, Context as _, Result};
 use weft_core::mr::LEASE_NS;
+use weft_core::rc::BUDGET_BYTES;
 use weft_shim::{Device, Error, MemoryRegion, Remote, SendWr, Vqp, Wc, WcStatus};
 
 use super::pins::wait_until_up;
 use crate::rng::Rng;
 use crate::traffic::{Traffic, SLICE};
 use crate::world::{connect, counter, full_access, system, timely, wait_for, Holder, Link};
+use weft_testkit::pace::patient;
 use weft_testkit::report::Report;
 
 /// Nothing takes longer, on the slowest machine.
@@ -37,6 +39,16 @@ const SILENCE: &str =
     "modprobe -a sch_ingress cls_u32 act_gact && tc -n n1 qdisc add dev v1 clsact && \
      tc -n n1 filter add dev v1 ingress protocol ip u32 match ip dport 4793 0xffff action drop";
 const SPEECH: &str = "tc -n n1 qdisc del dev v1 clsact";
+
+/// As many as may be outstanding on one queue pair.
+const BACKLOG: usize = BUDGET_BYTES as usize / BYTES;
+/// What leaves node 0 by RC takes longer than a lease, if it is so much: 2.1 s. Notices are
+/// not slowed down.
+const SLOW: &str = "modprobe -a sch_prio sch_netem cls_u32 && \
+     tc qdisc add dev v0 root handle 1: prio bands 2 priomap 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 && \
+     tc qdisc add dev v0 parent 1:2 netem rate 8mbit limit 100000 && \
+     tc filter add dev v0 parent 1: protocol ip u32 match ip dport 4791 0xffff flowid 1:2";
+const FAST: &str = "tc qdisc del dev v0 root";
 
 /// Regions go under deep queues of several VQPs, again and again.
 pub fn under_load(seed: u64) -> Result<()> {
@@ -95,7 +107,7 @@ fn until_refused(remote: Remote, reads: bool, at_work: &AtomicUsize) -> Result<(
     let start = Instant::now();
     let mut is_at_work = false;
     loop {
-        ensure!(start.elapsed() < BOUND, "it is never refused");
+        ensure!(start.elapsed() < patient(BOUND), "it is never refused");
         let mut wcs = [Wc::default(); 2 * DEEP];
         let done = vqp.enter(&[wr; DEEP], &mut wcs, 1, BOUND)?.completed;
         let failed = wcs[..done].iter().find_map(|wc| match wc.status() {
@@ -149,6 +161,43 @@ fn refusal(near: &Device, local: &MemoryRegion, remote: Remote) -> Result<WcStat
         Err(Error::Completion(error)) => error.status.ok_or_else(|| anyhow!("unknown")),
         other => bail!("it is {other:?}"),
     }
+}
+
+/// Requests that were posted before a region went take longer than a lease: it waits for
+/// them, and nothing breaks.
+pub fn slow() -> Result<()> {
+    let mut link = Link::new(1, BYTES, BACKLOG as u32)?;
+    link.works(1)?;
+    let lost = counter("rc_lost")?;
+    let other = MemoryRegion::allocate(&Device::open_on(1)?, BYTES, full_access())?;
+    let region = std::mem::replace(&mut link.remote, other);
+    let wr = SendWr::write(link.local.slice(0..BYTES)?, region.remote()).signaled();
+    system(SLOW)?;
+    let start = Instant::now();
+    let posted = link.vqp.post_send(&[wr; BACKLOG]);
+    drop(region);
+    let took = start.elapsed();
+    system(FAST)?;
+    ensure!(posted? == BACKLOG, "there was no room for all");
+    let broken = counter("rc_lost")? - lost;
+    ensure!(broken == 0, "{broken} queue pairs broke after {took:?}");
+    ensure!(
+        took > Duration::from_nanos(LEASE_NS),
+        "it took {took:?}: the network is too fast"
+    );
+    let mut wcs = [Wc::default(); BACKLOG];
+    let done = link
+        .vqp
+        .enter(&[], &mut wcs, BACKLOG, patient(BOUND))?
+        .completed;
+    let good = wcs[..done]
+        .iter()
+        .all(|wc| wc.status() == Some(WcStatus::Success));
+    ensure!(
+        done == BACKLOG && good,
+        "{done} requests have ended: {wcs:?}"
+    );
+    Ok(())
 }
 
 /// Notices do not arrive: the region goes, and the queue pair before it.
