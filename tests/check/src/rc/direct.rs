@@ -29,6 +29,8 @@ fn map() -> Result<Memory, Errno> {
 }
 const GUARD: u8 = 0xee;
 const WAIT_NS: u64 = 30_000_000_000;
+/// How often the link goes down until it does under a request that is run.
+const TRIES: usize = 4;
 
 /// Memory of two nodes and a VQP between them.
 struct Fixture {
@@ -292,14 +294,39 @@ fn in_turn(rounds: u64) -> Result<()> {
 /// interrupted is left on its way, and waited for again.
 pub(super) fn interrupted(report: &mut Report) -> Result<()> {
     wait_until_up()?;
-    let fixture = Fixture::new()?;
-    fixture.succeeds(&fixture.good(OP_READ, 8))?;
-    let lost = counter("rc_lost")?;
     report.check("nothing was interrupted: ENOENT", || {
+        let fixture = Fixture::new()?;
+        fixture.succeeds(&fixture.good(OP_READ, 8))?;
         let outcome = fixture.resume();
         ensure!(outcome == Err(Errno::ENOENT), "it is {outcome:?}");
         Ok(())
     });
+    let name = "a signal ends the call and not the request, whose place no other takes";
+    let last = report.need(name, || {
+        let mut tries = (0..TRIES).filter_map(|_| link_goes_down().transpose());
+        tries.next().context("only look-ups were interrupted")?
+    });
+    let Some(last) = last else { return Ok(()) };
+    report.check("a signal ends the call that waits again", || {
+        ensure!(last.again != 0, "{last:?}");
+        Ok(())
+    });
+    report.check("whoever waits again learns how it ended", || {
+        let outcome = last.end;
+        ensure!(outcome == Ok(WcStatus::RetryExcErr), "it is {outcome:?}");
+        let outcome = last.once_more;
+        ensure!(outcome == Err(Errno::ENOENT), "once more: {outcome:?}");
+        Ok(())
+    });
+    Ok(())
+}
+
+/// `None`: it did under the look-up of the key, which comes before the request.
+fn link_goes_down() -> Result<Option<Interrupted>> {
+    wait_until_up()?;
+    let fixture = Fixture::new()?;
+    fixture.succeeds(&fixture.good(OP_READ, 8))?;
+    let lost = counter("rc_lost")?;
     let last = thread::scope(|scope| {
         // It begins before the link goes down: that takes long on a busy machine, and the
         // queue pair breaks soon after.
@@ -307,50 +334,24 @@ pub(super) fn interrupted(report: &mut Report) -> Result<()> {
         set_link("down")?;
         runner.join().map_err(|_| anyhow!("it panicked"))?
     });
-    let name = "a signal ends the call, and the one that waits again: EINTR";
-    if let Some(last) = report.need(name, || last?.interrupted_twice()) {
-        report.check("and not the request: no other takes its place", || {
-            let outcome = last.other;
-            ensure!(outcome == Err(Errno::EAGAIN), "it is {outcome:?}");
-            Ok(())
-        });
-        report.check("whoever waits again learns how it ended", || {
-            let outcome = last.end;
-            ensure!(outcome == Ok(WcStatus::RetryExcErr), "it is {outcome:?}");
-            let outcome = last.once_more;
-            ensure!(outcome == Err(Errno::ENOENT), "once more: {outcome:?}");
-            Ok(())
-        });
-    }
     let broken = both_break(lost);
     // Whatever came of it: what follows needs the link.
     link_comes_up()?;
-    broken
+    broken?;
+    last
 }
 
 type Outcome = Result<WcStatus, Errno>;
 
-/// A request whose call a signal has ended.
+/// A request whose call a signal has ended, and which had not ended itself.
+#[derive(Debug)]
 struct Interrupted {
-    /// What another one was told meanwhile.
-    other: Outcome,
     /// How often waiting again was interrupted.
     again: usize,
     /// How the request ended.
     end: Outcome,
     /// What it was told who asked after that.
     once_more: Outcome,
-}
-
-impl Interrupted {
-    fn is_as_it_should(&self) -> bool {
-        self.other == Err(Errno::EAGAIN) && self.once_more == Err(Errno::ENOENT)
-    }
-
-    fn interrupted_twice(self) -> Result<Self> {
-        ensure!(self.again != 0, "waiting again was not");
-        Ok(self)
-    }
 }
 
 impl Fixture {
@@ -361,34 +362,42 @@ impl Fixture {
         })
     }
 
-    /// Runs requests while signals come, until one fails or is not treated as it should
-    /// be. That one was interrupted too: it takes many times as long as a signal to come.
-    fn run_until_one_fails(&self) -> Result<Interrupted> {
+    /// Runs requests while signals come, until one fails. That one is interrupted: it takes
+    /// many times as long as a signal to come.
+    fn run_until_one_fails(&self) -> Result<Option<Interrupted>> {
         let run = self.good(OP_READ, 8);
+        let mut left = false;
         loop {
             match self.near.run(&run) {
-                Ok(WcStatus::Success) => continue,
-                Err(Errno::EINTR) => {}
+                Ok(WcStatus::Success) => left = false,
+                // One that was left and has ended gives its place to the next.
+                Err(Errno::EINTR) => left = true,
+                Err(Errno::EAGAIN) if left => {
+                    let last = self.wait_again();
+                    if last.end != Ok(WcStatus::Success) || last.once_more != Err(Errno::ENOENT) {
+                        return Ok(Some(last));
+                    }
+                    left = false;
+                }
+                Err(Errno::EAGAIN) => return Ok(None),
                 other => bail!("it is {other:?}"),
             }
-            let other = self.near.run(&run);
-            let mut again = 0;
-            let end = loop {
-                match self.resume() {
-                    Err(Errno::EINTR) => again += 1,
-                    end => break end,
-                }
-            };
-            let once_more = self.resume();
-            let this = Interrupted {
-                other,
-                again,
-                end,
-                once_more,
-            };
-            if end != Ok(WcStatus::Success) || !this.is_as_it_should() {
-                return Ok(this);
+        }
+    }
+
+    fn wait_again(&self) -> Interrupted {
+        let mut again = 0;
+        let end = loop {
+            match self.resume() {
+                Err(Errno::EINTR) => again += 1,
+                end => break end,
             }
+        };
+        let once_more = self.resume();
+        Interrupted {
+            again,
+            end,
+            once_more,
         }
     }
 }
