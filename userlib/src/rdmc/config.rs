@@ -9,6 +9,8 @@ use std::hash::{Hash, Hasher};
 
 /// Longest block.
 pub const MAX_BLOCK_BYTES: usize = 1 << 30;
+/// Bytes of a block, unless a group is told otherwise: 1 MiB.
+pub const DEFAULT_BLOCK_BYTES: usize = 1 << 20;
 /// Longest message of which all members take all from the root at once, where
 /// [`Choice::Auto`] may choose.
 const AT_ONCE: usize = 1 << 20;
@@ -43,15 +45,15 @@ pub(super) struct Plan {
 
 impl GroupConfig {
     /// Group `number` of these nodes; the first is the root, which sends. Later
-    /// groups have higher numbers. By default blocks are of 1 MiB and the
-    /// algorithm is chosen by a message's size.
+    /// groups have higher numbers. By default blocks are of [`DEFAULT_BLOCK_BYTES`] and
+    /// the algorithm is chosen by a message's size.
     #[must_use]
     pub fn new(number: u32, members: impl IntoIterator<Item = usize>) -> Self {
         Self {
             number,
             members: members.into_iter().collect(),
             choice: Choice::Auto,
-            block_bytes: 1 << 20,
+            block_bytes: DEFAULT_BLOCK_BYTES,
         }
     }
 

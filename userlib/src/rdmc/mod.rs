@@ -62,7 +62,7 @@ mod node;
 pub mod schedule;
 mod words;
 
-pub use config::{Choice, GroupConfig, MAX_BLOCK_BYTES};
+pub use config::{Choice, GroupConfig, DEFAULT_BLOCK_BYTES, MAX_BLOCK_BYTES};
 pub use error::{Error, SendError, SendReason};
 pub use event::{End, EndReason, Event, Incoming, Message};
 pub use group::Group;

@@ -39,7 +39,8 @@ pub struct Builder<F> {
 
 impl<F: Fabric> Builder<F> {
     /// Memory for messages, in bytes: 64 MiB unless told. Over RDMA it is
-    /// registered, and so pinned. Nodes may differ.
+    /// registered, and so pinned, and each group keeps room in it for a block. Nodes may
+    /// differ.
     #[must_use]
     pub fn memory(mut self, bytes: usize) -> Self {
         self.bytes = bytes;

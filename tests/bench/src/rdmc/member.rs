@@ -11,7 +11,7 @@ use clap::ValueEnum as _;
 use nix::time::{clock_gettime, ClockId};
 use serde::{Deserialize, Serialize};
 use weft::predicates::IdlePolicy;
-use weft::rdmc::Node;
+use weft::rdmc::{Node, DEFAULT_BLOCK_BYTES};
 use weft_testkit::place::{Kind, Placed};
 
 use super::args::RdmcMemberArgs;
@@ -53,7 +53,7 @@ pub fn run(args: &RdmcMemberArgs) -> Result<()> {
     let fabric = Kind::from_str(&load.fabric, false).map_err(|error| anyhow!(error))?;
     let node = Placed::new(fabric, args.rank, load.members, args.meeting);
     let mut builder = Node::builder(node)
-        .memory(buffers(load, args.rank) * load.bytes.next_multiple_of(PAGE))
+        .memory(buffers(load, args.rank) * load.bytes.next_multiple_of(PAGE) + landings(&session))
         .groups(2 * load.members)
         .timeout(PATIENCE);
     if session.wait == Wait::Interrupt {
@@ -95,6 +95,16 @@ pub fn run(args: &RdmcMemberArgs) -> Result<()> {
 pub fn cpu_time() -> Result<Duration> {
     let time = clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID)?;
     Ok(time.into())
+}
+
+/// What groups keep for a block over RDMA: those of a variant, and of the one before, which
+/// may not be gone yet.
+fn landings(session: &Session) -> usize {
+    let blocks = session
+        .variants
+        .iter()
+        .map(|variant| variant.block_bytes.unwrap_or(DEFAULT_BLOCK_BYTES));
+    2 * session.load.senders * blocks.max().unwrap_or(0).next_multiple_of(PAGE)
 }
 
 /// A buffer for each message that a member may have at a time.
