@@ -1,9 +1,9 @@
 #!/bin/bash
-# The benchmarks of messages, tails, registration and single costs run, and their
-# results have the fields that others read. What they find is nobody's business
-# here.
+# The benchmarks of messages, tails, registration, single costs and multicast over RDMA
+# run, and their results have the fields that others read. What they find is nobody's
+# business here.
 # vm: --meta --nodes 3 --mem 2048
-# checks: 12
+# checks: 16
 . "$(dirname "$0")/lib.sh"
 
 # bench NAME ARG...
@@ -32,5 +32,13 @@ check "factors" bench factors --samples 10
 is "there are seven" "$(rows factors '"name":".*"us_p50":[0-9].*"packets_per_op":[0-9]')" 7
 is "a READ over RC is one chain, one over DC one request" \
   "$(rows factors '"name":"weft_rc_read".*"rc_chains_per_op":1\.0') $(rows factors '"name":"weft_dc_read".*"dc_requests_per_op":1\.')" "1 1"
+
+check "multicast of large objects" bench rdmc --fabrics weft,verbs --experiments single --algorithms auto,sequential \
+  --members 3 --sizes 16384,1048576 --samples 2 --rounds 1
+is "over VQPs and verbs" "$(rows rdmc '"fabric":"weft".*"msgs_per_s":[1-9]') $(rows rdmc '"fabric":"verbs".*"msgs_per_s":[1-9]')" "4 4"
+check "multicast of small ones" bench multicast --fabrics weft,verbs --experiments ladder --opts full \
+  --members 2 --sizes 10240 --rounds 1
+is "over both too" \
+  "$(rows multicast '"ladder","fabric":"weft".*"msgs_per_s":[1-9]') $(rows multicast '"ladder","fabric":"verbs".*"msgs_per_s":[1-9]')" "1 1"
 check "nothing is left behind" within 20 back_to_base
 done_testing
