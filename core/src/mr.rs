@@ -41,10 +41,10 @@ use crate::uapi::{ACCESS_ALL, ACCESS_REMOTE_ATOMIC, ACCESS_REMOTE_READ, ACCESS_R
 
 /// How long a reader trusts what it has read, counted from before the READ.
 pub const TRUST_NS: u64 = 500_000_000;
-/// How long a peer may be silent that was told of a region that goes, before it
-/// loses its connection. 1.3 s.
+/// How long a peer may be silent after a notice before it loses its connection. 1.3 s.
 pub const LEASE_NS: u64 = TRUST_NS + PATIENCE_NS;
-/// How long it may take in all to use the region no more. 10 s.
+/// How long a peer may go on saying that it uses a region before it loses its
+/// connection. 10 s.
 pub const LEASE_MAX_NS: u64 = 10_000_000_000;
 
 /// Any of the flags that let peers touch a region.

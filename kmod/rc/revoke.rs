@@ -49,8 +49,8 @@ struct Owed {
     seq: u64,
     /// The request until which it must wait.
     until: u32,
-    /// The notice has come, again perhaps, and the peer was not told yet that the answer
-    /// has to wait.
+    /// The peer is to be told that requests are still on their way: its notice has come,
+    /// perhaps again.
     is_asked: bool,
 }
 
@@ -98,7 +98,7 @@ impl<R: Requester> RcQueue<R> {
         self.revocations.owed.lock().is_some()
     }
 
-    /// What to answer to the peer's notice now, if anything.
+    /// Takes the answer to the peer's notice that is due now, if one is.
     fn take_answer(&self) -> Option<Notice> {
         let mut owed = self.revocations.owed.lock();
         let ended = owed.take_if(|owed| self.window.has_passed(owed.until));
@@ -138,23 +138,26 @@ impl<R: Requester> Rc<R> {
         }
         match (&notice.kind, queue) {
             (NoticeKind::Gone(keys), Some(queue)) => {
-                return self.let_go(&queue, keys.as_slice(), notice.seq, can_answer);
+                self.let_go(&queue, keys.as_slice(), notice.seq, can_answer)
             }
             (NoticeKind::Gone(_), None) => {
                 // It is gone, and its requests are; or it is not there yet, and reads
                 // a table without them.
                 let kind = NoticeKind::Unused;
-                return can_answer.then_some(Notice { kind, ..*notice });
+                can_answer.then_some(Notice { kind, ..*notice })
             }
-            // A queue that is gone has nothing to wait for.
-            (_, None) => {}
             (NoticeKind::Unused, Some(_)) => {
                 self.mrs.answered(notice.token, notice.seq);
                 self.tell_peers();
+                None
             }
-            (NoticeKind::InUse, Some(_)) => self.mrs.in_use(notice.token, notice.seq),
+            (NoticeKind::InUse, Some(_)) => {
+                self.mrs.in_use(notice.token, notice.seq);
+                None
+            }
+            // A queue that is gone has nothing to wait for.
+            (_, None) => None,
         }
-        None
     }
 
     /// Uses a peer's regions no more; answers with what to send back now. The rest is

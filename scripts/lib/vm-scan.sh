@@ -13,11 +13,12 @@ VM_REPORTS+='|list_(add|del)[a-z_. ]* corruption|unreferenced object|suspected m
 
 # scan_log LOG: fails, and shows the reports, if there are any.
 scan_log() {
-  local log=$1 hits
+  local log=$1 hits first
   hits=$(grep -nE "$VM_REPORTS" "$log" || true)
   [ -n "$hits" ] || return 0
-  say "the kernel reported a bug: $(printf '%s\n' "$hits" | head -n 1 | cut -d: -f2- | cut -c1-160)"
-  sed -n "$(printf '%s\n' "$hits" | head -n 1 | cut -d: -f1),+80p" "$log" | cut -c1-200 >&2
+  first=${hits%%$'\n'*}
+  say "the kernel reported a bug: ${first#*:}"
+  sed -n "${first%%:*},+80p" "$log" | cut -c1-200 >&2
   say "$(printf '%s\n' "$hits" | wc -l) line(s) of the log look like reports. The whole log: $log"
   return 1
 }

@@ -97,8 +97,8 @@ pub fn cpu_time() -> Result<Duration> {
     Ok(time.into())
 }
 
-/// What groups keep for a block over RDMA: those of a variant, and of the one before, which
-/// may not be gone yet.
+/// Bytes that groups keep over RDMA, a block each. The groups of the variant before may
+/// still be there.
 fn landings(session: &Session) -> usize {
     let blocks = session
         .variants

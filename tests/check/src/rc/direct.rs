@@ -5,6 +5,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail, ensure, Context, Result};
 use nix::errno::Errno;
@@ -20,6 +21,7 @@ use crate::raw::{request, Memory, Queue, Session};
 use crate::rng::Rng;
 use crate::signals::under_signals;
 use crate::world::{counter, gid};
+use weft_testkit::pace::patient;
 use weft_testkit::report::Report;
 
 const LEN: usize = 64 << 10;
@@ -29,6 +31,8 @@ fn map() -> Result<Memory, Errno> {
 }
 const GUARD: u8 = 0xee;
 const WAIT_NS: u64 = 30_000_000_000;
+/// The link goes down within this time.
+const LINK_GOES: Duration = Duration::from_secs(30);
 /// How often the link goes down until it does under a request that is run.
 const TRIES: usize = 4;
 
@@ -350,7 +354,7 @@ struct Interrupted {
     again: usize,
     /// How the request ended.
     end: Outcome,
-    /// What it was told who asked after that.
+    /// The answer to one who waits for it after that.
     once_more: Outcome,
 }
 
@@ -367,7 +371,8 @@ impl Fixture {
     fn run_until_one_fails(&self) -> Result<Option<Interrupted>> {
         let run = self.good(OP_READ, 8);
         let mut left = false;
-        loop {
+        let start = Instant::now();
+        while start.elapsed() < patient(LINK_GOES) {
             match self.near.run(&run) {
                 Ok(WcStatus::Success) => left = false,
                 // One that was left and has ended gives its place to the next.
@@ -383,6 +388,7 @@ impl Fixture {
                 other => bail!("it is {other:?}"),
             }
         }
+        bail!("none of them fails")
     }
 
     fn wait_again(&self) -> Interrupted {

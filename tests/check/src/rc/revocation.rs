@@ -42,8 +42,8 @@ const SPEECH: &str = "tc -n n1 qdisc del dev v1 clsact";
 
 /// As many as may be outstanding on one queue pair.
 const BACKLOG: usize = BUDGET_BYTES as usize / BYTES;
-/// What leaves node 0 by RC takes longer than a lease, if it is so much: 2.1 s. Notices are
-/// not slowed down.
+/// Slows down what node 0 sends by RC: a backlog takes 2.1 s, longer than a lease. Notices
+/// go by DC and are as fast as ever.
 const SLOW: &str = "modprobe -a sch_prio sch_netem cls_u32 && \
      tc qdisc add dev v0 root handle 1: prio bands 2 priomap 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 && \
      tc qdisc add dev v0 parent 1:2 netem rate 8mbit limit 100000 && \
