@@ -22,8 +22,8 @@ const BYTES: usize = 16 << 10;
 /// Repetitions that have to be seen, at the near end.
 const FEW: u64 = 10;
 
-const LOSS: &str = "modprobe sch_netem && tc qdisc add dev v0 root netem loss 1% limit 100000 && \
-                    tc -n n1 qdisc add dev v1 root netem loss 1% limit 100000";
+const LOSS: &str = "modprobe sch_netem && tc qdisc add dev v0 root netem loss 3% limit 100000 && \
+                    tc -n n1 qdisc add dev v1 root netem loss 3% limit 100000";
 const NO_LOSS: &str = "tc qdisc del dev v0 root; tc -n n1 qdisc del dev v1 root";
 /// How often the near device has repeated what was not answered.
 const REPEATED: &str = "/sys/class/infiniband/rxe0/ports/1/hw_counters/completer_retry_err";
