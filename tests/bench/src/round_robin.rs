@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Measures several cases interleaved: a small block of each in turn, again and
-//! again, so that whatever else the machine does hits all of them alike.
+//! again, so that whatever else the machine does hits all of them alike. What a block
+//! leaves behind, such as the driver's threads on other CPUs, the next one finds; so
+//! each round has an order of its own, and no case always comes after the same one.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,9 +12,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, Result};
+use weft_testkit::rng::Rng;
 
 use crate::report::progress;
 use crate::stats::Times;
+
+/// Of the orders in which cases take turns: the same in each run.
+const ORDER_SEED: u64 = 1;
 
 /// What a worker does beside the connecting call until its connection has carried
 /// a WRITE.
@@ -206,6 +212,29 @@ impl Client<'_> {
     }
 }
 
+/// In which order the cases of a round take turns.
+struct Order {
+    cases: Vec<usize>,
+    rng: Rng,
+}
+
+impl Order {
+    fn new(count: usize) -> Self {
+        Self {
+            cases: (0..count).collect(),
+            rng: Rng::new(ORDER_SEED),
+        }
+    }
+
+    /// The next round's.
+    fn shuffled(&mut self) -> &[usize] {
+        for last in (1..self.cases.len()).rev() {
+            self.cases.swap(last, self.rng.below(last + 1));
+        }
+        &self.cases
+    }
+}
+
 /// Runs all cases with `clients` threads each, and answers with what each gave.
 /// `name` is shown while it runs.
 pub fn run(name: &str, cases: &[(MakeCase<'_>, Amount)], clients: u16) -> Result<Vec<Outcome>> {
@@ -228,22 +257,32 @@ pub fn run(name: &str, cases: &[(MakeCase<'_>, Amount)], clients: u16) -> Result
         let mut states = Vec::new();
         for (make, _) in cases {
             match make() {
-                Ok(case) => states.push(Client {
+                Ok(case) => states.push(Some(Client {
                     case,
                     outcome: Outcome::empty(),
-                }),
-                Err(error) => fail(error),
+                })),
+                Err(error) => {
+                    fail(error);
+                    states.push(None);
+                }
             }
         }
+        // All clients have the same one.
+        let mut order = Order::new(cases.len());
         barrier.wait();
         for round in 0..rounds {
             if index == 0 {
                 bar.inc(1);
             }
-            for (state, (_, amount)) in states.iter_mut().zip(cases) {
+            for &case in order.shuffled() {
                 // All start a block together. After a failure they still meet
                 // here, so that none waits for one that is gone.
                 barrier.wait();
+                let (Some(Some(state)), Some((_, amount))) =
+                    (states.get_mut(case), cases.get(case))
+                else {
+                    continue;
+                };
                 if round < amount.rounds && !stop.load(Ordering::Relaxed) {
                     if let Err(error) = state.block(amount.block) {
                         fail(error);
@@ -252,10 +291,9 @@ pub fn run(name: &str, cases: &[(MakeCase<'_>, Amount)], clients: u16) -> Result
                 }
             }
         }
-        states
-            .into_iter()
-            .map(|client| client.outcome)
-            .collect::<Vec<_>>()
+        let outcome =
+            |state: Option<Client<'_>>| state.map_or_else(Outcome::empty, |client| client.outcome);
+        states.into_iter().map(outcome).collect::<Vec<_>>()
     };
 
     let mut total = vec![Outcome::empty(); cases.len()];
@@ -351,6 +389,34 @@ mod tests {
         assert_eq!(count(Part::Open), None);
         let total = outcomes[0].part(Part::Total).unwrap();
         assert!(total.min_us() > Some(2990.0) && total.max_us() < Some(3010.0));
+    }
+
+    #[test]
+    fn each_case_has_its_turn_once_a_round_and_none_always_follows_the_same() {
+        let mut order = Order::new(4);
+        let mut pairs = std::collections::BTreeSet::new();
+        for _ in 0..100 {
+            let round = order.shuffled().to_vec();
+            pairs.extend(round.windows(2).map(|pair| (pair[0], pair[1])));
+            let mut sorted = round;
+            sorted.sort_unstable();
+            assert_eq!(sorted, [0, 1, 2, 3]);
+        }
+        assert_eq!(pairs.len(), 4 * 3);
+    }
+
+    #[test]
+    fn a_case_that_one_client_cannot_begin_ends_the_run() {
+        let begun = std::sync::atomic::AtomicU32::new(0);
+        let make = || -> MakeCase<'_> {
+            Box::new(|| match begun.fetch_add(1, Ordering::Relaxed) {
+                2 => Err(anyhow!("as it should")),
+                _ => Ok(Box::new(Nap(Duration::ZERO))),
+            })
+        };
+        let cases = [(make(), Amount::of(1)), (make(), Amount::of(1))];
+        let error = run("test", &cases, 4).err().unwrap();
+        assert_eq!(error.to_string(), "as it should");
     }
 
     #[test]
