@@ -19,6 +19,7 @@ use anyhow::{anyhow, Result};
 use clap::{Parser, Subcommand};
 use weft::fabric::conformance;
 
+use process::patience;
 use weft_testkit::place::{Kind, Placed};
 use weft_testkit::report::Report;
 use weft_testkit::rng;
@@ -106,7 +107,7 @@ fn as_process(rank: usize, outcome: Result<()>) -> ExitCode {
 }
 
 fn suite(kind: Kind) -> Result<()> {
-    let all = AssertUnwindSafe(|| conformance::run(|nodes| Placed::all(kind, nodes)));
+    let all = AssertUnwindSafe(|| conformance::run(patience(), |nodes| Placed::all(kind, nodes)));
     catch_unwind(all).map_err(|panic| {
         let said = panic
             .downcast_ref::<String>()

@@ -6,7 +6,8 @@
 use anyhow::{ensure, Result};
 use weft::fabric::{Fabric, FabricError, Write};
 
-use crate::phases::{Phase, Player, PATIENCE};
+use crate::phases::{Phase, Player};
+use crate::process::patience;
 use crate::story::{NODES, VICTIM};
 use weft_testkit::place::{Kind, Meeting, Placed};
 
@@ -28,7 +29,7 @@ pub struct Args {
 /// Is one of the processes.
 pub fn run(args: &Args) -> Result<()> {
     let node = Placed::new(args.kind, args.rank, NODES, args.meeting);
-    let connected = node.connect(REGION_BYTES, &[args.rank as u8], PATIENCE)?;
+    let connected = node.connect(REGION_BYTES, &[args.rank as u8], patience())?;
     let hellos: Vec<_> = (0..NODES).map(|rank| vec![rank as u8]).collect();
     ensure!(connected.hellos == hellos, "the hellos differ");
     println!("met");

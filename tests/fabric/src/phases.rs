@@ -6,16 +6,14 @@
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{ensure, Result};
 use weft::fabric::{Endpoint, Fabric, Write, WORD_ATOMIC_BYTES};
 
 use crate::member::REGION_BYTES;
+use crate::process::patience;
 use weft_testkit::place::{Kind, Placed};
-
-/// How long anything may take.
-pub const PATIENCE: Duration = Duration::from_secs(60);
 
 const ROUNDS: u64 = 3000;
 const PAYLOADS: u64 = 200;
@@ -126,11 +124,11 @@ impl Player {
     }
 
     fn until(&self, what: &str, mut done: impl FnMut() -> Result<bool>) -> Result<()> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + patience();
         while !done()? {
             self.node.poll();
             thread::yield_now();
-            ensure!(Instant::now() < end, "{what}: not within {PATIENCE:?}");
+            ensure!(Instant::now() < end, "{what}: not within {:?}", patience());
         }
         Ok(())
     }
@@ -231,10 +229,10 @@ impl Player {
     }
 
     fn sleep_until(&self, lap: u64) -> Result<()> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + patience();
         let here = || self.load(TOKEN).is_ok_and(|token| token >= lap);
         while !here() {
-            self.node.sleep(Some(PATIENCE), &mut || here());
+            self.node.sleep(Some(patience()), &mut || here());
             ensure!(Instant::now() < end, "nobody rang in lap {lap}");
         }
         Ok(())
@@ -245,7 +243,7 @@ impl Player {
 pub fn speed(kind: Kind) -> Result<()> {
     let meeting: Vec<_> = Placed::all(kind, 2)
         .into_iter()
-        .map(|node| thread::spawn(move || node.connect(REGION_BYTES, &[], PATIENCE)))
+        .map(|node| thread::spawn(move || node.connect(REGION_BYTES, &[], patience())))
         .collect();
     let mut nodes = Vec::new();
     for thread in meeting {

@@ -10,9 +10,12 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{bail, ensure, Context as _, Result};
+use weft_testkit::pace::patient;
 
 /// How long anything may take on the slowest machine.
-const PATIENCE: Duration = Duration::from_secs(90);
+pub fn patience() -> Duration {
+    patient(Duration::from_secs(90))
+}
 
 /// A node that is a process. Dropping it kills it.
 pub struct Process {
@@ -41,10 +44,10 @@ impl Process {
 
     /// Waits for its next line.
     pub fn hear(&mut self) -> Result<String> {
-        match self.lines.recv_timeout(PATIENCE) {
+        match self.lines.recv_timeout(patience()) {
             Ok(line) => Ok(line),
             Err(RecvTimeoutError::Timeout) => {
-                bail!("node {} said nothing within {PATIENCE:?}", self.rank)
+                bail!("node {} said nothing within {:?}", self.rank, patience())
             }
             Err(RecvTimeoutError::Disconnected) => {
                 bail!("node {} ended too soon; it says why above", self.rank)

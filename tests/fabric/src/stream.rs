@@ -14,6 +14,7 @@ use weft::predicates::IdlePolicy;
 use weft::{Group, Subgroup};
 use weft_testkit::place::{Kind, Meeting, Placed};
 
+use crate::process::patience;
 use crate::rng::Rng;
 
 /// Longest message.
@@ -24,8 +25,6 @@ const LONGEST_PAUSE_US: usize = 300;
 const PAUSES: usize = 500;
 /// The subgroup.
 const NAME: &str = "stream";
-/// How long all members may take for all messages.
-const PATIENCE: Duration = Duration::from_secs(90);
 
 /// A run: who sends how much, drawn from a seed.
 #[derive(Clone, Copy, Debug, clap::Args)]
@@ -141,9 +140,9 @@ impl Run {
             let len = rng.below(LONGEST + 1);
             sender.send_bytes(&rng.bytes(len))?;
         }
-        let delivered = delivered.recv_timeout(PATIENCE);
+        let delivered = delivered.recv_timeout(patience());
         let delivered = delivered.context("not all messages were delivered in time")?;
-        group.leave(PATIENCE)?;
+        group.leave(patience())?;
         Ok(delivered)
     }
 }
@@ -160,7 +159,7 @@ fn join(node: Placed, expected: u64, idle: IdlePolicy) -> Result<(Group, Receive
         .max_message(LONGEST);
     let group = Group::builder(node)
         .subgroup(subgroup)
-        .timeout(PATIENCE)
+        .timeout(patience())
         .idle(idle)
         .deliver(NAME, move |batch| {
             for message in batch {

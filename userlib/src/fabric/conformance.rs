@@ -8,11 +8,11 @@
 //! nothing but the fabric.
 
 use super::{Connected, Endpoint, Fabric, FabricError, Write, COPIED_BYTES, WORD_ATOMIC_BYTES};
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-const PATIENCE: Duration = Duration::from_secs(30);
 const REGION_BYTES: usize = 1 << 16;
 const ROUNDS: u64 = 20_000;
 /// Where the control words are; the payload comes behind.
@@ -20,43 +20,59 @@ const PAYLOAD: usize = 4096;
 const PAYLOAD_BYTES: usize = 8192;
 const WORD: usize = 8;
 
-type Node = Arc<dyn Endpoint>;
+/// A node of the fabric.
+#[derive(Clone)]
+struct Node {
+    endpoint: Arc<dyn Endpoint>,
+    /// How long what must come may take.
+    patience: Duration,
+}
 
-/// Runs the whole suite over new fabrics of the given numbers of nodes.
+impl Deref for Node {
+    type Target = dyn Endpoint;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.endpoint
+    }
+}
+
+/// Runs the whole suite over new fabrics of the given numbers of nodes. What must come
+/// and has not after `patience` counts as lost: half a minute, and more on a slow machine.
 ///
 /// # Panics
 ///
 /// If a promise is broken.
-pub fn run<F, M>(make: M)
+pub fn run<F, M>(patience: Duration, make: M)
 where
     F: Fabric + Send + 'static,
     M: Fn(usize) -> Vec<F>,
 {
-    hellos_reach_everybody(make(4));
-    regions_start_as_zeros(&connect(make(2)));
-    writes_become_visible_in_order(&connect(make(2)));
-    words_are_never_torn(&connect(make(2)));
-    small_writes_publish_large_ones(&connect(make(2)));
-    what_can_be_seen_is_published_too(&connect(make(2)));
-    reads_see_own_writes(&connect(make(2)));
-    short_sources_are_free_at_once(&connect(make(2)));
-    a_fence_leaves_the_source_free(&connect(make(2)));
-    bad_ranges_are_refused(&connect(make(2)));
-    a_ring_ends_the_sleep(&connect(make(2)));
-    a_ring_is_never_lost(&connect(make(2)));
-    a_node_wakes_itself(&connect(make(1)));
-    posts_are_counted(&connect(make(2)));
-    a_death_is_noticed(connect(make(3)));
+    let connect = |nodes| connect(make(nodes), patience);
+    hellos_reach_everybody(connect_all(make(4), patience));
+    regions_start_as_zeros(&connect(2));
+    writes_become_visible_in_order(&connect(2));
+    words_are_never_torn(&connect(2));
+    small_writes_publish_large_ones(&connect(2));
+    what_can_be_seen_is_published_too(&connect(2));
+    reads_see_own_writes(&connect(2));
+    short_sources_are_free_at_once(&connect(2));
+    a_fence_leaves_the_source_free(&connect(2));
+    bad_ranges_are_refused(&connect(2));
+    a_ring_ends_the_sleep(&connect(2));
+    a_ring_is_never_lost(&connect(2));
+    a_node_wakes_itself(&connect(1));
+    posts_are_counted(&connect(2));
+    a_death_is_noticed(connect(3));
 }
 
 /// Connects all nodes, each with its rank as hello.
-fn connect_all<F: Fabric + Send + 'static>(nodes: Vec<F>) -> Vec<Connected> {
+fn connect_all<F: Fabric + Send + 'static>(nodes: Vec<F>, patience: Duration) -> Vec<Connected> {
     let joining: Vec<_> = nodes
         .into_iter()
         .map(|node| {
             std::thread::spawn(move || {
                 let hello = vec![0xA0; node.rank() + 1];
-                node.connect(REGION_BYTES, &hello, PATIENCE)
+                node.connect(REGION_BYTES, &hello, patience)
             })
         })
         .collect();
@@ -69,13 +85,14 @@ fn connect_all<F: Fabric + Send + 'static>(nodes: Vec<F>) -> Vec<Connected> {
         .collect()
 }
 
-fn connect<F: Fabric + Send + 'static>(nodes: Vec<F>) -> Vec<Node> {
-    let connected = connect_all(nodes);
-    connected.into_iter().map(|node| node.endpoint).collect()
+fn connect<F: Fabric + Send + 'static>(nodes: Vec<F>, patience: Duration) -> Vec<Node> {
+    let connected = connect_all(nodes, patience).into_iter();
+    let node = |Connected { endpoint, .. }| Node { endpoint, patience };
+    connected.map(node).collect()
 }
 
-fn hellos_reach_everybody<F: Fabric + Send + 'static>(nodes: Vec<F>) {
-    for (rank, node) in connect_all(nodes).iter().enumerate() {
+fn hellos_reach_everybody(connected: Vec<Connected>) {
+    for (rank, node) in connected.iter().enumerate() {
         assert_eq!(node.endpoint.rank(), rank);
         assert_eq!(node.hellos.len(), node.endpoint.nodes());
         for (from, hello) in node.hellos.iter().enumerate() {
@@ -108,11 +125,15 @@ fn post(node: &Node, peer: usize, writes: &[Write]) {
 
 /// Waits, with the fabric polled, for what must come.
 fn until(node: &Node, what: &str, mut done: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + node.patience;
     while !done() {
         node.poll();
         std::thread::yield_now();
-        assert!(Instant::now() < end, "{what}: not within {PATIENCE:?}");
+        assert!(
+            Instant::now() < end,
+            "{what}: not within {:?}",
+            node.patience
+        );
     }
 }
 
@@ -300,9 +321,9 @@ fn bad_ranges_are_refused(nodes: &[Node]) {
 
 /// Sleeps until the word is there; panics if the time ends it instead.
 fn sleep_until(node: &Node, mut ready: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + node.patience;
     while !ready() {
-        node.sleep(Some(PATIENCE), &mut ready);
+        node.sleep(Some(node.patience), &mut ready);
         assert!(Instant::now() < end, "nobody rang");
     }
 }

@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure, Context as _, Result};
 use weft::rdmc::{Buffer, Event, Group, Message, Node};
+use weft_testkit::pace::patient;
 use weft_testkit::place::{Meeting, Placed};
 
 use super::load::{Load, Part};
 use super::SIGN_OF_LIFE;
 
-/// How long anything may take on the slowest machine.
+/// How long anything may take, of what is far longer than the other tests.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// Messages of a root that are on their way at a time.
 const BUFFERS: usize = 2;
@@ -41,7 +42,7 @@ pub fn play(load: &Load, rank: usize, meeting: Meeting) -> Result<u64> {
     let node = Node::builder(placed)
         .memory(memory)
         .groups(load.members)
-        .timeout(PATIENCE)
+        .timeout(patient(PATIENCE))
         .join()?;
     let all = Arc::new(load.bytes());
     let (tell, told) = channel();
@@ -76,7 +77,7 @@ fn create(
     let mut expected = load.messages(root).filter(move |_| !is_own);
     let group = node.create_group(
         &load.group(root),
-        PATIENCE,
+        patient(PATIENCE),
         move |incoming| memory.allocate(incoming.size).ok(),
         move |event| {
             let news = match event {
@@ -135,7 +136,7 @@ impl Member<'_> {
     }
 
     fn hear(&mut self, flat: &mut Flat) -> Result<()> {
-        let news = self.told.recv_timeout(PATIENCE);
+        let news = self.told.recv_timeout(patient(PATIENCE));
         match news.context("nothing happens")? {
             News::Free(buffer) => self.free.push(buffer),
             News::Received(size) => {

@@ -24,7 +24,7 @@ fn meet(nodes: Vec<Shm>) -> Vec<Result<Connected, FabricError>> {
 
 #[test]
 fn shared_memory_keeps_the_promises_of_a_fabric() {
-    conformance::run(|nodes| Shm::threads(nodes).expect("a fabric"));
+    conformance::run(PATIENCE, |nodes| Shm::threads(nodes).expect("a fabric"));
 }
 
 #[test]
