@@ -37,7 +37,7 @@ const CONTEXTS: u32 = 20_000;
 /// After so many of them there is a pause: the kernel keeps a thousand packets that no
 /// softirq has come to yet, and drops the others.
 const BURST: u32 = 250;
-const PAUSE: Duration = Duration::from_millis(2);
+const PAUSE: Duration = Duration::from_millis(10);
 /// The queue pair that is offered: no peer has it.
 pub const FORGED_QPN: u32 = 17;
 const UDP_BYTES: usize = 8;
