@@ -46,61 +46,10 @@ check() {
 # checks nothing or another number than PLANNED (`any` takes each), counts as a failed
 # check if it has no other one to show for it.
 count() {
-  local name=$1 counter=$2 planned=$3 begin=$SECONDS status=0 log
+  local name=$1 counter=$2 planned=$3 begin=$SECONDS status=0 log passed failed skipped ran line
   shift 3
   log=$(log_of "$name")
   ("$@") 2>&1 </dev/null | tee "$log" || status=$?
-  tally "$name" "$counter" "$planned" "$status" $((SECONDS - begin)) "$log"
-}
-
-# What `count_beside` started and has not ended: by process, what `tally` takes.
-declare -A BESIDE=()
-
-# count_beside MOST NAME COUNTER PLANNED CMD...: likewise, with at most MOST commands
-# running at a time. What one says is shown when it has ended. `count_rest` waits for all.
-count_beside() {
-  local most=$1 name=$2 counter=$3 planned=$4 log
-  shift 4
-  while [ ${#BESIDE[@]} -ge "$most" ]; do count_next; done
-  log=$(log_of "$name")
-  # Each is a process group, which ends with this script.
-  trap 'stop_steps; stop_beside' EXIT
-  set -m
-  ("$@") >"$log" 2>&1 </dev/null &
-  set +m
-  BESIDE[$!]="$SECONDS $counter $planned $log $name"
-}
-
-count_rest() { while [ ${#BESIDE[@]} -gt 0 ]; do count_next; done; }
-
-# Waits for one of them and counts.
-count_next() {
-  local pid status=0 begin counter planned log name
-  while ! pid=$(ended); do sleep 0.2; done
-  wait "$pid" || status=$?
-  read -r begin counter planned log name <<<"${BESIDE[$pid]}"
-  unset "BESIDE[$pid]"
-  cat "$log"
-  tally "$name" "$counter" "$planned" "$status" $((SECONDS - begin)) "$log"
-}
-
-# The process of one that has ended, if there is one.
-ended() {
-  local pid
-  for pid in "${!BESIDE[@]}"; do
-    kill -0 "$pid" 2>/dev/null || { echo "$pid"; return; }
-  done
-  return 1
-}
-
-stop_beside() {
-  local pid
-  for pid in "${!BESIDE[@]}"; do kill -TERM -- "-$pid" 2>/dev/null || true; done
-}
-
-# tally NAME COUNTER PLANNED STATUS SECONDS LOG: counts what a command said that ended so.
-tally() {
-  local name=$1 counter=$2 planned=$3 status=$4 seconds=$5 log=$6 passed failed skipped ran line
   read -r passed failed skipped < <("$counter" <"$log")
   ran=$((passed + failed + skipped))
   if [ "$planned" != any ] && [ "$planned" != "$ran" ]; then
@@ -113,8 +62,8 @@ tally() {
     explain_failure "$log"
   fi
   while read -r line; do WRONG+=("$name: $line"); done < <(failed_in "$log")
-  record "$name" "$seconds" "$passed" "$failed" "$skipped"
-  if [ "$failed" = 0 ]; then announce ok "$name" "$seconds"; else announce not-ok "$name" "$seconds"; fi
+  record "$name" $((SECONDS - begin)) "$passed" "$failed" "$skipped"
+  if [ "$failed" = 0 ]; then announce ok "$name" $((SECONDS - begin)); else announce not-ok "$name" $((SECONDS - begin)); fi
 }
 
 # say_wrong LINE: now and in the summary.

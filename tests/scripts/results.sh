@@ -1,7 +1,7 @@
 #!/bin/bash
 # scripts/test has to notice a check that fails, a test that says nothing, ends too soon
 # or crashes, and a name that is no test's.
-# checks: 20
+# checks: 16
 export VM_SLOWNESS=1
 ROOT=$(cd "$(dirname "$0")/../.." && pwd)
 . "$ROOT/tests/vm/lib.sh"
@@ -18,16 +18,7 @@ said_of() {
     count test count_tap 2 sh -c "$1" >/dev/null; summary' "$ROOT" "$1" | sed -n '/^What failed/,/^$/s/^  //p' | tail -n 1
 }
 
-# beside MOST SCRIPT...: likewise of tests of one check each, MOST at a time.
-beside() {
-  WEFT_CACHE=$SCRATCH bash -c '. "$0/scripts/lib/common.sh" && . "$0/scripts/lib/results.sh"
-    most=$1 n=0; shift
-    for script; do n=$((n + 1)); count_beside "$most" "test $n" count_tap 1 timeout 20 sh -c "$script"; done
-    count_rest; summary' "$ROOT" "$@"
-}
-
 SCRATCH=$(mktemp -d)
-export SCRATCH
 trap 'rm -rf "$SCRATCH"' EXIT
 
 is "as many checks as were planned pass" "$(counted 2 'echo ok a; echo ok b')" "2 passed, 0 failed"
@@ -44,16 +35,6 @@ is "and which of cargo's" "$(said_of 'echo ok a; echo test c ... FAILED; exit 1'
 is "and what the kernel reported" "$(said_of 'echo ok a; echo "the kernel reported a bug: WARNING: x"; exit 86')" "test: the kernel reported a bug: WARNING: x"
 is "and how a test ended that made too few checks" "$(said_of 'echo ok a; exit 86')" "test: 1 checks ran, '# checks: 2' was planned; it ended with status 86"
 is "and a program that is not there" "$(counted 1 'no-such-program')" "0 passed, 1 failed"
-mkfifo "$SCRATCH/fifo"
-is "two beside each other run at once" \
-  "$(beside 2 'echo x >$SCRATCH/fifo && echo ok a' 'read x <$SCRATCH/fifo && echo ok b' | tail -n 1)" "2 passed, 0 failed"
-alone='mkdir $SCRATCH/alone && sleep 0.3 && rmdir $SCRATCH/alone && echo ok a'
-is "one at a time runs when the one before has ended" "$(beside 1 "$alone" "$alone" "$alone" | tail -n 1)" "3 passed, 0 failed"
-is "one beside others that ends badly is named" \
-  "$(beside 2 'echo ok a' 'echo ok b; exit 3' 'echo ok c' | grep -A 1 '^What failed')" \
-  "$(printf 'What failed:\n  test 2: ended with status 3 after 1 checks that passed')"
-is "and what one says stays together" \
-  "$(beside 2 'echo 1a; sleep 0.3; echo 1b; echo ok a' 'echo 2a; sleep 0.4; echo 2b; echo ok b' | grep '^[12][ab]' | paste - - | sort)" "$(printf '1a\t1b\n2a\t2b')"
 check "a name that is no test's is an error" refuses 1 "there is no test no-such-test" "$ROOT/scripts/test" --only no-such-test
 check "so is one of a file that is none" refuses 1 "there is no test lib" "$ROOT/scripts/test" --only lib
 done_testing
