@@ -18,6 +18,10 @@ not_ok() {
 # skip NAME WHY: it cannot be checked on this kernel.
 skip() { printf 'ok %s # SKIP %s\n' "$1" "$2"; }
 
+# Whether this kernel keeps objects that were freed (KASAN's quarantine), so that their
+# memory says nothing of what is in use.
+keeps_freed() { [ "$VM_KERNEL" = checked ] || [ "$VM_KERNEL" = leaks ]; }
+
 # check NAME CMD...: CMD's output is shown only if it fails.
 check() {
   local name=$1 output

@@ -278,9 +278,8 @@ pub fn run(name: &str, cases: &[(MakeCase<'_>, Amount)], clients: u16) -> Result
                 // All start a block together. After a failure they still meet
                 // here, so that none waits for one that is gone.
                 barrier.wait();
-                let (Some(Some(state)), Some((_, amount))) =
-                    (states.get_mut(case), cases.get(case))
-                else {
+                let amount = cases[case].1;
+                let Some(state) = &mut states[case] else {
                     continue;
                 };
                 if round < amount.rounds && !stop.load(Ordering::Relaxed) {

@@ -21,7 +21,6 @@ const PAYLOAD_BYTES: usize = 8192;
 const WORD: usize = 8;
 
 /// A node of the fabric.
-#[derive(Clone)]
 struct Node {
     endpoint: Arc<dyn Endpoint>,
     /// How long what must come may take.

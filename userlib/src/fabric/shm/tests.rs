@@ -7,7 +7,7 @@ use crate::fabric::{conformance, Connected, Fabric, FabricError, NodeSet};
 use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 fn meet(nodes: Vec<Shm>) -> Vec<Result<Connected, FabricError>> {
     std::thread::scope(|scope| {
