@@ -3,8 +3,7 @@
 #
 #   stock    Debian's, as users have it
 #   checked  the same source with KASAN, lockdep, DEBUG_OBJECTS and fault injection
-#   leaks    the same kernel, told at boot to look for leaks (kmemleak) as well,
-#            which makes it twice as slow
+#   leaks    the same source with kmemleak and fault injection
 #   next     stock again, of Debian's next release, with that release's compilers
 
 # The tree that holds the next release's kernel and compilers. The VM's root is
@@ -21,10 +20,10 @@ choose_kernel() {
       RELEASE=$(cat "$WEFT_CACHE/kernel.release")
       ;;
     checked | leaks)
-      [ -e "$WEFT_CACHE/checked.done" ] ||
-        die "the checked kernel has not been made." "Run scripts/setup --checked first (a quarter of an hour, once)."
-      SDK=/usr/src/weft-linux-checked KERNEL_CC=clang KMOD_OUT=$WEFT_OUT/kmod-checked
-      RELEASE=$(cat "$WEFT_CACHE/kernel-checked.release")
+      [ -e "$WEFT_CACHE/$KIND.done" ] ||
+        die "the kernel '$KIND' has not been made." "Run scripts/setup --$KIND first (a quarter of an hour, once)."
+      SDK=/usr/src/weft-linux-$KIND KERNEL_CC=clang KMOD_OUT=$WEFT_OUT/kmod-$KIND
+      RELEASE=$(cat "$WEFT_CACHE/kernel-$KIND.release")
       ;;
     next)
       [ -e "$WEFT_CACHE/next.done" ] ||
@@ -40,14 +39,13 @@ choose_kernel() {
 # compiler_of CONFIG: the C compiler that built the kernel with this configuration.
 compiler_of() { sed -n 's/^CONFIG_CC_VERSION_TEXT="\([^ "]*\).*/\1/p' "$1"; }
 
-# Whether the kernel is one of our own, with KASAN and lockdep.
+# Whether the kernel is one of our own, with checks built in.
 has_checks() { [ "$KIND" = checked ] || [ "$KIND" = leaks ]; }
 
 # setup_for KIND: makes the machine ready for a kernel.
 setup_for() {
   case $1 in
-    checked | leaks) "$WEFT_ROOT/scripts/setup" --checked ;;
-    next) "$WEFT_ROOT/scripts/setup" --next ;;
+    checked | leaks | next) "$WEFT_ROOT/scripts/setup" "--$1" ;;
     *) "$WEFT_ROOT/scripts/setup" ;;
   esac
 }
@@ -56,7 +54,7 @@ setup_for() {
 slowness_of() {
   case $1 in
     checked) echo 6 ;;
-    leaks) echo 12 ;;
+    leaks) echo 3 ;;
     *) echo 1 ;;
   esac
 }

@@ -5,8 +5,8 @@
 # The first net for bugs: poisoned and red-zoned slabs, sampled guard pages,
 # and a stop at the first warning.
 VM_DEBUG_ARGS="slab_debug=FZPU kfence.sample_interval=1 page_poison=1 panic_on_warn=1 oops=panic"
-# The checked kernel has better means.
-VM_CHECKED_ARGS="panic_on_warn=1 oops=panic"
+# Kernels of our own have better means.
+VM_OWN_ARGS="panic_on_warn=1 oops=panic"
 # An idle processor that halts is a host thread that sleeps: waking it takes
 # longer than what benchmarks measure. So it polls, if the host has a processor
 # for each of the machine's.
@@ -110,7 +110,7 @@ boot() {
   # Counting costs time at each allocation.
   [ -n "$OPT_CGROUPS" ] || arguments+=" cgroup_disable=memory"
   if has_checks; then
-    arguments+=" $VM_CHECKED_ARGS kmemleak=$([ "$KIND" = leaks ] && echo on || echo off)"
+    arguments+=" $VM_OWN_ARGS"
   elif [ -n "$OPT_DEBUG" ]; then
     arguments+=" $VM_DEBUG_ARGS"
   elif [ $((OPT_VMS * OPT_SMP)) -le "$(nproc)" ]; then

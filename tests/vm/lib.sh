@@ -20,7 +20,7 @@ skip() { printf 'ok %s # SKIP %s\n' "$1" "$2"; }
 
 # Whether this kernel keeps objects that were freed (KASAN's quarantine), so that their
 # memory says nothing of what is in use.
-keeps_freed() { [ "$VM_KERNEL" = checked ] || [ "$VM_KERNEL" = leaks ]; }
+keeps_freed() { [ "$VM_KERNEL" = checked ]; }
 
 # check NAME CMD...: CMD's output is shown only if it fails.
 check() {

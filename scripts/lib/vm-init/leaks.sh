@@ -1,4 +1,4 @@
-# kmemleak, where it was switched on: memory that nothing points to any more is a
+# kmemleak, where the kernel has it: memory that nothing points to any more is a
 # report in the kernel's log, where scripts/vm finds it.
 
 readonly KMEMLEAK=/sys/kernel/debug/kmemleak
@@ -11,7 +11,6 @@ scan_for_leaks() { echo scan >"$KMEMLEAK"; }
 # What there was before the module is none of ours.
 forget_leaks() {
   [ "$VM_KERNEL" = leaks ] || return 0
-  echo scan=off >"$KMEMLEAK"
   scan_for_leaks
   echo clear >"$KMEMLEAK"
 }

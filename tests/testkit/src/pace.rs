@@ -28,10 +28,7 @@ pub fn is_slow() -> bool {
 /// Whether the kernel keeps memory for a while that was freed (KASAN's quarantine), so that
 /// the amount of it says little. `scripts/vm` tells.
 pub fn keeps_freed_memory() -> bool {
-    matches!(
-        std::env::var("VM_KERNEL").as_deref(),
-        Ok("checked" | "leaks")
-    )
+    std::env::var("VM_KERNEL").as_deref() == Ok("checked")
 }
 
 /// Says that something cannot be checked on this kernel, and why.
