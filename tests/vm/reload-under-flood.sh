@@ -20,7 +20,7 @@ stop_meta() {
   true
 }
 
-packets_come() { [ "$(counter packets_dropped)" -gt "$((PACKETS + 500))" ]; }
+packets_come() { [ "$(counter packets_dropped)" -gt "$((PACKETS + 500 / VM_SLOWNESS))" ]; }
 # Until the flood knows the new keys, it opens no contexts.
 flooded() {
   PACKETS=$(counter packets_dropped)

@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 use anyhow::{anyhow, ensure, Context, Result};
 use weft_core::dc::wire::Destination;
 use weft_shim::{Device, MemoryRegion, Remote, Vqp, VqpConfig};
-use weft_testkit::pace::keeps_freed_memory;
+use weft_testkit::pace::{is_slow, keeps_freed_memory};
 
 use crate::rng::Rng;
 use crate::world::{counter, full_access, wait_for, Baseline, Link};
@@ -53,6 +53,10 @@ const GROWTH_KIB: u64 = 64 << 10;
 const GROWTH_CHECKED_KIB: u64 = 192 << 10;
 /// Nodes that are attacked.
 const NODES: u8 = 3;
+/// Packets of an endless flood that are sent in a row, and how many rows there are before
+/// it looks which targets there are now.
+const BURST: usize = 20;
+const BURSTS: usize = 25;
 
 /// What a run is told.
 #[derive(clap::Args)]
@@ -240,8 +244,9 @@ fn attack(args: &Args, prey: &[Prey], seed: u64, depth: &Depth) -> Result<()> {
     Ok(())
 }
 
-/// Sends packets to all nodes while they come and go, until it is killed. Whenever a
-/// meta server answers, it learns their targets anew.
+/// Sends packets to all nodes while they come and go, until it is killed: as fast as they
+/// go, or half as fast on a slow kernel. Whenever a meta server answers, it learns their
+/// targets anew.
 pub fn flood_for_ever(seed: u64) -> Result<()> {
     let known = Mutex::new(first_targets());
     let capture = Capture::start()?;
@@ -266,8 +271,16 @@ pub fn flood_for_ever(seed: u64) -> Result<()> {
             });
             let prey: Vec<_> = prey.collect();
             let mut grammar = Grammar::new(Rng::new(seed.wrapping_add(round)), &prey, &capture);
-            for _ in 0..500 {
-                sender.send(&grammar.next());
+            for _ in 0..BURSTS {
+                let start = Instant::now();
+                for _ in 0..BURST {
+                    sender.send(&grammar.next());
+                }
+                // A packet is handled in the call that sends it. Where that takes long,
+                // nobody else would have the processor.
+                if is_slow() {
+                    thread::sleep(start.elapsed());
+                }
             }
         }
         Ok(())

@@ -191,7 +191,7 @@ pub fn among_bystanders(seed: u64, body: impl FnOnce() -> Result<()>) -> Result<
         let mut bystanders = Vec::new();
         for (to, _, traffic) in &mut traffics {
             let name = format!("traffic to node {to}");
-            bystanders.push(scope.spawn(move || repeat(name, stop, || traffic.round())));
+            bystanders.push(scope.spawn(move || repeat(name, stop, || traffic.patient_round())));
         }
         let messages = || repeat("messages to node 1".into(), stop, || messenger.round());
         bystanders.push(scope.spawn(messages));
