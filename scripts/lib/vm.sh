@@ -5,7 +5,7 @@
 # The first net for bugs: poisoned and red-zoned slabs, sampled guard pages,
 # and a stop at the first warning.
 VM_DEBUG_ARGS="slab_debug=FZPU kfence.sample_interval=1 page_poison=1 panic_on_warn=1 oops=panic"
-# Kernels of our own have better means.
+# Kernels of our own have better checks built in.
 VM_OWN_ARGS="panic_on_warn=1 oops=panic"
 # An idle processor that halts is a host thread that sleeps: waking it takes
 # longer than what benchmarks measure. So it polls, if the host has a processor

@@ -21,7 +21,8 @@ stop_meta() {
 }
 
 packets_come() { [ "$(counter packets_dropped)" -gt "$((PACKETS + 500 / VM_SLOWNESS))" ]; }
-# Until the flood knows the new keys, it opens no contexts.
+# Until the flood knows the new keys, it opens no contexts. A slow kernel gets fewer packets
+# in the same time.
 flooded() {
   PACKETS=$(counter packets_dropped)
   within 20 packets_come
