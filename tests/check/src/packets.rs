@@ -9,8 +9,9 @@
 //! left.
 //!
 //! The attacker is a member of the network: it knows the nodes' DC targets, as anybody
-//! does who can read a meta server's table. It does not use tokens that it captured
-//! under their owner's address: against whoever sits on the path packets do not protect.
+//! does who can read a meta server's table. Of what it captures it uses neither tokens
+//! under their owner's address nor keys of others' regions: against whoever sits on the
+//! path packets do not protect.
 
 mod arrival;
 mod bystanders;

@@ -216,7 +216,7 @@ fn repeat(name: String, stop: &AtomicBool, mut round: impl FnMut() -> Result<()>
     while !stop.load(Ordering::Relaxed) {
         round().with_context(|| format!("{name}, round {rounds}"))?;
         rounds += 1;
-        thread::sleep(PAUSE);
+        thread::sleep(patient(PAUSE));
     }
     println!("# {name}: {rounds} rounds");
     ensure!(rounds > 0, "{name}: nothing was done");

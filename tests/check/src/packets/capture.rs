@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use nix::errno::Errno;
 use nix::libc::{c_int, setsockopt, PACKET_IGNORE_OUTGOING, SOL_PACKET};
 use nix::sys::socket::{recv, AddressFamily, MsgFlags, SockProtocol};
-use weft_core::dc::wire::{decode, Packet, Response, Status, RESPONSE_BYTES};
+use weft_core::dc::wire::{decode, Packet, Response, Status, REQUEST_BYTES, RESPONSE_BYTES};
 
 use super::network::{raw_socket, UDP_BYTES};
 
@@ -100,7 +100,9 @@ impl Seen {
         if self.kept.len() == KEPT {
             self.kept.pop_front();
         }
-        self.kept.push_back(payload.to_vec());
+        let mut kept = payload.to_vec();
+        spoil_keys(&mut kept);
+        self.kept.push_back(kept);
     }
 
     /// Answers of a target to the attacker, one behind the other.
@@ -118,6 +120,18 @@ impl Seen {
             let end = RESPONSE_BYTES + response.len as usize;
             payload = payload.get(end..).unwrap_or(&[]);
         }
+    }
+}
+
+/// Spoils the regions' keys in a packet's requests. With a key that it has seen on the
+/// path, and the first request of a stream, the attacker could write another's memory, as
+/// everybody can who has the key.
+fn spoil_keys(packet: &mut [u8]) {
+    let mut at = 0;
+    while let Some(Packet::Request(mut request)) = packet.get(at..).and_then(decode) {
+        request.rkey = !request.rkey;
+        packet[at..at + REQUEST_BYTES].copy_from_slice(&request.encode());
+        at += REQUEST_BYTES.saturating_add(request.payload_bytes());
     }
 }
 
@@ -210,4 +224,37 @@ fn udp_payload(frame: &[u8]) -> Option<&[u8]> {
     }
     ip.get(header + UDP_BYTES..)
         .filter(|payload| !payload.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_core::dc::wire::{Destination, Kind, Request};
+
+    #[test]
+    fn each_requests_key_is_spoilt_and_nothing_else() {
+        let write = Request {
+            kind: Kind::Write,
+            stream: 1,
+            token: 2,
+            psn: 0,
+            destination: Destination::default(),
+            flow: 3,
+            remote_addr: 4,
+            rkey: 5,
+            len: 6,
+        };
+        let read = Request {
+            kind: Kind::Read,
+            psn: 1,
+            ..write
+        };
+        let with = |rkey| {
+            let [write, read] = [write, read].map(|request| Request { rkey, ..request }.encode());
+            [&write[..], b"bytes.", &read, b"rest"].concat()
+        };
+        let mut packet = with(5);
+        spoil_keys(&mut packet);
+        assert_eq!(packet, with(!5));
+    }
 }
