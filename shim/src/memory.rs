@@ -3,9 +3,12 @@
 //! Memory that peers write at any time, and how to touch it all the same.
 //!
 //! A Rust reference would promise that nobody else writes; here everybody may.
-//! So every access is atomic: words of 8 bytes where the address allows it,
-//! single bytes at the edges. A copy of more than one word is not atomic as a
-//! whole; what makes sense of it is the protocol on top.
+//! So every access is atomic. Rust also wants all atomic accesses to a byte to be
+//! of one size, whatever threads copy there at the same time: so the aligned words
+//! of a region are always accessed as words, part of one by compare and swap, and
+//! the bytes before its first and behind its last word always as bytes. A copy of
+//! more than one word is not atomic as a whole; what makes sense of it is the
+//! protocol on top.
 
 use crate::error::Error;
 use nix::errno::Errno;
@@ -22,8 +25,9 @@ const WORD: usize = size_of::<u64>();
 ///
 /// # Invariants
 ///
-/// `len` bytes at `base` are mapped, readable and writable, while it exists,
-/// and Rust code touches them only by atomic operations.
+/// `len` bytes at `base` are mapped, readable and writable, while it exists, and
+/// Rust code touches them only by atomic operations: those in whole aligned words of
+/// the range by operations on these words, the others by operations on single bytes.
 pub(crate) struct SharedBytes {
     base: NonNull<u8>,
     len: usize,
@@ -77,39 +81,63 @@ impl SharedBytes {
     }
 
     pub(crate) fn copy_in(&self, offset: usize, from: &[u8]) -> Result<(), Error> {
-        self.check(offset..offset.saturating_add(from.len()))?;
-        let (head, rest) = from.split_at(self.to_alignment(offset, from.len()));
-        let words = rest.chunks_exact(WORD);
-        let tail = words.remainder();
-        let mut at = self.put_bytes(offset, head);
-        for word in words {
+        let parts = self.parts(offset..offset.saturating_add(from.len()))?;
+        let (before, rest) = from.split_at(parts.before);
+        let (head, rest) = rest.split_at(parts.head);
+        let (words, rest) = rest.split_at(parts.words * WORD);
+        let (tail, behind) = rest.split_at(parts.tail);
+        let mut at = self.put_bytes(offset, before);
+        at = self.put_part(at, head);
+        for word in words.chunks_exact(WORD) {
             let mut bytes = [0; WORD];
             bytes.copy_from_slice(word);
             self.word_at(at)
                 .store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
             at += WORD;
         }
-        self.put_bytes(at, tail);
+        at = self.put_part(at, tail);
+        self.put_bytes(at, behind);
         Ok(())
     }
 
     pub(crate) fn copy_out(&self, offset: usize, to: &mut [u8]) -> Result<(), Error> {
-        self.check(offset..offset.saturating_add(to.len()))?;
-        let (head, rest) = to.split_at_mut(self.to_alignment(offset, to.len()));
-        let mut at = self.get_bytes(offset, head);
-        let mut words = rest.chunks_exact_mut(WORD);
-        for word in &mut words {
+        let parts = self.parts(offset..offset.saturating_add(to.len()))?;
+        let (before, rest) = to.split_at_mut(parts.before);
+        let (head, rest) = rest.split_at_mut(parts.head);
+        let (words, rest) = rest.split_at_mut(parts.words * WORD);
+        let (tail, behind) = rest.split_at_mut(parts.tail);
+        let mut at = self.get_bytes(offset, before);
+        at = self.get_part(at, head);
+        for word in words.chunks_exact_mut(WORD) {
             word.copy_from_slice(&self.word_at(at).load(Ordering::Relaxed).to_ne_bytes());
             at += WORD;
         }
-        self.get_bytes(at, words.into_remainder());
+        at = self.get_part(at, tail);
+        self.get_bytes(at, behind);
         Ok(())
     }
 
-    /// Bytes from an offset to the next aligned word, but no more than `len`.
-    fn to_alignment(&self, offset: usize, len: usize) -> usize {
-        let past = (self.base.addr().get() + offset) % WORD;
-        len.min((WORD - past) % WORD)
+    /// How a range is made up of bytes and words, if it is within.
+    fn parts(&self, range: Range<usize>) -> Result<Parts, Error> {
+        let range = self.check(range)?;
+        let words = self.whole_words();
+        let clamp = |at: usize| at.clamp(words.start, words.end);
+        let (start, end) = (clamp(range.start), clamp(range.end));
+        let head = (end - start).min((WORD - (start - words.start) % WORD) % WORD);
+        let whole = end - start - head;
+        Ok(Parts {
+            before: start.min(range.end).saturating_sub(range.start),
+            head,
+            words: whole / WORD,
+            tail: whole % WORD,
+        })
+    }
+
+    /// Offsets of the aligned words that are wholly within.
+    fn whole_words(&self) -> Range<usize> {
+        let past = self.base.addr().get() % WORD;
+        let start = self.len.min((WORD - past) % WORD);
+        start..start + (self.len - start) / WORD * WORD
     }
 
     /// Stores bytes one by one; answers with the offset behind them.
@@ -125,6 +153,36 @@ impl SharedBytes {
             *byte = self.byte_at(at).load(Ordering::Relaxed);
         }
         offset + to.len()
+    }
+
+    /// Stores bytes within one word; answers with the offset behind them.
+    fn put_part(&self, offset: usize, from: &[u8]) -> usize {
+        let past = self.past_word(offset);
+        let (mut mask, mut bytes) = ([0; WORD], [0; WORD]);
+        mask[past..past + from.len()].fill(u8::MAX);
+        bytes[past..past + from.len()].copy_from_slice(from);
+        let (mask, bytes) = (u64::from_ne_bytes(mask), u64::from_ne_bytes(bytes));
+        if mask != 0 {
+            let put = |word: u64| Some(word & !mask | bytes);
+            let word = self.word_at(offset - past);
+            // It always puts, so there is no error.
+            let _ = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, put);
+        }
+        offset + from.len()
+    }
+
+    fn get_part(&self, offset: usize, to: &mut [u8]) -> usize {
+        if !to.is_empty() {
+            let past = self.past_word(offset);
+            let word = self.word_at(offset - past).load(Ordering::Relaxed);
+            to.copy_from_slice(&word.to_ne_bytes()[past..past + to.len()]);
+        }
+        offset + to.len()
+    }
+
+    /// Bytes from the aligned word before an offset.
+    fn past_word(&self, offset: usize) -> usize {
+        (self.base.addr().get() + offset) % WORD
     }
 
     /// `offset` was checked to be within.
@@ -149,6 +207,19 @@ impl SharedBytes {
         // SAFETY: mapped while `self` exists, aligned, only atomics touch it.
         unsafe { AtomicU64::from_ptr(word) }
     }
+}
+
+/// What a range consists of, in this order.
+struct Parts {
+    /// Bytes before the first whole word of all.
+    before: usize,
+    /// Bytes at the end of a word.
+    head: usize,
+    /// Whole words.
+    words: usize,
+    /// Bytes at the begin of a word.
+    tail: usize,
+    // The rest: bytes behind the last whole word of all.
 }
 
 /// A mapping, unmapped on drop.
@@ -210,6 +281,7 @@ impl Drop for Pages {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::thread;
 
     fn with_bytes(len: usize, skip: usize, test: impl FnOnce(SharedBytes)) {
         let pages = Pages::map(NonZeroUsize::new(len + skip).unwrap()).unwrap();
@@ -238,6 +310,48 @@ mod tests {
                     });
                 }
             }
+        }
+    }
+
+    #[test]
+    fn threads_that_write_parts_of_one_word_lose_nothing() {
+        with_bytes(WORD, 0, |bytes| {
+            thread::scope(|scope| {
+                for at in 0..WORD {
+                    let bytes = &bytes;
+                    scope.spawn(move || {
+                        for round in 0..=u8::MAX {
+                            bytes.copy_in(at, &[round]).unwrap();
+                            let mut seen = [0];
+                            bytes.copy_out(at, &mut seen).unwrap();
+                            assert_eq!(seen, [round], "another's bytes at {at}");
+                        }
+                    });
+                }
+            });
+        });
+    }
+
+    /// Which bytes are accessed as bytes depends on the region, not on what is copied.
+    #[test]
+    fn a_byte_is_always_in_the_same_part() {
+        for (skip, len) in (0..9).flat_map(|skip| (1..40).map(move |len| (skip, len))) {
+            with_bytes(len, skip, |bytes| {
+                let words = bytes.whole_words();
+                for (start, end) in (0..=len).flat_map(|end| (0..=end).map(move |at| (at, end))) {
+                    let parts = bytes.parts(start..end).unwrap();
+                    let inside = parts.head + parts.words * WORD + parts.tail;
+                    let count =
+                        |range: Range<usize>| (start..end).filter(|at| range.contains(at)).count();
+                    assert_eq!(
+                        inside,
+                        count(words.clone()),
+                        "skip {skip} len {len} {start}..{end}"
+                    );
+                    assert_eq!(parts.before, count(0..words.start));
+                    assert!(parts.head < WORD && parts.tail < WORD);
+                }
+            });
         }
     }
 

@@ -131,8 +131,9 @@ impl MemoryRegion {
     /// # Safety
     ///
     /// While the region exists, the `len` bytes at `addr` stay mapped, readable
-    /// and writable, and nothing else in the process touches them but by atomic
-    /// or volatile operations.
+    /// and writable, and nothing else in the process touches them but by volatile
+    /// operations, or by atomic ones of the same size as [`Self::copy_in`]'s. No other
+    /// region that has some of them in another word overlaps it.
     pub unsafe fn register_raw(
         device: &Device,
         addr: NonNull<u8>,
@@ -235,8 +236,10 @@ impl MemoryRegion {
         Ok(())
     }
 
-    /// Copies bytes into the region. Aligned words of 8 bytes are written
-    /// whole; the copy as a whole is not atomic.
+    /// Copies bytes into the region. Aligned words of 8 bytes are written whole, and
+    /// part of one by compare and swap, so that threads may copy into neighbouring
+    /// bytes at the same time; bytes at the ends of a region that are no whole word are
+    /// written one by one. The copy as a whole is not atomic.
     ///
     /// # Errors
     ///
