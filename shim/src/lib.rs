@@ -65,7 +65,7 @@ mod wr;
 pub use device::{Device, MetaServerInfo, Node, Peer, RcUse};
 pub use error::{CompletionError, Error};
 pub use held::MAX_HELD_COMPLETIONS;
-pub use listener::{Listener, Message, MAX_ACCEPTED};
+pub use listener::{BindError, Listener, Message, MAX_ACCEPTED};
 pub use mr::{Access, LocalSlice, MemoryRegion, Remote};
 pub use vqp::{Progress, Vqp, VqpConfig};
 pub use wc::{Opcode, Sender, Wc};

@@ -29,6 +29,39 @@ pub struct Listener {
     accepted: Accepted<Vqp>,
 }
 
+/// A VQP could not be bound. It is in here, as it was, to be used for something else.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct BindError {
+    error: Error,
+    vqp: Box<Vqp>,
+}
+
+impl BindError {
+    pub(crate) fn new(error: Error, vqp: Vqp) -> Self {
+        let vqp = Box::new(vqp);
+        Self { error, vqp }
+    }
+
+    /// Why.
+    #[must_use]
+    pub fn error(&self) -> &Error {
+        &self.error
+    }
+
+    /// The VQP.
+    #[must_use]
+    pub fn into_vqp(self) -> Vqp {
+        *self.vqp
+    }
+}
+
+impl From<BindError> for Error {
+    fn from(failed: BindError) -> Self {
+        failed.error
+    }
+}
+
 /// A message that has arrived in a receive buffer, or how the buffer failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Message {

@@ -15,7 +15,7 @@ use crate::device::Device;
 use crate::error::Error;
 use crate::held::Held;
 use crate::ioctl;
-use crate::listener::Listener;
+use crate::listener::{BindError, Listener};
 use crate::mr::{LocalSlice, Remote};
 use crate::ring::Rings;
 use crate::wc::Wc;
@@ -146,8 +146,16 @@ impl Vqp {
     /// # Errors
     ///
     /// [`Error::BadPort`], [`Error::PortInUse`], [`Error::CannotBind`],
-    /// [`Error::OutOfMemory`], [`Error::NodeGone`].
-    pub fn bind(self, port: u32) -> Result<Listener, Error> {
+    /// [`Error::OutOfMemory`], [`Error::NodeGone`], each with the VQP, which is as it
+    /// was.
+    pub fn bind(self, port: u32) -> Result<Listener, BindError> {
+        match self.bind_to(port) {
+            Ok(()) => Ok(Listener::new(self)),
+            Err(error) => Err(BindError::new(error, self)),
+        }
+    }
+
+    fn bind_to(&self, port: u32) -> Result<(), Error> {
         if !(1..=MAX_PORT).contains(&port) {
             return Err(Error::BadPort(port));
         }
@@ -157,8 +165,7 @@ impl Vqp {
             ..Pod::zeroed()
         };
         ioctl::qbind(self.handle.device().fd(), &mut arg)
-            .map_err(|errno| Error::of_bind(errno, port))?;
-        Ok(Listener::new(self))
+            .map_err(|errno| Error::of_bind(errno, port))
     }
 
     /// Submits requests and answers with how many were taken: fewer than given

@@ -269,10 +269,14 @@ pub fn ports() -> Result<()> {
         max_recv_wr: 4,
     };
     let second = Vqp::create(&first.device, &config)?.bind(port);
+    let refused = second.err().context("two VQPs are bound to one port")?;
     ensure!(
-        matches!(second, Err(weft_shim::Error::PortInUse(_))),
-        "binding twice: {second:?}"
+        matches!(refused.error(), weft_shim::Error::PortInUse(_)),
+        "binding twice: {refused:?}"
     );
+    // The VQP that was refused can still be bound, and connected.
+    let other_port = new_port();
+    drop(refused.into_vqp().bind(other_port)?);
     // The same port of another node is another port.
     drop(Vqp::create(&device, &config)?.bind(port)?);
     first.works(&device)?;
