@@ -42,6 +42,8 @@ mod error;
 mod rdma;
 mod region;
 pub mod shm;
+#[cfg(any(test, feature = "sim"))]
+pub mod sim;
 #[cfg(feature = "verbs")]
 pub mod verbs;
 #[cfg(feature = "weft")]
@@ -131,6 +133,12 @@ impl NodeSet {
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
+    }
+
+    /// How many members it has.
+    #[must_use]
+    pub const fn len(self) -> usize {
+        self.0.count_ones() as usize
     }
 
     /// The word with a bit for each member.

@@ -3,7 +3,7 @@
 //! The table: a row for each node, at the same place in every region.
 
 use super::{Cell, List};
-use crate::fabric::{Endpoint, FabricError, NodeSet, Write};
+use crate::fabric::{Endpoint, FabricError, NodeSet, Write, COPIED_BYTES};
 use std::fmt;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -166,7 +166,9 @@ impl<R: Row> Table<R> {
         self.post(&[self.write(columns)], to)
     }
 
-    /// Pushes a list of the own row: its words first, its guard behind them.
+    /// Pushes a list of the own row: its words first, its guard behind them. Words go in
+    /// writes so short that the fabric reads them at once: the owner may append and truncate
+    /// as soon as this returns.
     ///
     /// # Errors
     ///
@@ -180,9 +182,12 @@ impl<R: Row> Table<R> {
         List<N>: Cell,
     {
         let guard_bytes = List::<N>::GUARD_BYTES;
-        let words = Columns::new(columns.offset, columns.len - guard_bytes);
-        let guard = Columns::new(columns.offset + words.len, guard_bytes);
-        self.post(&[self.write(words), self.write(guard)], to)
+        let guard_at = columns.offset + columns.len - guard_bytes;
+        let pieces = (columns.offset..guard_at).step_by(COPIED_BYTES);
+        let words = pieces.map(|at| Columns::new(at, COPIED_BYTES.min(guard_at - at)));
+        let guard = Columns::new(guard_at, guard_bytes);
+        let writes: Vec<Write> = words.chain([guard]).map(|part| self.write(part)).collect();
+        self.post(&writes, to)
     }
 
     fn post(&self, writes: &[Write], to: NodeSet) -> Result<(), FabricError> {
