@@ -42,6 +42,6 @@ pub mod sst;
 mod sync;
 
 pub use multicast::{
-    Batch, Deliveries, Error, Event, Group, Message, Metrics, Options, SendError, Sender, Slot,
-    Subgroup,
+    Batch, Deliveries, Ending, Error, Event, Group, Message, Metrics, Options, SendError, Sender,
+    Slot, Subgroup,
 };

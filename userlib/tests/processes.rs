@@ -5,7 +5,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::mpsc;
+use std::sync::{mpsc, Arc, Mutex};
 use std::time::Duration;
 use weft::fabric::{shm::Shm, Fabric};
 use weft::{Event, Group, SendError, Subgroup};
@@ -115,12 +115,25 @@ fn victim(node: Shm) -> String {
     }
 }
 
-/// Sends until it learns that the victim has died.
+/// Sends until it learns that the victim has died. Answers with how its subgroup has
+/// ended, and how much of which sequence it has delivered by the time it is told.
 fn survivor(node: Shm) -> String {
     let (told, events) = mpsc::channel();
-    let builder = endless(node).on_event(move |event| {
-        told.send(event).ok();
-    });
+    let delivered = Arc::new(Mutex::new((0_u64, 0_u64)));
+    let (deliver, at_the_news) = (Arc::clone(&delivered), Arc::clone(&delivered));
+    let builder = endless(node)
+        .deliver("test", move |batch| {
+            let mut delivered = deliver.lock().expect("no panic");
+            for message in batch {
+                delivered.0 += 1;
+                let word = message.sender as u64 ^ message.sequence;
+                delivered.1 = (delivered.1 ^ word).wrapping_mul(0x0100_0000_01b3);
+            }
+        })
+        .on_event(move |event| {
+            let delivered = *at_the_news.lock().expect("no panic");
+            told.send((event, delivered)).ok();
+        });
     let group = builder.join().expect("a group");
     let sender = group.sender("test").expect("it sends");
     let failed = loop {
@@ -130,14 +143,19 @@ fn survivor(node: Shm) -> String {
     };
     // The other survivor may have left meanwhile.
     let mut told = std::iter::from_fn(|| events.recv_timeout(PATIENCE).ok());
-    assert!(
-        told.any(|event| event == Event::Failed(1)),
-        "it is not told"
-    );
+    let news = told.find(|(event, _)| *event == Event::Failed(1));
+    let (_, at_the_news) = news.expect("it is told");
     let SendError::Wedged { failed } = failed else {
         panic!("{failed}");
     };
-    format!("{failed:?}")
+    let ending = group.ending("test").expect("the subgroup");
+    drop(group);
+    assert_eq!(
+        *delivered.lock().expect("no panic"),
+        at_the_news,
+        "it goes on"
+    );
+    format!("{failed:?} {ending:?} {at_the_news:?}")
 }
 
 fn endless(node: Shm) -> weft::multicast::Builder<Shm> {
@@ -161,20 +179,26 @@ fn processes_of_any_number_deliver_one_sequence() {
 }
 
 #[test]
-fn a_process_that_is_killed_is_noticed_by_all_and_hangs_nobody() {
-    let survivors = [0, 2].map(|rank| spawn("survivor", "kill", rank, 3));
-    let mut victim = spawn("victim", "kill", 1, 3);
-    let output = BufReader::new(victim.stdout.take().expect("a pipe"));
-    let ready = output
-        .lines()
-        .map_while(Result::ok)
-        .any(|line| line == "READY");
-    assert!(ready, "the victim has not joined");
-    // In the midst of its sending.
-    std::thread::sleep(Duration::from_millis(100));
-    victim.kill().expect("SIGKILL");
-    victim.wait().expect("it is dead");
-    for survivor in survivors {
-        assert_eq!(wait(survivor), "{1}");
+fn those_who_survive_a_kill_are_told_and_have_delivered_the_same() {
+    for round in 0..8 {
+        let name = format!("kill-{round}");
+        let survivors = [0, 2, 3].map(|rank| spawn("survivor", &name, rank, 4));
+        let mut victim = spawn("victim", &name, 1, 4);
+        let output = BufReader::new(victim.stdout.take().expect("a pipe"));
+        let ready = output
+            .lines()
+            .map_while(Result::ok)
+            .any(|line| line == "READY");
+        assert!(ready, "the victim has not joined");
+        // In the midst of its sending.
+        std::thread::sleep(Duration::from_millis(20 + 13 * round));
+        victim.kill().expect("SIGKILL");
+        victim.wait().expect("it is dead");
+        let answers = survivors.map(wait);
+        assert!(answers[0].starts_with("{1} Some(Agreed)"), "{answers:?}");
+        assert!(
+            answers.iter().all(|answer| *answer == answers[0]),
+            "{answers:?}"
+        );
     }
 }

@@ -11,6 +11,7 @@ mod process;
 mod rdmc;
 mod story;
 mod stream;
+mod views;
 
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::process::ExitCode;
@@ -52,6 +53,8 @@ enum What {
     Messages(messages::Args),
     /// Large messages through overlapping groups: all arrive as they were sent.
     Rdmc(rdmc::Args),
+    /// Groups in a simulation: whatever goes wrong, survivors deliver the same.
+    Views(views::Args),
     /// One of the processes of a fabric.
     #[command(hide = true)]
     Member(member::Args),
@@ -80,6 +83,7 @@ fn main() -> ExitCode {
         }
         What::Messages(args) => messages::run(&mut report, &args),
         What::Rdmc(args) => rdmc::run(&mut report, &args),
+        What::Views(args) => views::run(&mut report, &args),
         What::Copier(args) => return as_process(args.rank, rdmc::play(&args)),
         What::Member(args) => return as_process(args.rank, member::run(&args)),
         What::Sender(args) => return as_process(args.rank, messages::play(&args)),

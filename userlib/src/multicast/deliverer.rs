@@ -10,11 +10,12 @@
 //! thread pushes them.
 
 use super::config::Order;
+use super::delivering::Delivering;
 use super::layout::Places;
 use super::rows::{AckRow, SubgroupRow};
 use super::shared::Shared;
 use crate::fabric::FabricError;
-use crate::smc::{Corrupt, Inbox, Limit, Ring};
+use crate::smc::{Corrupt, Inbox, Limit, Ring, Sent};
 use crate::sst::Table;
 use std::sync::Arc;
 use zerocopy::{FromBytes, Immutable, KnownLayout};
@@ -159,6 +160,37 @@ impl Deliverer {
         deliver: &mut dyn FnMut(&mut Batch<'_>),
     ) -> Result<bool, CorruptSender> {
         self.learn()?;
+        self.run_learned(stable, most, deliver)
+    }
+
+    /// As [`Self::run`], without a look at the senders' rows: what each has sent is known.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::run`].
+    pub(super) fn run_known(
+        &mut self,
+        sent: &[Sent],
+        stable: u64,
+        deliver: &mut dyn FnMut(&mut Batch<'_>),
+    ) -> Result<bool, CorruptSender> {
+        let senders = self.shared.spec.senders.iter();
+        for ((inbox, sent), &node) in self.inboxes.iter_mut().zip(sent).zip(senders) {
+            // It may have seen more of it since.
+            if inbox.seen().messages < sent.messages {
+                let learned = inbox.learn(sent.to_word());
+                learned.map_err(|Corrupt| CorruptSender(node))?;
+            }
+        }
+        self.run_learned(stable, Limit::NONE, deliver)
+    }
+
+    fn run_learned(
+        &mut self,
+        stable: u64,
+        most: Limit,
+        deliver: &mut dyn FnMut(&mut Batch<'_>),
+    ) -> Result<bool, CorruptSender> {
         let before = self.progress();
         if self.shared.spec.order == Order::Total && !self.starts_with_message(stable)? {
             // Nulls only: nobody is called for them.
@@ -176,7 +208,9 @@ impl Deliverer {
             bytes: 0,
             corrupt: None,
         };
+        let delivering = Delivering::begin();
         deliver(&mut batch);
+        drop(delivering);
         // What the application did not look at.
         while batch.next().is_some() {}
         let (taken, bytes, corrupt) = (batch.taken, batch.bytes, batch.corrupt);
@@ -224,9 +258,11 @@ impl Deliverer {
             let sender = self.shared.spec.senders[self.turn];
             // SAFETY: the caller's promise.
             let taken = unsafe { self.inboxes[self.turn].take(self.round) };
+            // A record that cannot be read is not gone past.
+            let taken = taken.map_err(|Corrupt| sender)?;
             let sequence = self.next;
             self.advance();
-            if let Some(bytes) = taken.map_err(|Corrupt| sender)? {
+            if let Some(bytes) = taken {
                 return Ok(Some(Message {
                     sender,
                     sequence,

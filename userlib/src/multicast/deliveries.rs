@@ -62,7 +62,7 @@ impl Deliveries {
     /// failed. What had been stable before was delivered.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        self.shared.is_open().is_err()
+        self.shared.is_over()
     }
 
     fn run<R>(
@@ -97,7 +97,7 @@ impl Deliveries {
             }
             let shared = &self.shared;
             let came = shared.arrival.wait_until(end, || {
-                shared.stable.load(Ordering::Acquire) != stable || shared.is_open().is_err()
+                shared.stable.load(Ordering::Acquire) != stable || shared.is_over()
             });
             if !came {
                 return None;

@@ -119,14 +119,20 @@ pub enum Error {
         /// Members that have failed, which may be why.
         failed: NodeSet,
     },
+    /// What was sent is delivered only after this delivery.
+    #[error("flush was called from within a delivery, which it would wait for: call it behind the delivery, or on another thread")]
+    InDelivery,
 }
 
 /// A message could not be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
-    /// The window is full (of [`super::Sender::try_send`] only).
-    #[error("the window is full: others have not delivered yet; use send to wait")]
+    /// The window is full: of [`super::Sender::try_send`], and of whatever is sent from
+    /// within a delivery, which would wait for itself.
+    #[error(
+        "the window is full: others have not delivered yet; send waits, but not within a delivery"
+    )]
     Full,
     /// The message is longer than a slot.
     #[error("a message of {len} bytes, but slots take {room}: set Subgroup::max_message higher")]

@@ -5,6 +5,7 @@
 use super::config::{self, Spec, Subgroup};
 use super::deliverer::{Batch, Deliverer};
 use super::deliveries::Deliveries;
+use super::delivering;
 use super::error::{ConfigError, Error};
 use super::layout::Layout;
 use super::member::{Delivery, Member, Upcall};
@@ -12,7 +13,7 @@ use super::metrics::Metrics;
 use super::sender::Sender;
 use super::shared::{Shared, Status};
 use super::stay::Presence;
-use super::watcher::{Event, EventUpcall, Watcher};
+use super::watcher::{Ending, Event, EventUpcall, Watcher};
 use crate::fabric::{Endpoint, Fabric, NodeSet};
 use crate::predicates::{IdlePolicy, Outcome, Poller, Predicates};
 use std::collections::HashMap;
@@ -92,6 +93,27 @@ impl<F: Fabric> Builder<F> {
     /// [`Error::Config`] before anything is done; [`Error::Fabric`] if not all
     /// came in time; [`Error::Mismatch`], at every member, if they disagree.
     pub fn join(self) -> Result<Group, Error> {
+        let idle = self.idle;
+        self.assemble(|endpoint, predicates| {
+            let poller = Poller::start(endpoint, predicates, idle);
+            poller.map_err(|error| Error::Thread(error.to_string()))
+        })
+    }
+
+    /// As [`Self::join`], without a polling thread: somebody calls [`Group::step`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::join`].
+    #[cfg(any(test, feature = "sim"))]
+    pub fn join_stepped(self) -> Result<Group, Error> {
+        self.assemble(|endpoint, predicates| Ok(Poller::stepped(endpoint, predicates)))
+    }
+
+    fn assemble(
+        self,
+        start: impl FnOnce(Arc<dyn Endpoint>, Predicates) -> Result<Poller, Error>,
+    ) -> Result<Group, Error> {
         let (rank, nodes) = (self.fabric.rank(), self.fabric.nodes());
         let specs = config::check(self.subgroups, nodes)?;
         if let Some(name) = self
@@ -109,7 +131,7 @@ impl<F: Fabric> Builder<F> {
         config::agree(&met.hellos, rank)?;
         let mut upcalls = self.upcalls;
         let assembly = Assembly::new(specs, &layout, &met.endpoint, &mut upcalls)?;
-        assembly.start(self.on_event, self.idle)
+        assembly.start(self.on_event, start)
     }
 }
 
@@ -177,7 +199,11 @@ impl Assembly {
         })
     }
 
-    fn start(self, upcall: Option<EventUpcall>, idle: IdlePolicy) -> Result<Group, Error> {
+    fn start(
+        self,
+        upcall: Option<EventUpcall>,
+        start: impl FnOnce(Arc<dyn Endpoint>, Predicates) -> Result<Poller, Error>,
+    ) -> Result<Group, Error> {
         let mut watcher = Watcher {
             endpoint: Arc::clone(&self.endpoint),
             presence: self.presence,
@@ -189,14 +215,14 @@ impl Assembly {
                 .collect(),
             upcall,
             told: NodeSet::EMPTY,
+            told_failed: NodeSet::EMPTY,
         };
         let mut predicates = Predicates::default();
         predicates.add(move || watcher.step())?;
         for mut member in self.members {
             predicates.add(move || member.step())?;
         }
-        let poller = Poller::start(Arc::clone(&self.endpoint), predicates, idle)
-            .map_err(|error| Error::Thread(error.to_string()))?;
+        let poller = start(Arc::clone(&self.endpoint), predicates)?;
         Ok(Group {
             poller,
             endpoint: self.endpoint,
@@ -254,6 +280,15 @@ impl Group {
         self.status.failed()
     }
 
+    /// How a subgroup has ended, if a member of it has failed and its end is agreed on.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchSubgroup`].
+    pub fn ending(&self, subgroup: &str) -> Result<Option<Ending>, Error> {
+        Ok(self.part(subgroup)?.shared.ending())
+    }
+
     /// Sends in a subgroup.
     ///
     /// # Errors
@@ -303,6 +338,13 @@ impl Group {
         self.endpoint.system_calls()
     }
 
+    /// Does what the polling thread does in a round, and says whether there was anything to
+    /// do. For a group that was made with [`Builder::join_stepped`].
+    #[cfg(any(test, feature = "sim"))]
+    pub fn step(&self) -> bool {
+        self.poller.step()
+    }
+
     /// How often the polling thread has gone to sleep.
     #[must_use]
     pub fn sleeps(&self) -> u64 {
@@ -326,8 +368,12 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// [`Error::Unflushed`] after the time, or if a member has failed.
+    /// [`Error::Unflushed`] after the time, or if a member has failed;
+    /// [`Error::InDelivery`], at once, from within a delivery.
     pub fn flush(&self, timeout: Duration) -> Result<(), Error> {
+        if delivering::is_delivering() {
+            return Err(Error::InDelivery);
+        }
         let end = Instant::now() + timeout;
         for part in &self.parts {
             let shared = &part.shared;

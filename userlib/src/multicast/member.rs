@@ -10,6 +10,7 @@
 //! messages (§III.C). With early lock release off, each predicate pushes for
 //! itself under the lock.
 
+mod ending;
 mod pushing;
 mod receiving;
 mod sending;
@@ -98,15 +99,28 @@ impl Member {
         let lock_of = locking.then(|| Arc::clone(&self.shared));
         let _lock = lock_of.as_ref().and_then(|shared| shared.baseline_lock());
         let left = self.shared.status.left();
+        let outcome = match self.must_end() {
+            true => self.end(left),
+            false => self.go_on(left),
+        };
+        for peer in std::mem::take(&mut self.rung).iter() {
+            self.shared.endpoint.ring(peer);
+        }
+        outcome
+    }
+
+    /// The three predicates.
+    fn go_on(&mut self, left: NodeSet) -> Outcome {
         let mut fired = self.receive(left);
+        if !self.shared.failed().is_empty() {
+            // What its row says cannot be, so that nobody knows what it has sent.
+            return Outcome::Fired;
+        }
         fired |= self.send();
         fired |= self.fill_with_nulls(left);
         fired |= self.deliver(left);
         fired |= self.push();
         fired |= self.free(self.shared.status.gone());
-        for peer in std::mem::take(&mut self.rung).iter() {
-            self.shared.endpoint.ring(peer);
-        }
         fired.into()
     }
 

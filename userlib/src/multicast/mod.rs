@@ -13,6 +13,7 @@
 mod config;
 mod deliverer;
 mod deliveries;
+mod delivering;
 mod error;
 mod group;
 mod layout;
@@ -22,6 +23,8 @@ mod options;
 mod rows;
 mod sender;
 mod shared;
+#[cfg(any(test, feature = "sim"))]
+pub mod simulation;
 mod stay;
 #[cfg(test)]
 mod tests;
@@ -35,4 +38,4 @@ pub use group::{Builder, Group};
 pub use metrics::{Batches, Metrics, BATCH_BUCKETS};
 pub use options::Options;
 pub use sender::{Sender, Slot};
-pub use watcher::Event;
+pub use watcher::{Ending, Event};

@@ -3,8 +3,9 @@
 //! What members tell one another (spindle §II.B, Table I).
 //!
 //! The paper counts from -1 and holds the last number; here a counter is the
-//! number of messages, so that a table of zeros is the beginning. The three
-//! columns of a subgroup are one cache line, so that one push says all.
+//! number of messages, so that a table of zeros is the beginning. The first three
+//! columns of a subgroup change with the messages; the others only at the end, when a
+//! member has failed. All are in one cache line, so that one push says all.
 
 use crate::fabric::MAX_NODES;
 use crate::sst::{Counter, Flag};
@@ -29,6 +30,14 @@ crate::sst_row! {
         pub(super) received: Counter,
         /// `delivered_num`: those that it has delivered.
         pub(super) delivered: Counter,
+        /// The members that it takes for failed, a bit each.
+        pub(super) suspects: Counter,
+        /// Because of that it sends nothing more, and `received` is final.
+        pub(super) wedged: Flag,
+        /// Messages and nulls that count, once `trimmed` is raised.
+        pub(super) trim: Counter,
+        /// It knows how many of the messages count.
+        pub(super) trimmed: Flag,
     }
 }
 

@@ -2,6 +2,7 @@
 
 //! Sending: a slot, the message built in it, done (spindle §III.A).
 
+use super::delivering::is_delivering;
 use super::shared::Shared;
 use super::SendError;
 use crate::predicates::{Idle, IdlePolicy};
@@ -46,7 +47,8 @@ impl Sender {
     }
 
     /// Sends the message that the closure builds in place. Waits while the
-    /// window is full. A closure that panics sends nothing.
+    /// window is full. A closure that panics, or puts in more than there is room for,
+    /// sends nothing.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -59,7 +61,8 @@ impl Sender {
     ///
     /// # Errors
     ///
-    /// [`SendError::Wedged`], [`SendError::Closed`].
+    /// [`SendError::Wedged`], [`SendError::Closed`], [`SendError::TooLong`];
+    /// [`SendError::Full`] from within a delivery.
     pub fn send<R>(&self, build: impl FnOnce(&mut Slot<'_>) -> R) -> Result<R, SendError> {
         let room = self.shared.spec.shape.message_bytes();
         self.build(self.wait_for_slot(room)?, build)
@@ -80,7 +83,7 @@ impl Sender {
     ///
     /// # Errors
     ///
-    /// [`SendError::TooLong`] too.
+    /// As [`Self::send`].
     pub fn send_sized<R>(
         &self,
         len: usize,
@@ -124,7 +127,7 @@ impl Sender {
 
     fn wait_for_slot(&self, len: usize) -> Result<Ticket, SendError> {
         match self.take_slot(len) {
-            Err(SendError::Full) => {}
+            Err(SendError::Full) if !is_delivering() => {}
             answer => return answer,
         }
         let began = Instant::now();
@@ -171,7 +174,7 @@ impl Sender {
             len: 0,
         };
         let answer = build(&mut slot);
-        slot.commit();
+        slot.commit()?;
         Ok(answer)
     }
 }
@@ -189,19 +192,20 @@ pub struct Slot<'a> {
 }
 
 impl Slot<'_> {
-    /// Appends bytes to the message. What does not fit is left out, which
-    /// [`Self::len`] shows.
+    /// Appends bytes to the message. A message that gets longer than there is room is not
+    /// sent ([`SendError::TooLong`]).
     pub fn put(&mut self, bytes: &[u8]) {
-        let free = &mut self.bytes[self.len..];
-        let len = bytes.len().min(free.len());
-        free[..len].copy_from_slice(&bytes[..len]);
-        self.len += len;
+        let end = self.len.saturating_add(bytes.len());
+        if let Some(place) = self.bytes.get_mut(self.len..end) {
+            place.copy_from_slice(bytes);
+        }
+        self.len = end;
     }
 
-    /// Says how long the message is that was built in the bytes: at most as
-    /// long as there is room.
+    /// Says how long the message is that was built in the bytes. Longer than there is room
+    /// it is not sent ([`SendError::TooLong`]).
     pub fn set_len(&mut self, len: usize) {
-        self.len = len.min(self.bytes.len());
+        self.len = len;
     }
 
     /// Bytes of the message so far.
@@ -225,9 +229,14 @@ impl Slot<'_> {
         Some(value)
     }
 
-    fn commit(mut self) {
+    /// A slot that is not committed is given up.
+    fn commit(mut self) -> Result<(), SendError> {
+        let (len, room) = (self.len, self.bytes.len());
+        if len > room {
+            return Err(SendError::TooLong { len, room });
+        }
         let Some(ticket) = self.ticket.take() else {
-            return;
+            return Ok(());
         };
         let shared = &self.sender.shared;
         {
@@ -235,12 +244,13 @@ impl Slot<'_> {
             shared.slots.commit(ticket, self.len);
         }
         shared.ring();
+        Ok(())
     }
 }
 
 impl Drop for Slot<'_> {
     fn drop(&mut self) {
-        // Not committed: the closure panicked.
+        // Not committed: the closure panicked, or the message is too long.
         if let Some(ticket) = self.ticket.take() {
             self.sender.shared.slots.give_up(ticket);
             self.sender.shared.ring();

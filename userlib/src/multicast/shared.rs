@@ -13,12 +13,13 @@
 use super::config::Spec;
 use super::metrics::Counts;
 use super::stay::Stay;
+use super::watcher::Ending;
 use super::SendError;
 use crate::fabric::{Endpoint, NodeSet};
 use crate::futex::Gate;
 use crate::line::Line;
 use crate::smc::Slots;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Who has left and who has failed. Written by the polling thread.
@@ -84,6 +85,8 @@ pub(super) struct Shared {
     pub(super) stay: Stay,
     /// No more messages are accepted.
     pub(super) closed: AtomicBool,
+    /// An [`Ending`], once a member has failed and what can be delivered is stable.
+    ending: AtomicU8,
     pub(super) counts: Line<Counts>,
     baseline_lock: Option<Mutex<()>>,
 }
@@ -102,6 +105,7 @@ impl Shared {
             arrival: Gate::default(),
             stay: Stay::default(),
             closed: AtomicBool::new(false),
+            ending: AtomicU8::new(0),
             counts: Line::default(),
             baseline_lock: (!spec.options.early_lock_release).then(Mutex::default),
             spec,
@@ -131,6 +135,23 @@ impl Shared {
         } else {
             Err(SendError::Wedged { failed })
         }
+    }
+
+    /// Whether nothing becomes stable any more: a member has failed, and the others have
+    /// agreed on what counts; or the group was left.
+    pub(super) fn is_over(&self) -> bool {
+        self.ending.load(Ordering::Acquire) != 0 || self.closed.load(Ordering::Acquire)
+    }
+
+    /// How it has ended.
+    pub(super) fn ending(&self) -> Option<Ending> {
+        Ending::from_number(self.ending.load(Ordering::Acquire))
+    }
+
+    /// Nothing more becomes stable.
+    pub(super) fn end(&self, ending: Ending) {
+        self.ending.store(ending as u8, Ordering::Release);
+        self.wake_all();
     }
 
     /// Whether everybody has delivered the first so many own messages. The number

@@ -310,6 +310,29 @@ fn a_null_goes_past_a_slot_that_the_application_holds() {
 }
 
 #[test]
+fn a_message_that_is_too_long_is_not_sent() {
+    let mut nodes = nodes(1, &subgroup(1));
+    let sender = nodes[0].sender.clone().expect("it sends");
+    for build in [
+        |slot: &mut super::Slot<'_>| slot.put(&[1; 17]),
+        |slot: &mut super::Slot<'_>| slot.set_len(17),
+    ] {
+        let too_long = SendError::TooLong { len: 17, room: 16 };
+        assert_eq!(sender.try_send(build), Err(too_long));
+        settle(&mut nodes);
+    }
+    // Its slot, the only one, is free again.
+    sender.try_send(|slot| slot.put(&[2; 16])).expect("room");
+    settle(&mut nodes);
+    let bytes: Vec<_> = nodes[0]
+        .delivered()
+        .into_iter()
+        .map(|message| message.2)
+        .collect();
+    assert_eq!(bytes, [vec![2; 16]]);
+}
+
+#[test]
 fn the_full_ladder_posts_a_fraction_of_the_baseline() {
     let run = |options| {
         let mut nodes = nodes(2, &subgroup(100).options(options));

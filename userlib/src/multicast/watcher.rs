@@ -6,8 +6,8 @@
 //! its turns are nulls and nobody waits for it, at every member after the same
 //! message: leaving takes no agreement and delays nobody. Its reading may hold
 //! senders up for a while longer ([`super::stay`]). Who goes without a
-//! word has failed: what it had received cannot be known any more, so its
-//! subgroups deliver no more, and say so.
+//! word has failed: its subgroups end ([`super::member`]) and deliver no more, and then
+//! say so.
 
 use super::shared::{Shared, Status};
 use super::stay::Presence;
@@ -21,9 +21,32 @@ use std::sync::Arc;
 pub enum Event {
     /// It has left.
     Left(usize),
-    /// It has died, or wrote what no member writes. Subgroups that it is a
-    /// member of deliver nothing more.
+    /// It has died, or wrote what no member writes. Subgroups that it is a member of deliver
+    /// nothing more, and [`super::Group::ending`] says what their members can rely on. If
+    /// it is this node, the others have gone on without it.
     Failed(usize),
+}
+
+/// How a subgroup has ended of which a member has failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Ending {
+    /// A majority has agreed on what counts of the sequence, and this node has delivered
+    /// it: no less than anybody, also of those who have failed, has delivered.
+    Agreed = 1,
+    /// The others have gone on without this node, which may have delivered less.
+    Excluded = 2,
+    /// Too few are left to know what the others have delivered. An unordered subgroup, whose
+    /// members agree on nothing, always ends so.
+    Minority = 3,
+}
+
+impl Ending {
+    pub(super) fn from_number(number: u8) -> Option<Self> {
+        [Self::Agreed, Self::Excluded, Self::Minority]
+            .into_iter()
+            .find(|&ending| ending as u8 == number)
+    }
 }
 
 pub(super) type EventUpcall = Box<dyn FnMut(Event) + Send>;
@@ -37,6 +60,8 @@ pub(super) struct Watcher {
     pub(super) upcall: Option<EventUpcall>,
     /// Of whom was told.
     pub(super) told: NodeSet,
+    /// Of whom was told that they have failed.
+    pub(super) told_failed: NodeSet,
 }
 
 impl Watcher {
@@ -46,29 +71,48 @@ impl Watcher {
         let mut fired = false;
         let own = self.endpoint.rank();
         for node in (0..self.endpoint.nodes()).filter(|&node| node != own) {
-            if self.told.contains(node) {
-                fired |= self.see_off(node, down);
-                continue;
-            }
-            let event = if self.presence.of(node).left.is_raised() {
+            if !self.told.contains(node) && self.presence.of(node).left.is_raised() {
                 self.status.add_left(node);
                 tracing::debug!(node, "left");
-                Event::Left(node)
-            } else if down.contains(node) || self.status.failed().contains(node) {
+                fired = true;
+                self.tell(Event::Left(node));
+            } else if self.told.contains(node) {
+                fired |= self.see_off(node, down);
+            } else if down.contains(node) && !self.status.failed().contains(node) {
                 self.status.add_failed(node);
                 tracing::warn!(node, "failed");
-                Event::Failed(node)
-            } else {
-                continue;
-            };
-            self.told = self.told.with(node);
-            fired = true;
-            self.wake();
-            if let Some(upcall) = &mut self.upcall {
-                upcall(event);
+                fired = true;
+                self.wake();
             }
         }
-        fired.into()
+        (self.tell_failed() || fired).into()
+    }
+
+    /// Tells of those who have failed, once nothing is delivered any more where they were
+    /// members.
+    fn tell_failed(&mut self) -> bool {
+        let mut fired = false;
+        for node in self.status.failed().minus(self.told_failed).iter() {
+            let mut theirs = self
+                .subgroups
+                .iter()
+                .filter(|shared| shared.members.contains(node));
+            if theirs.all(|shared| shared.is_over()) {
+                self.told_failed = self.told_failed.with(node);
+                fired = true;
+                self.tell(Event::Failed(node));
+            }
+        }
+        fired
+    }
+
+    fn tell(&mut self, event: Event) {
+        let (Event::Left(node) | Event::Failed(node)) = event;
+        self.told = self.told.with(node);
+        self.wake();
+        if let Some(upcall) = &mut self.upcall {
+            upcall(event);
+        }
     }
 
     /// Waits for one who has left to read no more, or to be down.

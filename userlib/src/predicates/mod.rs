@@ -134,6 +134,9 @@ struct Shared {
 pub struct Poller {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+    /// What somebody evaluates step by step, in place of a thread.
+    #[cfg(any(test, feature = "sim"))]
+    stepped: Mutex<Predicates>,
 }
 
 impl Poller {
@@ -147,13 +150,7 @@ impl Poller {
         mut predicates: Predicates,
         policy: IdlePolicy,
     ) -> std::io::Result<Self> {
-        let shared = Arc::new(Shared {
-            endpoint,
-            stop: AtomicBool::new(false),
-            has_added: AtomicBool::new(false),
-            added: Mutex::default(),
-            sleeps: AtomicU64::new(0),
-        });
+        let shared = Arc::new(Shared::new(endpoint));
         let polled = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name("weft-poll".to_owned())
@@ -161,7 +158,27 @@ impl Poller {
         Ok(Self {
             shared,
             thread: Some(thread),
+            #[cfg(any(test, feature = "sim"))]
+            stepped: Mutex::default(),
         })
+    }
+
+    /// Without a thread: whoever has it evaluates the predicates ([`Self::step`]).
+    #[cfg(any(test, feature = "sim"))]
+    pub fn stepped(endpoint: Arc<dyn Endpoint>, predicates: Predicates) -> Self {
+        Self {
+            shared: Arc::new(Shared::new(endpoint)),
+            thread: None,
+            stepped: Mutex::new(predicates),
+        }
+    }
+
+    /// Evaluates the predicates once, and says whether any had something to do. For a
+    /// poller that is [`Self::stepped`].
+    #[cfg(any(test, feature = "sim"))]
+    pub fn step(&self) -> bool {
+        let mut predicates = self.stepped.lock().unwrap_or_else(PoisonError::into_inner);
+        self.shared.round(&mut predicates)
     }
 
     /// Hands the running thread a further predicate.
@@ -197,6 +214,11 @@ impl Poller {
 
 impl Drop for Poller {
     fn drop(&mut self) {
+        #[cfg(any(test, feature = "sim"))]
+        if self.thread.is_none() {
+            // As the thread does: a last round.
+            self.step();
+        }
         self.shared.stop.store(true, Ordering::Release);
         self.shared.endpoint.ring(self.shared.endpoint.rank());
         if let Some(thread) = self.thread.take() {
@@ -209,6 +231,16 @@ impl Drop for Poller {
 }
 
 impl Shared {
+    fn new(endpoint: Arc<dyn Endpoint>) -> Self {
+        Self {
+            endpoint,
+            stop: AtomicBool::new(false),
+            has_added: AtomicBool::new(false),
+            added: Mutex::default(),
+            sleeps: AtomicU64::new(0),
+        }
+    }
+
     fn run(&self, predicates: &mut Predicates, policy: IdlePolicy) {
         let mut idle = Idle::new(policy);
         loop {

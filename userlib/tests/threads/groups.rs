@@ -3,11 +3,41 @@
 //! How groups live: subgroups side by side, rest, leaving, a member's end.
 
 use crate::{members, PATIENCE};
-use std::sync::mpsc;
+use std::sync::{mpsc, Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
-use weft::fabric::Fabric;
+use weft::fabric::{shm::Shm, Fabric};
 use weft::predicates::IdlePolicy;
-use weft::{Error, Event, Group, Subgroup};
+use weft::{Error, Event, Group, SendError, Subgroup};
+
+/// A delivery that sends, and flushes, is answered where it would wait for itself.
+#[test]
+fn a_delivery_does_not_wait_for_itself() {
+    let node = Shm::threads(1).expect("a fabric").remove(0);
+    let shared: Arc<OnceLock<Weak<Group>>> = Arc::default();
+    let known = Arc::clone(&shared);
+    let (told, answers) = mpsc::channel();
+    let group = Group::builder(node)
+        .subgroup(Subgroup::new("own").window(2))
+        .deliver("own", move |_| {
+            let Some(group) = known.get().and_then(Weak::upgrade) else {
+                return;
+            };
+            let sender = group.sender("own").expect("it sends");
+            let sent = std::iter::repeat_with(|| sender.send_bytes(b"more"));
+            let refused = sent.take(3).find_map(Result::err);
+            told.send((refused, group.flush(PATIENCE).err())).ok();
+        })
+        .join()
+        .expect("a group");
+    let group = Arc::new(group);
+    shared.set(Arc::downgrade(&group)).expect("once");
+    let sender = group.sender("own").expect("it sends");
+    sender.send_bytes(b"first").expect("room");
+    let answer = answers
+        .recv_timeout(PATIENCE)
+        .expect("it waits for nothing");
+    assert_eq!(answer, (Some(SendError::Full), Some(Error::InDelivery)));
+}
 
 #[test]
 fn subgroups_of_different_members_share_one_polling_thread() {

@@ -5,6 +5,7 @@
 
 use super::Member;
 use crate::fabric::NodeSet;
+use crate::smc::Sent;
 
 impl Member {
     /// The receive predicate: takes in what has arrived, and counts how far
@@ -20,6 +21,10 @@ impl Member {
             let mut now = self.seen[index].widen(self.table.row(node).sent.get());
             if now == self.seen[index] {
                 continue;
+            }
+            if !self.can_be(index, now) {
+                self.shared.status.add_failed(node);
+                return true;
             }
             if !batching {
                 // One round at a time, each acknowledged.
@@ -41,6 +46,27 @@ impl Member {
             self.push_unless_coalescing();
         }
         arrived > 0
+    }
+
+    /// Whether a sender can have got so far.
+    ///
+    /// It has at most a window of messages that this member has not delivered. A null is
+    /// sent for a round that somebody has begun with a message: so no round is further from
+    /// the delivered ones than all senders' windows together.
+    fn can_be(&self, index: usize, now: Sent) -> bool {
+        let window = self.shared.spec.shape.window() as u64;
+        let senders = self.seen.len() as u64;
+        match &self.acks {
+            Some(acks) => {
+                let taken = acks.own().acks[index].get();
+                now.messages.saturating_sub(taken) <= window
+            }
+            None => {
+                let delivered = self.table.own().delivered.get() / senders;
+                now.messages <= now.rounds
+                    && now.rounds.saturating_sub(delivered) <= window * senders + 1
+            }
+        }
     }
 
     /// Recomputes `received_num`: all senders' rounds up to the first that is

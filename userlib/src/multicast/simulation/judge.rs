@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The oracles: what has to be true of what all members have seen.
+
+use super::Seen;
+use crate::fabric::NodeSet;
+use crate::multicast::Ending;
+
+/// What has to hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Oracle {
+    /// Members that are left alone come to rest.
+    Rest,
+    /// Each sender's messages are delivered in its order, once, and none that it did not
+    /// send.
+    Fifo,
+    /// Of what two members have delivered one is the beginning of the other.
+    Order,
+    /// Without a failure, members that stay deliver all that was sent by them.
+    Complete,
+    /// Members that survive together have delivered the same.
+    Synchrony,
+    /// What anybody has delivered, also one that died, has been delivered by those who
+    /// survive together.
+    Uniformity,
+    /// Members that stay learn of each failure.
+    Told,
+    /// Nothing is delivered to a member behind the news of a failure.
+    Silence,
+}
+
+/// How a run ended.
+pub(super) struct Outcome {
+    /// How much each member has sent.
+    pub(super) sent: Vec<u64>,
+    pub(super) crashed: NodeSet,
+    /// Those who have left, some of whom have crashed then.
+    pub(super) left: NodeSet,
+    /// What each member that is still there says of it.
+    pub(super) endings: Vec<Option<Ending>>,
+    /// Somebody may take somebody for failed.
+    pub(super) failures: bool,
+}
+
+type Verdict = Result<(), (Oracle, String)>;
+
+fn expect(holds: bool, oracle: Oracle, what: impl FnOnce() -> String) -> Verdict {
+    match holds {
+        true => Ok(()),
+        false => Err((oracle, what())),
+    }
+}
+
+/// What a member has delivered: senders and numbers.
+fn delivered(seen: &[Seen]) -> Vec<(usize, u64)> {
+    let delivered = |seen: &Seen| match *seen {
+        Seen::Delivered(sender, number) => Some((sender, number)),
+        _ => None,
+    };
+    seen.iter().filter_map(delivered).collect()
+}
+
+/// All of them.
+pub(super) fn all(seen: &[Vec<Seen>], outcome: &Outcome) -> Verdict {
+    let delivered: Vec<_> = seen.iter().map(|seen| delivered(seen)).collect();
+    for (member, delivered) in delivered.iter().enumerate() {
+        fifo(member, delivered, &outcome.sent)?;
+    }
+    for (a, first) in delivered.iter().enumerate() {
+        for (b, second) in delivered.iter().enumerate().skip(a + 1) {
+            let both = first.iter().zip(second).all(|(a, b)| a == b);
+            expect(both, Oracle::Order, || format!("of {a} and {b}"))?;
+        }
+    }
+    let members: NodeSet = (0..seen.len()).collect();
+    let staying = members.minus(outcome.crashed).minus(outcome.left);
+    if !outcome.failures {
+        return complete(&delivered, staying, &outcome.sent);
+    }
+    after_failure(seen, &delivered, staying, outcome)
+}
+
+fn fifo(member: usize, delivered: &[(usize, u64)], sent: &[u64]) -> Verdict {
+    let mut next = vec![0; sent.len()];
+    for &(sender, number) in delivered {
+        let is_next = next.get(sender) == Some(&number) && number < sent[sender];
+        expect(is_next, Oracle::Fifo, || {
+            format!("{member} delivers message {number} of {sender}, where {next:?} are next")
+        })?;
+        next[sender] += 1;
+    }
+    Ok(())
+}
+
+fn complete(delivered: &[Vec<(usize, u64)>], staying: NodeSet, sent: &[u64]) -> Verdict {
+    for member in staying.iter() {
+        for sender in staying.iter() {
+            let count = delivered[member]
+                .iter()
+                .filter(|message| message.0 == sender);
+            let (count, sent) = (count.count() as u64, sent[sender]);
+            expect(count == sent, Oracle::Complete, || {
+                format!("{member} has delivered {count} of {sent} messages of {sender}")
+            })?;
+        }
+    }
+    same(delivered, staying)
+}
+
+fn same(delivered: &[Vec<(usize, u64)>], members: NodeSet) -> Verdict {
+    let Some(first) = members.iter().next() else {
+        return Ok(());
+    };
+    for member in members.iter() {
+        let (a, b) = (delivered[first].len(), delivered[member].len());
+        expect(a == b, Oracle::Synchrony, || {
+            format!("{first} has delivered {a}, {member} {b}")
+        })?;
+    }
+    Ok(())
+}
+
+fn after_failure(
+    seen: &[Vec<Seen>],
+    delivered: &[Vec<(usize, u64)>],
+    staying: NodeSet,
+    outcome: &Outcome,
+) -> Verdict {
+    for member in staying.iter() {
+        let failed = seen[member]
+            .iter()
+            .position(|seen| matches!(seen, Seen::Failed(_)));
+        let behind = failed.map_or(&[][..], |at| &seen[member][at..]);
+        let silent = !behind
+            .iter()
+            .any(|seen| matches!(seen, Seen::Delivered(..)));
+        expect(silent, Oracle::Silence, || format!("{member} goes on"))?;
+    }
+    for (member, gone) in staying
+        .iter()
+        .flat_map(|member| outcome.crashed.iter().map(move |gone| (member, gone)))
+    {
+        let told = [Seen::Failed(gone), Seen::Left(gone)];
+        let is_told = seen[member].iter().any(|seen| told.contains(seen));
+        expect(is_told, Oracle::Told, || {
+            format!("{member} does not know of {gone}")
+        })?;
+    }
+    let agreed = |&member: &usize| outcome.endings[member] == Some(Ending::Agreed);
+    let together: NodeSet = staying.iter().filter(agreed).collect();
+    if together.is_empty() {
+        return Ok(());
+    }
+    same(delivered, together)?;
+    let most = together.iter().map(|member| delivered[member].len()).max();
+    let longest = delivered.iter().map(Vec::len).max();
+    expect(most >= longest, Oracle::Uniformity, || {
+        format!("somebody has delivered {longest:?}, who survive {most:?}")
+    })
+}

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Groups in a simulation: the real members, stepped, over a fabric that a seed drives.
+//!
+//! A run sends messages, steps members and lets posts arrive in any order, makes one node
+//! crash in the middle of its posts, leave, or lose its link to another, and judges what
+//! all have delivered in the end. What it does follows from its seed alone.
+
+mod judge;
+mod plan;
+mod run;
+mod shrink;
+#[cfg(test)]
+mod tests;
+
+pub use judge::Oracle;
+pub use plan::{Fault, Plan};
+pub use run::run;
+pub use shrink::shrink;
+
+use std::fmt;
+
+/// What a member saw, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// It delivered the sender's message with this number, from 0 on.
+    Delivered(usize, u64),
+    /// It was told that a node has left.
+    Left(usize),
+    /// It was told that a node has failed.
+    Failed(usize),
+}
+
+/// What a run did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Messages that were sent.
+    pub sent: u64,
+    /// Deliveries, of all members.
+    pub delivered: u64,
+}
+
+/// An oracle failed.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// Which.
+    pub oracle: Oracle,
+    /// What it saw.
+    pub what: String,
+    /// The run.
+    pub plan: Plan,
+    /// What each member saw.
+    pub seen: Vec<Vec<Seen>>,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{:?}: {}", self.oracle, self.what)?;
+        writeln!(f, "{:?}", self.plan)?;
+        for (member, seen) in self.seen.iter().enumerate() {
+            writeln!(f, "member {member}: {seen:?}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! What a run is to do.
+
+use crate::fabric::NodeSet;
+use crate::multicast::Options;
+
+/// What goes wrong in a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// A node crashes when it has made so many posts more.
+    Crash {
+        /// The node.
+        node: usize,
+        /// Posts that it still makes.
+        posts: u64,
+    },
+    /// A node leaves, and crashes if it makes more than so many posts more.
+    Leave {
+        /// The node.
+        node: usize,
+        /// Posts until it crashes.
+        posts: Option<u64>,
+    },
+    /// What a node's copy of another's row says of what that one has sent is nonsense.
+    Scribble {
+        /// Whose copy.
+        node: usize,
+        /// Whose row.
+        of: usize,
+    },
+    /// All links between some nodes and the others break.
+    Partition {
+        /// Those on one side.
+        side: NodeSet,
+    },
+    /// The link between two nodes breaks: each takes the other for dead.
+    Break {
+        /// One end.
+        a: usize,
+        /// The other.
+        b: usize,
+    },
+}
+
+/// A run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Decides all that is not said here.
+    pub seed: u64,
+    /// Members.
+    pub members: usize,
+    /// Messages that a sender may have under way.
+    pub window: usize,
+    /// Members see each other's regions, as over shared memory.
+    pub sees: bool,
+    /// What the members have switched on.
+    pub options: Options,
+    /// What is done before the members are left to come to rest.
+    pub actions: usize,
+    /// What goes wrong, and before which action, in this order.
+    pub faults: Vec<(usize, Fault)>,
+}
+
+impl Plan {
+    /// The run of a seed.
+    #[must_use]
+    pub fn of(seed: u64) -> Self {
+        // Another stream of numbers than that of the run itself.
+        let mut rng = fastrand::Rng::with_seed(!seed);
+        let members = rng.usize(2..=9);
+        let actions = rng.usize(20..400);
+        let faults = faults(&mut rng, members, actions);
+        Self {
+            seed,
+            members,
+            window: rng.usize(1..6),
+            sees: rng.bool(),
+            // Without coalescing, members post in the middle of a step.
+            options: Options {
+                early_lock_release: rng.u8(..) < 192,
+                send_batching: rng.bool(),
+                delivery_batching: rng.bool(),
+                ..Options::FULL
+            },
+            actions,
+            faults,
+        }
+    }
+
+    /// The same, with nothing that goes wrong.
+    #[must_use]
+    pub fn without_fault(self) -> Self {
+        Self {
+            faults: Vec::new(),
+            ..self
+        }
+    }
+}
+
+/// None, one, or some that come soon one behind the other.
+fn faults(rng: &mut fastrand::Rng, members: usize, actions: usize) -> Vec<(usize, Fault)> {
+    let count = rng.choice([0, 1, 1, 2, 2, 3, 3, 4]).unwrap_or(0);
+    let mut at = rng.usize(0..actions);
+    let mut faults = Vec::new();
+    for _ in 0..count {
+        faults.push((at, fault(rng, members)));
+        // Most come while the members still see to the one before.
+        let gap = match rng.u8(..) {
+            0..64 => 30 * members,
+            _ => 6 * members,
+        };
+        at = (at + rng.usize(0..=gap)).min(actions - 1);
+    }
+    faults
+}
+
+fn fault(rng: &mut fastrand::Rng, members: usize) -> Fault {
+    // The first members lead: they are hit more often.
+    let node = match rng.bool() {
+        true => rng.usize(0..2),
+        false => rng.usize(0..members),
+    };
+    let other = (node + rng.usize(1..members)) % members;
+    // To all peers, up to all the columns that the end takes.
+    let posts = rng.u64(0..8 * members as u64);
+    match rng.usize(0..10) {
+        4 => Fault::Partition {
+            side: NodeSet::from_bits(rng.u64(0..1 << members)),
+        },
+        0 => Fault::Leave { node, posts: None },
+        1 => Fault::Leave {
+            node,
+            posts: Some(posts),
+        },
+        2 => Fault::Break { a: node, b: other },
+        3 => Fault::Scribble { node, of: other },
+        _ => Fault::Crash { node, posts },
+    }
+}
