@@ -20,7 +20,8 @@
 //! may learn of a leave at different times; two majorities have a member in common all the
 //! same, because a member that has left is in none.) One that leaves in the middle of the
 //! end counts as a member: its echo, or its silence, is part of what others agree on. One that finds itself suspected, or is in a minority, delivers
-//! nothing more, and suspects itself, so that nobody waits for it.
+//! nothing more, and suspects itself, so that nobody waits for it, and nobody takes over
+//! its other suspicions.
 //!
 //! Each word of a row is pushed with a write of its own, in the order in which it changed:
 //! whoever sees a suspicion sees every echo that was made before it. So a leader that takes
@@ -58,18 +59,21 @@ impl Member {
             .iter()
             .filter(|&node| self.table.row(node).suspects.get() != 0);
         let left = left.minus(begun.collect());
-        let suspicions = self.suspect(left);
-        let rank = self.shared.endpoint.rank();
-        let Some(mut fired) = suspicions.filter(|_| !self.suspects().contains(rank)) else {
+        let Some(suspects) = self.find_suspects(left) else {
             return self.finish(Ending::Excluded);
         };
-        fired |= self.wedge();
-        let suspects = self.suspects();
+        for node in suspects.iter() {
+            self.shared.status.add_failed(node);
+        }
         let staying = self.shared.members.minus(left);
         let live = staying.minus(suspects);
         if live.len() * 2 <= staying.len() {
+            // Its suspicions stay its own: one that has lost its links would otherwise end
+            // the group of all others.
             return self.finish(Ending::Minority);
         }
+        let mut fired = self.tell_suspects(suspects);
+        fired |= self.wedge();
         fired |= self.trim(live, left);
         if self.have_all_echoed(live) {
             return self.deliver_trimmed();
@@ -81,42 +85,48 @@ impl Member {
         NodeSet::from_bits(self.table.own().suspects.get())
     }
 
-    /// Suspects whom others suspect, who are not suspects themselves. None if they suspect
-    /// this member.
-    fn suspect(&mut self, left: NodeSet) -> Option<bool> {
-        let before = self.suspects();
-        // Who left without an echo gives none any more.
+    /// The members that this one takes for failed: by its own evidence, or because a member
+    /// does that it does not suspect. `None` if one of those suspects this member, or it has
+    /// failed by its own evidence.
+    fn find_suspects(&self, left: NodeSet) -> Option<NodeSet> {
+        let rank = self.shared.endpoint.rank();
+        // A member that has left without an echo gives none any more.
         let gone = self.shared.status.left().minus(left).and(self.peers);
         let silent = gone
             .iter()
             .filter(|&node| !self.table.row(node).trimmed.is_raised());
-        let mut suspects = before.union(self.shared.failed()).union(silent.collect());
+        let mut suspects = self.suspects().union(self.shared.failed());
+        suspects = suspects.union(silent.collect());
         loop {
-            let mut now = suspects;
+            let before = suspects;
             for peer in self.peers.minus(left).iter() {
-                if now.contains(peer) {
+                if suspects.contains(peer) {
                     continue;
                 }
                 let theirs = NodeSet::from_bits(self.table.row(peer).suspects.get());
-                if theirs.contains(self.shared.endpoint.rank()) {
+                if theirs.contains(peer) {
+                    // It has given up, and what it thought of others is void.
+                    suspects = suspects.with(peer);
+                } else if theirs.contains(rank) {
                     return None;
+                } else {
+                    suspects = suspects.union(theirs.and(self.shared.members));
                 }
-                now = now.union(theirs.and(self.shared.members));
             }
-            if now == suspects {
-                break;
+            if suspects == before {
+                return (!suspects.contains(rank)).then_some(suspects);
             }
-            suspects = now;
         }
-        if suspects == before {
-            return Some(false);
-        }
-        for node in suspects.iter() {
-            self.shared.status.add_failed(node);
+    }
+
+    /// Makes known whom this member suspects.
+    fn tell_suspects(&mut self, suspects: NodeSet) -> bool {
+        if suspects == self.suspects() {
+            return false;
         }
         self.table.own().suspects.advance(suspects.bits());
         self.tell(SubgroupRow::suspects());
-        Some(true)
+        true
     }
 
     /// From here on `received` does not change any more.
@@ -214,9 +224,7 @@ impl Member {
         }
         if ending != Ending::Agreed {
             // Nobody is to wait for it.
-            let suspects = self.suspects().with(rank);
-            self.table.own().suspects.advance(suspects.bits());
-            self.tell(SubgroupRow::suspects());
+            self.tell_suspects(self.suspects().with(rank));
         }
         self.shared.end(ending);
         Outcome::Fired
