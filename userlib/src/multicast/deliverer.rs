@@ -10,7 +10,6 @@
 //! thread pushes them.
 
 use super::config::Order;
-use super::delivering::Delivering;
 use super::layout::Places;
 use super::rows::{AckRow, SubgroupRow};
 use super::shared::Shared;
@@ -208,9 +207,7 @@ impl Deliverer {
             bytes: 0,
             corrupt: None,
         };
-        let delivering = Delivering::begin();
         deliver(&mut batch);
-        drop(delivering);
         // What the application did not look at.
         while batch.next().is_some() {}
         let (taken, bytes, corrupt) = (batch.taken, batch.bytes, batch.corrupt);

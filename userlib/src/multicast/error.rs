@@ -119,7 +119,7 @@ pub enum Error {
         /// Members that have failed, which may be why.
         failed: NodeSet,
     },
-    /// What was sent is delivered only after this delivery.
+    /// [`super::Group::flush`] would wait for the delivery that it is called from.
     #[error("flush was called from within a delivery, which it would wait for: call it behind the delivery, or on another thread")]
     InDelivery,
 }
@@ -128,8 +128,9 @@ pub enum Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
-    /// The window is full: of [`super::Sender::try_send`], and of whatever is sent from
-    /// within a delivery, which would wait for itself.
+    /// The window is full. [`super::Sender::try_send`] answers so; the other calls wait,
+    /// except on the group's polling thread and within a batch of the same subgroup, where
+    /// they would wait for themselves.
     #[error(
         "the window is full: others have not delivered yet; send waits, but not within a delivery"
     )]

@@ -5,7 +5,6 @@
 use super::config::{self, Spec, Subgroup};
 use super::deliverer::{Batch, Deliverer};
 use super::deliveries::Deliveries;
-use super::delivering;
 use super::error::{ConfigError, Error};
 use super::layout::Layout;
 use super::member::{Delivery, Member, Upcall};
@@ -369,11 +368,9 @@ impl Group {
     /// # Errors
     ///
     /// [`Error::Unflushed`] after the time, or if a member has failed;
-    /// [`Error::InDelivery`], at once, from within a delivery.
+    /// [`Error::InDelivery`], at once, if it would wait for the delivery that it is called
+    /// from.
     pub fn flush(&self, timeout: Duration) -> Result<(), Error> {
-        if delivering::is_delivering() {
-            return Err(Error::InDelivery);
-        }
         let end = Instant::now() + timeout;
         for part in &self.parts {
             let shared = &part.shared;
@@ -382,6 +379,9 @@ impl Group {
             }
             let sent = shared.slots.taken();
             let is_flushed = || shared.has_flushed(sent);
+            if !is_flushed() && shared.would_wait_for_itself() {
+                return Err(Error::InDelivery);
+            }
             shared
                 .delivered
                 .wait_until(Some(end), || is_flushed() || shared.is_open().is_err());

@@ -113,7 +113,7 @@ impl Member {
     fn go_on(&mut self, left: NodeSet) -> Outcome {
         let mut fired = self.receive(left);
         if !self.shared.failed().is_empty() {
-            // What its row says cannot be, so that nobody knows what it has sent.
+            // A sender's row says what cannot be: how much it has sent is unknown.
             return Outcome::Fired;
         }
         fired |= self.send();

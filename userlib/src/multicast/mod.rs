@@ -13,7 +13,6 @@
 mod config;
 mod deliverer;
 mod deliveries;
-mod delivering;
 mod error;
 mod group;
 mod layout;

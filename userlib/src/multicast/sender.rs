@@ -2,7 +2,6 @@
 
 //! Sending: a slot, the message built in it, done (spindle §III.A).
 
-use super::delivering::is_delivering;
 use super::shared::Shared;
 use super::SendError;
 use crate::predicates::{Idle, IdlePolicy};
@@ -62,7 +61,7 @@ impl Sender {
     /// # Errors
     ///
     /// [`SendError::Wedged`], [`SendError::Closed`], [`SendError::TooLong`];
-    /// [`SendError::Full`] from within a delivery.
+    /// [`SendError::Full`] from within a delivery of the group.
     pub fn send<R>(&self, build: impl FnOnce(&mut Slot<'_>) -> R) -> Result<R, SendError> {
         let room = self.shared.spec.shape.message_bytes();
         self.build(self.wait_for_slot(room)?, build)
@@ -127,7 +126,7 @@ impl Sender {
 
     fn wait_for_slot(&self, len: usize) -> Result<Ticket, SendError> {
         match self.take_slot(len) {
-            Err(SendError::Full) if !is_delivering() => {}
+            Err(SendError::Full) if !self.shared.would_wait_for_itself() => {}
             answer => return answer,
         }
         let began = Instant::now();

@@ -20,7 +20,8 @@ use crate::futex::Gate;
 use crate::line::Line;
 use crate::smc::Slots;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::{self, ThreadId};
 
 /// Who has left and who has failed. Written by the polling thread.
 #[derive(Debug, Default)]
@@ -28,6 +29,7 @@ pub(super) struct Status {
     left: AtomicU64,
     gone: AtomicU64,
     failed: AtomicU64,
+    polling_thread: OnceLock<ThreadId>,
 }
 
 impl Status {
@@ -42,6 +44,15 @@ impl Status {
 
     pub(super) fn failed(&self) -> NodeSet {
         NodeSet::from_bits(self.failed.load(Ordering::Acquire))
+    }
+
+    /// This is the polling thread.
+    pub(super) fn note_polling_thread(&self) {
+        self.polling_thread.get_or_init(|| thread::current().id());
+    }
+
+    fn is_polling_thread(&self) -> bool {
+        self.polling_thread.get() == Some(&thread::current().id())
     }
 
     pub(super) fn add_left(&self, node: usize) {
@@ -159,6 +170,12 @@ impl Shared {
     pub(super) fn has_flushed(&self, messages: u32) -> bool {
         let flushed = self.flushed.load(Ordering::Acquire) as u32;
         flushed.wrapping_sub(messages) as i32 >= 0
+    }
+
+    /// Whether this thread, if it waited for others to deliver, would wait for itself: it
+    /// polls, or has a batch of this subgroup before it.
+    pub(super) fn would_wait_for_itself(&self) -> bool {
+        self.status.is_polling_thread() || self.stay.is_read_here()
     }
 
     /// No more messages. Wakes all who wait.

@@ -13,6 +13,7 @@ use crate::fabric::{Endpoint, FabricError, NodeSet};
 use crate::sst::Table;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
 
 /// This node in its group. The last one who drops it says that it is gone.
 #[derive(Debug)]
@@ -68,8 +69,8 @@ pub(super) struct Stay(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     presence: Option<Arc<Presence>>,
-    /// A batch is being delivered.
-    reading: bool,
+    /// The thread on which a batch is being delivered.
+    reading: Option<ThreadId>,
     /// How far deliveries have got.
     delivered: u64,
 }
@@ -83,15 +84,20 @@ impl Stay {
     /// Before messages are read. False if that is not allowed any more.
     pub(super) fn start_reading(&self) -> bool {
         let mut state = self.lock();
-        state.reading = state.presence.is_some();
-        state.reading
+        state.reading = state.presence.as_ref().map(|_| thread::current().id());
+        state.reading.is_some()
+    }
+
+    /// Whether this thread is in the middle of a batch.
+    pub(super) fn is_read_here(&self) -> bool {
+        self.lock().reading == Some(thread::current().id())
     }
 
     /// Behind [`Self::start_reading`], when nothing is read any more. `last`
     /// says that all that will ever be stable could be read.
     pub(super) fn stop_reading(&self, shared: &Shared, delivered: u64, last: bool) {
         let mut state = self.lock();
-        state.reading = false;
+        state.reading = None;
         let no_further = last && state.delivered == delivered;
         state.delivered = delivered;
         // A ring that is corrupt is gone through no further either.
@@ -108,7 +114,10 @@ impl Stay {
 
     /// When nobody will read any more.
     pub(super) fn end(&self) {
-        let presence = self.lock().presence.take();
+        let mut state = self.lock();
+        state.reading = None;
+        let presence = state.presence.take();
+        drop(state);
         drop(presence);
     }
 
@@ -125,7 +134,7 @@ impl State {
         // Read first: what is stable then is the last of it.
         let closed = shared.closed.load(Ordering::Acquire);
         let all = no_further || self.delivered >= shared.stable.load(Ordering::Acquire);
-        let ends = closed && all && !self.reading;
+        let ends = closed && all && self.reading.is_none();
         if ends {
             self.presence.take()
         } else {

@@ -5,9 +5,9 @@
 //! Who leaves says so in its row, behind all that it has sent. From then on
 //! its turns are nulls and nobody waits for it, at every member after the same
 //! message: leaving takes no agreement and delays nobody. Its reading may hold
-//! senders up for a while longer ([`super::stay`]). Who goes without a
-//! word has failed: its subgroups end ([`super::member`]) and deliver no more, and then
-//! say so.
+//! senders up for a while longer ([`super::stay`]). A node that goes without a
+//! word has failed: its subgroups agree on their end ([`super::member`]), deliver up to it,
+//! and only then is the application told.
 
 use super::shared::{Shared, Status};
 use super::stay::Presence;
@@ -58,9 +58,9 @@ pub(super) struct Watcher {
     pub(super) status: Arc<Status>,
     pub(super) subgroups: Vec<Arc<Shared>>,
     pub(super) upcall: Option<EventUpcall>,
-    /// Of whom was told.
+    /// Nodes of which the application has heard that they have left or failed.
     pub(super) told: NodeSet,
-    /// Of whom was told that they have failed.
+    /// Those of which it has heard that they have failed.
     pub(super) told_failed: NodeSet,
 }
 
@@ -68,6 +68,7 @@ impl Watcher {
     pub(super) fn step(&mut self) -> Outcome {
         // Deaths first: who left before it went has said so by then.
         let down = self.endpoint.down();
+        self.status.note_polling_thread();
         let mut fired = false;
         let own = self.endpoint.rank();
         for node in (0..self.endpoint.nodes()).filter(|&node| node != own) {
@@ -80,7 +81,6 @@ impl Watcher {
                 fired |= self.see_off(node, down);
             } else if down.contains(node) && !self.status.failed().contains(node) {
                 self.status.add_failed(node);
-                tracing::warn!(node, "failed");
                 fired = true;
                 self.wake();
             }
@@ -99,6 +99,7 @@ impl Watcher {
                 .filter(|shared| shared.members.contains(node));
             if theirs.all(|shared| shared.is_over()) {
                 self.told_failed = self.told_failed.with(node);
+                tracing::warn!(node, "failed");
                 fired = true;
                 self.tell(Event::Failed(node));
             }

@@ -39,6 +39,36 @@ fn a_delivery_does_not_wait_for_itself() {
     assert_eq!(answer, (Some(SendError::Full), Some(Error::InDelivery)));
 }
 
+/// Another group's polling thread makes room, so a delivery may wait for it.
+#[test]
+fn a_delivery_waits_for_room_in_another_group() {
+    let node = || Shm::threads(1).expect("a fabric").remove(0);
+    let (told, numbers) = mpsc::channel();
+    let second = Group::builder(node())
+        .subgroup(Subgroup::new("second").window(1))
+        .deliver("second", move |batch| {
+            for message in batch {
+                told.send(*message.value::<u64>().expect("a number")).ok();
+            }
+        })
+        .join()
+        .expect("a group");
+    let sender = second.sender("second").expect("it sends");
+    let first = Group::builder(node())
+        .subgroup(Subgroup::new("first"))
+        .deliver("first", move |_| {
+            for number in 0..100_u64 {
+                sender.send_value(&number).expect("it waits for room");
+            }
+        })
+        .join()
+        .expect("a group");
+    let begin = first.sender("first").expect("it sends");
+    begin.send_bytes(b"begin").expect("room");
+    let received = (0..100).map(|_| numbers.recv_timeout(PATIENCE).expect("a number"));
+    assert!(received.eq(0..100));
+}
+
 #[test]
 fn subgroups_of_different_members_share_one_polling_thread() {
     let subgroups = [
