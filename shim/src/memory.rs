@@ -209,7 +209,7 @@ impl SharedBytes {
     }
 }
 
-/// What a range consists of, in this order.
+/// A range consists of these, in this order.
 struct Parts {
     /// Bytes before the first whole word of all.
     before: usize,
@@ -332,7 +332,7 @@ mod tests {
         });
     }
 
-    /// Which bytes are accessed as bytes depends on the region, not on what is copied.
+    /// The region, not the copy, decides which of its bytes are accessed one by one.
     #[test]
     fn a_byte_is_always_in_the_same_part() {
         for (skip, len) in (0..9).flat_map(|skip| (1..40).map(move |len| (skip, len))) {

@@ -11,10 +11,10 @@ use anyhow::{anyhow, ensure, Result};
 use weft::multicast::simulation::{run as simulate, shrink, Plan, Summary};
 use weft_testkit::report::Report;
 
-/// What any number of runs may take.
+/// Any number of runs ends within this.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
-/// Which runs.
+/// The runs to do.
 #[derive(clap::Args)]
 pub struct Args {
     /// Runs, each with a seed of its own.
@@ -24,6 +24,9 @@ pub struct Args {
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     first: u64,
 }
+
+/// Runs after which it says how far it is.
+const REPORT_EVERY: u64 = 100_000;
 
 /// Does them, on all processors.
 pub fn run(report: &mut Report, args: &Args) {
@@ -66,6 +69,9 @@ fn some_runs(next: &AtomicU64, end: u64) -> Result<Summary> {
         let seed = next.fetch_add(1, Ordering::Relaxed);
         if seed >= end {
             return Ok(all);
+        }
+        if seed % REPORT_EVERY == 0 {
+            println!("# seed {seed}");
         }
         match simulate(&Plan::of(seed)) {
             Ok(summary) => {

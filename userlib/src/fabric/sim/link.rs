@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What is under way from one node to another: writes, one behind the other.
+//! A link carries the writes from one node to another, one behind the other.
 
 use super::memory::{copy, words, WORD};
 use crate::fabric::{Region, Write, COPIED_BYTES, WORD_ATOMIC_BYTES};

@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// What drives the nodes' links.
+/// Drives the nodes' links.
 #[derive(Clone, Debug)]
 pub struct Sim {
     world: Arc<World>,
@@ -284,10 +284,10 @@ impl Endpoint for SimEndpoint {
                 // Nobody is left to be told.
                 return Ok(());
             }
-            own.posted += 1;
             if own.down.contains(peer) {
                 return Err(FabricError::PeerDown(peer));
             }
+            own.posted += 1;
             let at = self.rank * self.nodes + peer;
             let State { rng, links, .. } = &mut *state;
             links[at].post(&self.region, *write, rng);
