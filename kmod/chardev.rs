@@ -165,7 +165,7 @@ unsafe extern "C" fn poll(file: *mut c::file, table: *mut c::poll_table_struct) 
     }
 }
 
-/// Maps the rings of a VQP.
+/// Maps rings.
 ///
 /// # Safety
 ///
@@ -178,9 +178,9 @@ unsafe extern "C" fn mmap(file: *mut c::file, vma: *mut c::vm_area_struct) -> i3
         // SAFETY: C's mapping is valid during the call.
         let page = unsafe { (*vma).vm_pgoff };
         let offset = page.checked_mul(kernel::page::PAGE_SIZE).ok_or(EINVAL)?;
-        let vqp = session.vqp_at(offset as u64)?;
+        let queues = session.queues_at(offset as u64)?;
         // SAFETY: C called us with it.
-        unsafe { vqp.rings().map(vma) }.map(|()| 0)
+        unsafe { queues.rings().map(vma) }.map(|()| 0)
     })
 }
 
@@ -212,6 +212,28 @@ fn manage(session: &Session, request: u32, arg: &Arg<'_>) -> Result {
             session.create_vqp(&mut request)?;
             arg.answer(&request)
                 .or_else(|error| session.destroy_vqp(request.vqp).and(Err(error)))
+        }
+        uapi::IOC_RINGS_CREATE => {
+            let mut request: uapi::RingsCreate = *arg.get()?;
+            session.create_rings(&mut request)?;
+            arg.answer(&request)
+                .or_else(|error| session.destroy_rings(request.rings).and(Err(error)))
+        }
+        uapi::IOC_RINGS_DESTROY => {
+            let request: &uapi::RingsHandle = arg.get()?;
+            zeroes(request.reserved == 0)?;
+            session.destroy_rings(request.rings)
+        }
+        uapi::IOC_PEER_OPEN => {
+            let mut request: uapi::PeerOpen = *arg.get()?;
+            session.open(&mut request)?;
+            arg.answer(&request)
+                .or_else(|error| session.close(request.peer).and(Err(error)))
+        }
+        uapi::IOC_PEER_CLOSE => {
+            let request: &uapi::PeerHandle = arg.get()?;
+            zeroes(request.reserved == 0)?;
+            session.close(request.peer)
         }
         uapi::IOC_QBIND => session.bind(arg.get()?),
         uapi::IOC_ACCEPT => {
@@ -314,6 +336,10 @@ fn is_known(request: u32) -> bool {
             | uapi::IOC_POOL_PIN
             | uapi::IOC_POOL_UNPIN
             | uapi::IOC_RUN
+            | uapi::IOC_RINGS_CREATE
+            | uapi::IOC_RINGS_DESTROY
+            | uapi::IOC_PEER_OPEN
+            | uapi::IOC_PEER_CLOSE
     )
 }
 
@@ -378,10 +404,8 @@ fn hello(file: &File, arg: &Arg<'_>) -> Result {
 #[inline(never)]
 fn enter(session: &Session, arg: &Arg<'_>) -> Result<u32> {
     let request: &uapi::Enter = arg.get()?;
-    if request.reserved != 0 || request.flags != 0 {
-        return Err(EINVAL);
-    }
-    session.vqp(request.vqp)?.enter(request)
+    zeroes(request.reserved == 0)?;
+    session.enter(request)
 }
 
 fn run(session: &Session, arg: &Arg<'_>) -> Result<WcStatus> {

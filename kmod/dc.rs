@@ -41,7 +41,7 @@ use crate::quota::{Kind, Quota};
 use crate::sync::{new_periodic, Periodic, Routine};
 
 use contexts::Contexts;
-pub(crate) use entry::{Entry, Origin, Words};
+pub(crate) use entry::{Entry, Origin, Way, Words};
 use frames::Arrived;
 use gate::Gate;
 pub(crate) use inbox::{ControlMessage, Inbox, Reader};
@@ -70,8 +70,8 @@ pub(crate) trait Requester: Receives {
     /// Says so, or that it is over. Under the same lock.
     fn set_being_cut(&self, is_being_cut: bool);
 
-    /// One has ended. The stream's lock is held.
-    fn completed(&self, completion: &Completion, signaled: bool);
+    /// One with these `SEND_*` flags has ended. The stream's lock is held.
+    fn completed(&self, completion: &Completion, flags: u8);
 
     /// The one that it waits for without a completion has ended. The lock of the
     /// queue's reaper is held.

@@ -14,7 +14,8 @@ use kernel::prelude::*;
 use kernel::rbtree::{RBTree, RBTreeNodeReservation};
 use kernel::sync::Arc;
 use weft_core::uapi::{
-    MAX_BLOCKS_PER_USER, MAX_MRS_PER_USER, MAX_STREAMS_PER_USER, MAX_VQPS_PER_USER,
+    MAX_BLOCKS_PER_USER, MAX_MRS_PER_USER, MAX_PEERS_PER_USER, MAX_STREAMS_PER_USER,
+    MAX_VQPS_PER_USER,
 };
 
 use crate::bindings;
@@ -64,14 +65,17 @@ pub(crate) enum Kind {
     Streams,
     /// Registrations with the RDMA device.
     Blocks,
+    /// Peers that were opened.
+    Peers,
 }
 
-const KINDS: usize = 4;
+const KINDS: usize = 5;
 const LIMITS: [u32; KINDS] = [
     MAX_VQPS_PER_USER,
     MAX_MRS_PER_USER,
     MAX_STREAMS_PER_USER,
     MAX_BLOCKS_PER_USER,
+    MAX_PEERS_PER_USER,
 ];
 
 /// One user's objects, by kind.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The rings of a VQP: memory that its process maps and that softirqs reach too.
+//! Rings: memory that a process maps and that softirqs reach too.
 //!
 //! The user may write anything anywhere in it, at any time. So nothing here is
 //! read twice, nothing that is read here is trusted, and what the module has to
-//! rely on it keeps elsewhere (`weft_core::vqp::Queues`).
+//! rely on it keeps elsewhere ([`crate::queues`]).
 
 mod arena;
 mod frees;
@@ -17,8 +17,9 @@ use kernel::bindings as c;
 use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 use kernel::sync::Arc;
-use weft_core::uapi::{Pod, RecvWr, RingHeader, SendWr, VqpCreate, Wc};
+use weft_core::uapi::{Pod, RecvWr, RingHeader, RingsCreate, SendWr, Wc};
 
+use crate::dc::Way;
 use arena::Lent;
 
 pub(crate) use arena::Arena;
@@ -65,18 +66,20 @@ unsafe fn copy_in<T: Pod>(from: *const u64) -> T {
 }
 
 impl Rings {
-    /// Rings for so many requests and receive buffers; both within their limits.
+    /// Rings for so many requests, completions and receive buffers, all within their
+    /// limits; where that is none there is no ring.
     ///
     /// # Errors
     ///
     /// Those of [`Arena::lend`].
-    pub(crate) fn new(arena: &Arc<Arena>, max_send_wr: u32, max_recv_wr: u32) -> Result<Self> {
-        let sq_entries = max_send_wr.next_power_of_two();
-        let cq_entries = (max_send_wr + max_recv_wr).next_power_of_two();
-        let rq_entries = match max_recv_wr {
+    pub(crate) fn new(arena: &Arc<Arena>, request: &RingsCreate) -> Result<Self> {
+        let entries = |wanted: u32| match wanted {
             0 => 0,
             some => some.next_power_of_two(),
         };
+        let sq_entries = entries(request.max_send_wr);
+        let cq_entries = entries(request.max_wc);
+        let rq_entries = entries(request.max_recv_wr);
         let sq_offset =
             (size_of::<RingHeader>() as u32).next_multiple_of(size_of::<SendWr>() as u32);
         let cq_offset = sq_offset + sq_entries * size_of::<SendWr>() as u32;
@@ -98,7 +101,7 @@ impl Rings {
         Ok(this)
     }
 
-    /// The memory may have been another VQP's.
+    /// The memory may have been that of other rings.
     fn clear_indices(&self) {
         for offset in (0..size_of::<RingHeader>()).step_by(size_of::<u32>()) {
             self.index(offset).store(0, Ordering::Relaxed);
@@ -106,7 +109,7 @@ impl Rings {
     }
 
     /// Tells the user what it maps.
-    pub(crate) fn describe(&self, request: &mut VqpCreate) {
+    pub(crate) fn describe(&self, request: &mut RingsCreate) {
         request.ring_bytes = self.memory.bytes();
         request.map_offset = self.memory.map_offset();
         request.sq_entries = self.sq_entries;
@@ -151,19 +154,36 @@ impl Rings {
         self.rq_entries
     }
 
-    /// A copy of the request at an index.
+    /// A copy of the request at an index. There has to be such a ring.
     pub(crate) fn send_wr(&self, index: u32) -> SendWr {
-        // SAFETY: an entry of the ring, by the invariant and the mask.
+        // SAFETY: an entry of the ring, by the invariant and the mask; callers know that
+        // there is one.
         unsafe { copy_in(self.entry::<SendWr>(self.sq_offset, self.sq_entries, index)) }
+    }
+
+    /// The VQP and the peer that the request at an index names, as a hint: the user may
+    /// change them. There has to be such a ring.
+    #[inline]
+    pub(crate) fn way(&self, index: u32) -> Way {
+        const { assert!(offset_of!(SendWr, vqp) % 8 == 0 && offset_of!(SendWr, peer) % 8 == 4) };
+        let entry = self.entry::<SendWr>(self.sq_offset, self.sq_entries, index);
+        // SAFETY: a word within the entry, of which there is one as above.
+        let word = unsafe { entry.add(offset_of!(SendWr, vqp) / 8).read_volatile() };
+        let [a, b, c, d, e, f, g, h] = word.to_ne_bytes();
+        Way {
+            vqp: u32::from_ne_bytes([a, b, c, d]),
+            peer: u32::from_ne_bytes([e, f, g, h]),
+        }
     }
 
     /// A copy of the receive buffer at an index. There has to be such a ring.
     pub(crate) fn recv_wr(&self, index: u32) -> RecvWr {
-        // SAFETY: as above; callers have claimed an entry, so that there is one.
+        // SAFETY: as above.
         unsafe { copy_in(self.entry::<RecvWr>(self.rq_offset, self.rq_entries, index)) }
     }
 
-    /// Writes a completion to its place, and then moves the tail past it.
+    /// Writes a completion to its place, and then moves the tail past it. There has to be
+    /// such a ring.
     pub(crate) fn push(&self, index: u32, wc: &Wc) {
         let to = self.entry::<Wc>(self.cq_offset, self.cq_entries, index);
         let words = wc.as_bytes().chunks_exact(8).enumerate();
@@ -205,12 +225,6 @@ impl Rings {
     pub(crate) fn set_sq_head(&self, head: u32) {
         self.index(offset_of!(RingHeader, sq_head))
             .store(head, Ordering::Release);
-    }
-
-    /// Says whether requests go by RC.
-    pub(crate) fn set_by_rc(&self, by_rc: bool) {
-        self.index(offset_of!(RingHeader, by_rc))
-            .store(u32::from(by_rc), Ordering::Release);
     }
 
     /// Says which receive buffers were copied.

@@ -1,30 +1,34 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Sessions: one open file that has said hello, on one node. It owns VQPs and
-//! memory regions; when it goes they go, whatever the process was doing.
+//! Sessions: one open file that has said hello, on one node. It owns rings, VQPs, peers
+//! that it has opened and memory regions; when it goes they go, whatever the process was
+//! doing.
 //!
 //! Lock order: `mrs` and `owned` are each held alone, but for `mrs` around a set
-//! of the node's table.
+//! of the node's table, and `owned` around the locks of queues.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+mod enter;
+mod objects;
+
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::bindings as c;
 use kernel::prelude::*;
 use kernel::sync::{Arc, Mutex};
 use weft_core::dc::wire::Receiver;
-use weft_core::uapi::{
-    self, Accept, MrReg, QBind, QConnect, VqpCreate, MAX_MRS_PER_SESSION, MAX_VQPS_PER_SESSION,
-};
+use weft_core::gid::Gid;
+use weft_core::uapi::{self, MrReg, QConnect, MAX_MRS_PER_SESSION};
 
 use crate::counters::{Counted, COUNTERS};
 use crate::dc::peer_changes;
 use crate::node::Node;
 use crate::peer::Peer;
-use crate::quota::Kind;
+use crate::handles::Handles;
+use crate::queues::Queues;
 use crate::rings::Arena;
 use crate::sync::{new_lock, new_poll_queue, FastLock, PollQueue};
-use crate::vqp::{Owner, Senders, Vqp};
+use crate::vqp::{OpenPeer, Vqp};
 
 /// Events of `poll(2)`, as `uapi/linux/eventpoll.h` has them.
 const EPOLLIN: u32 = 0x1;
@@ -36,25 +40,22 @@ const EPOLLHUP: u32 = 0x10;
 /// memory. 0 is nobody.
 static NEXT_SESSION: AtomicU64 = AtomicU64::new(1);
 
-/// Numbers of flows. They come round: a receiver's that another one has is refused
-/// ([`Session::take_in`]). 0 is nobody.
-static NEXT_FLOW: AtomicU32 = AtomicU32::new(1);
-
-fn next_flow() -> u32 {
-    loop {
-        let flow = NEXT_FLOW.fetch_add(1, Ordering::Relaxed);
-        if flow != 0 {
-            return flow;
-        }
-    }
-}
-
 /// Objects of a session, behind its lock.
 struct Owned {
-    /// By handle. Room for all is made at the start.
-    vqps: KVec<Option<Arc<Vqp>>>,
+    queues: Handles<Arc<Queues>>,
+    vqps: Handles<Arc<Vqp>>,
+    peers: Handles<Arc<OpenPeer>>,
     /// The peer that it connected to last.
     last: Option<Known>,
+}
+
+impl Owned {
+    const NOTHING: Self = Self {
+        queues: Handles::new(),
+        vqps: Handles::new(),
+        peers: Handles::new(),
+        last: None,
+    };
 }
 
 /// A peer as the DCCache had it. A session that connects to the same one again
@@ -86,10 +87,7 @@ pub(crate) struct Session {
 impl Session {
     /// A session of a user on a node.
     pub(crate) fn new(node: Arc<Node>, user: u32) -> Result<Arc<Self>> {
-        let owned = Owned {
-            vqps: KVec::with_capacity(MAX_VQPS_PER_SESSION, GFP_KERNEL_ACCOUNT)?,
-            last: None,
-        };
+        let owned = Owned::NOTHING;
         let arena = Arena::new()?;
         let pollers = Arc::pin_init(new_poll_queue!("weft_session_pollers"), GFP_KERNEL)?;
         Arc::pin_init(
@@ -136,29 +134,15 @@ impl Session {
         events
     }
 
-    /// Whether any of its VQPs has completions to take.
+    /// Whether any of its rings has completions to take, after receive buffers were handed
+    /// back whose VQP is in error.
     fn has_completions(&self) -> bool {
-        let mut at = 0;
-        loop {
-            let in_error = {
-                let owned = self.owned.lock();
-                let rest = owned.vqps.get(at..).unwrap_or_default();
-                if rest.iter().flatten().any(|vqp| vqp.has_completions()) {
-                    return true;
-                }
-                let is_in_error =
-                    |vqp: &Option<Arc<Vqp>>| vqp.as_ref().is_some_and(|vqp| vqp.is_in_error());
-                let found = rest.iter().position(is_in_error);
-                let found = found.and_then(|index| Some((index, rest.get(index)?.clone()?)));
-                found.map(|(index, vqp)| (at + index + 1, vqp))
-            };
-            // Without the lock, because it takes those of the VQP.
-            match in_error {
-                Some((_, vqp)) if vqp.has_completions_in_error() => return true,
-                Some((next, _)) => at = next,
-                None => return false,
-            }
-        }
+        let owned = self.owned.lock();
+        let has_any = owned.queues.iter().any(|queues| {
+            queues.flush_receives();
+            queues.has_completions()
+        });
+        has_any
     }
 
     fn check_alive(&self) -> Result {
@@ -167,151 +151,6 @@ impl Session {
         } else {
             Err(ENODEV)
         }
-    }
-
-    /// The VQP of a handle.
-    ///
-    /// # Errors
-    ///
-    /// `EBADF`.
-    pub(crate) fn vqp(&self, handle: u32) -> Result<Arc<Vqp>> {
-        self.owned
-            .lock()
-            .vqps
-            .get(handle as usize)
-            .cloned()
-            .flatten()
-            .ok_or(EBADF)
-    }
-
-    /// The VQP whose rings are mapped from there.
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL` (no rings begin there), `EBADF`.
-    pub(crate) fn vqp_at(&self, map_offset: u64) -> Result<Arc<Vqp>> {
-        if !Arena::is_place(map_offset) {
-            return Err(EINVAL);
-        }
-        let owned = self.owned.lock();
-        let mut there = owned.vqps.iter().flatten();
-        let found = there.find(|vqp| vqp.rings().are_at(map_offset));
-        found.cloned().ok_or(EBADF)
-    }
-
-    /// Makes a VQP and says in `request` what it is.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`VqpCreate`].
-    pub(crate) fn create_vqp(&self, request: &mut VqpCreate) -> Result {
-        let vqp = self.new_vqp(request)?;
-        self.take_in(vqp, request)
-    }
-
-    fn new_vqp(&self, request: &VqpCreate) -> Result<Arc<Vqp>> {
-        let sends = (1..=uapi::MAX_SEND_WR).contains(&request.max_send_wr);
-        if !sends || request.max_recv_wr > uapi::MAX_RECV_WR || request.reserved != [0; 4] {
-            return Err(EINVAL);
-        }
-        self.check_alive()?;
-        let held = self.node.quota().take(self.user, Kind::Vqps)?;
-        let owner = Owner {
-            session: self.id,
-            user: self.user,
-        };
-        let pollers = self.pollers.clone();
-        Vqp::new(next_flow(), owner, held, &self.arena, pollers, request)
-    }
-
-    /// Gives a VQP a handle. From now on messages reach it.
-    fn take_in(&self, vqp: Arc<Vqp>, request: &mut VqpCreate) -> Result {
-        let mut owned = self.owned.lock();
-        let vqps = &mut owned.vqps;
-        let handle = match vqps.iter().position(Option::is_none) {
-            Some(free) => free,
-            None => {
-                // There is room, until all handles are taken.
-                vqps.push_within_capacity(None).map_err(|_| EMFILE)?;
-                vqps.len() - 1
-            }
-        };
-        vqp.set_handle(handle as u32);
-        vqp.rings().describe(request);
-        request.vqp = handle as u32;
-        if vqp.receives() {
-            let receivers = self.node.dc().receivers();
-            receivers.insert(Receiver::Flow(vqp.flow()), vqp.clone())?;
-        }
-        if let Some(slot) = vqps.get_mut(handle) {
-            *slot = Some(vqp);
-            self.node.vqps().fetch_add(1, Ordering::Relaxed);
-        }
-        Ok(())
-    }
-
-    /// Destroys a VQP.
-    ///
-    /// # Errors
-    ///
-    /// `EBADF`.
-    pub(crate) fn destroy_vqp(&self, handle: u32) -> Result {
-        let vqp = self
-            .owned
-            .lock()
-            .vqps
-            .get_mut(handle as usize)
-            .and_then(Option::take);
-        let vqp = vqp.ok_or(EBADF)?;
-        self.retire(&vqp);
-        Ok(())
-    }
-
-    /// Messages do not reach a VQP any more that has left the session.
-    fn retire(&self, vqp: &Vqp) {
-        for name in vqp.receivers().into_iter().flatten() {
-            self.node.dc().receivers().remove(name);
-        }
-        vqp.stop_receiving();
-        self.node.vqps().fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// Binds a VQP to a port.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`QBind`].
-    pub(crate) fn bind(&self, request: &QBind) -> Result {
-        if !(1..=uapi::MAX_PORT).contains(&request.port) || request.reserved != 0 {
-            return Err(EINVAL);
-        }
-        self.check_alive()?;
-        let senders = Senders::new(request.port)?;
-        // Held until all is done: whoever destroys the VQP comes before or after.
-        let owned = self.owned.lock();
-        let vqp = owned.vqps.get(request.vqp as usize);
-        let vqp = vqp.and_then(Option::as_ref);
-        let vqp = vqp.ok_or(EBADF)?;
-        if !vqp.receives() || vqp.is_connected() || vqp.is_bound() {
-            return Err(EINVAL);
-        }
-        let name = Receiver::Port(request.port);
-        self.node.dc().receivers().insert(name, vqp.clone())?;
-        vqp.bind(senders);
-        Ok(())
-    }
-
-    /// Makes a VQP that is connected to the sender of a message.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Accept`].
-    pub(crate) fn accept(&self, request: &mut Accept) -> Result {
-        let sender = self.vqp(request.bound)?.sender(request.src)?;
-        let vqp = self.new_vqp(&request.vqp)?;
-        let to = Receiver::Flow(sender.flow);
-        vqp.connect(self.node.peer_of(&sender)?, Some(to))?;
-        self.take_in(vqp, &mut request.vqp)
     }
 
     /// Connects a VQP.
@@ -333,15 +172,14 @@ impl Session {
     /// used where it is, under the lock.
     fn connect_cached(&self, request: &QConnect) -> Result<Option<()>> {
         let mut owned = self.owned.lock();
-        let Owned { vqps, last } = &mut *owned;
-        let vqp = vqps.get(request.vqp as usize);
-        let vqp = vqp.and_then(Option::as_ref).ok_or(EBADF)?;
-        let (gid, changes) = (u128::from_ne_bytes(request.gid.0), peer_changes());
+        let Owned { vqps, last, .. } = &mut *owned;
+        let vqp = vqps.get(request.vqp).ok_or(EBADF)?;
+        let (gid, changes) = (word(&request.gid), peer_changes());
         // A node that stops flushes its cache, which is a change too.
         if let Some(known) = last {
             if known.gid == gid && known.changes == changes {
                 COUNTERS.connects_cached.bump();
-                let connected = vqp.connect(known.peer.clone(), receiver(request));
+                let connected = vqp.connect(known.peer.clone(), receiver(request.port));
                 return connected.map(Some);
             }
         }
@@ -349,7 +187,7 @@ impl Session {
         let Some(peer) = self.node.cached_peer(&request.gid) else {
             return Ok(None);
         };
-        let connected = vqp.connect(peer.clone(), receiver(request));
+        let connected = vqp.connect(peer.clone(), receiver(request.port));
         let before = last.replace(Known { gid, changes, peer });
         // A peer that may be the last of its kind goes without the lock.
         drop(owned);
@@ -363,7 +201,40 @@ impl Session {
         if vqp.is_connected() {
             return Err(crate::errno::is_conn());
         }
-        vqp.connect(self.node.find_peer(&request.gid)?, receiver(request))
+        vqp.connect(self.node.find_peer(&request.gid)?, receiver(request.port))
+    }
+
+    /// The peer with this GID: the last one, or a cached one, or one that a meta server
+    /// knows.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`QConnect`] that are about the peer.
+    fn peer(&self, gid: &Gid) -> Result<Arc<Peer>> {
+        let changes = peer_changes();
+        let wanted = word(gid);
+        {
+            let owned = self.owned.lock();
+            let is_it = |known: &&Known| known.gid == wanted && known.changes == changes;
+            if let Some(known) = owned.last.as_ref().filter(is_it) {
+                COUNTERS.connects_cached.bump();
+                return Ok(known.peer.clone());
+            }
+        }
+        self.check_alive()?;
+        let peer = match self.node.cached_peer(gid) {
+            Some(peer) => peer,
+            // It changes what is known: nothing to remember yet.
+            None => return self.node.find_peer(gid),
+        };
+        let known = Known {
+            gid: wanted,
+            changes,
+            peer: peer.clone(),
+        };
+        let before = self.owned.lock().last.replace(known);
+        drop(before);
+        Ok(peer)
     }
 
     /// Registers memory and answers its key.
@@ -410,9 +281,14 @@ impl Session {
     }
 }
 
-/// The receiver of the messages of a VQP that is connected so.
-fn receiver(request: &QConnect) -> Option<Receiver> {
-    (request.port != 0).then_some(Receiver::Port(request.port))
+/// The receiver of messages to a port; `None`, if that is 0.
+fn receiver(port: u32) -> Option<Receiver> {
+    (port != 0).then_some(Receiver::Port(port))
+}
+
+/// A GID as one word, to compare.
+fn word(gid: &Gid) -> u128 {
+    u128::from_ne_bytes(gid.0)
 }
 
 #[pinned_drop]
@@ -420,14 +296,14 @@ impl PinnedDrop for Session {
     fn drop(self: Pin<&mut Self>) {
         // VQPs with requests on their way live on until those have ended; without
         // the regions those requests can touch nothing of ours.
-        let (vqps, last) = {
+        let owned = {
             let mut owned = self.owned.lock();
-            (core::mem::take(&mut owned.vqps), owned.last.take())
+            core::mem::replace(&mut *owned, Owned::NOTHING)
         };
-        for vqp in vqps.iter().flatten() {
-            self.retire(vqp);
+        for vqp in owned.vqps.iter() {
+            self.silence(vqp);
         }
-        drop((vqps, last));
+        drop(owned);
         for key in self.mrs.lock().iter() {
             // It is there: only this session could have removed it.
             if let Ok(ticket) = self.node.deregister(self.id, *key) {

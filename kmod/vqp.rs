@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Virtual queue pairs: what a session owns and connects. A VQP is software
-//! alone; its requests run on a physical queue that it shares with others: an RC
-//! queue pair to the peer if there is one, else a stream of a DC initiator (krcore
-//! §4.3, §4.4). Messages always go by DC, on a stream of the VQP's own: a receiver
-//! without buffers holds its stream up, and must not hold up others.
+//! alone, of a few hundred bytes: its requests and completions are in rings of the
+//! session ([`crate::queues`]), and its requests run on a physical queue that it shares
+//! with others: an RC queue pair to the peer if there is one, else a stream of a DC
+//! initiator (krcore §4.3, §4.4). Messages always go by DC, on a stream of the VQP's own: a
+//! receiver without buffers holds its stream up, and must not hold up others.
 //!
 //! A VQP changes from one to the other only while none of its requests is on its
 //! way. So requests stay in order.
 //!
-//! Lock order, outermost first: `submitter`; the stream's or a set of contexts;
-//! `queues`; `Senders::table`. `Vqp::queue` is held alone.
+//! One that is not connected has a VQP of its own for each peer ([`branches`]).
+//!
+//! Lock order, outermost first: `branches`; `submitter`; the stream's or a set of contexts;
+//! the locks of `queues`; `Senders::table`. `Vqp::queue` is held alone.
 
+mod branches;
 mod receive;
 mod run;
 mod senders;
@@ -24,20 +28,20 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 use weft_core::dc::wire::Receiver;
 use weft_core::dc::{Completion, OpKind};
-use weft_core::uapi::{self, VqpCreate, Wc, WcStatus};
-use weft_core::vqp::{Direct, Queues};
+use weft_core::uapi::{self, Wc, WcStatus, SEND_PRIVATE, SEND_SIGNALED, WC_BY_RC, WC_PRIVATE};
+use weft_core::vqp::{Direct, InFlight};
 
 use crate::counters::{Counted, COUNTERS};
 use crate::dc::Requester;
 use crate::errno;
 use crate::peer::{Peer, VqpQueue, VqpStream};
+use crate::queues::Queues;
 use crate::quota::Held;
-use crate::rings::{Arena, Rings};
-use crate::sync::{
-    cpu, new_event_count, new_lock, BhLock, EventCount, FastLock, FastMutex, Once, PollQueue,
-};
+use crate::sync::{cpu, new_lock, FastLock, FastMutex, Once};
 
+pub(crate) use branches::{Branches, OpenPeer};
 pub(crate) use senders::{Sender, Senders};
+pub(crate) use submit::{Source, Unsent};
 
 /// A VQP's connection to a peer.
 struct Connection {
@@ -66,20 +70,21 @@ pub(crate) struct Owner {
     pub(crate) user: u32,
 }
 
-/// State of the thread that submits requests; a lock gives it to one at a time.
-struct Submitter {
-    /// Index of the next request to copy.
-    head: u32,
-    /// A reference to `Vqp::queue`'s to go on with: taking one costs more than
-    /// having it. `None`: it has to be taken.
-    queue: Option<Arc<VqpQueue>>,
-}
-
-impl Submitter {
-    const NEW: Self = Self {
-        head: 0,
-        queue: None,
-    };
+/// A new VQP's description.
+pub(crate) struct VqpConfig {
+    /// Names it to targets.
+    pub(crate) flow: u32,
+    pub(crate) owner: Owner,
+    /// Where its completions go.
+    pub(crate) cq: Arc<Queues>,
+    /// Where its receive buffers come from, if it receives, and whether other VQPs' do.
+    pub(crate) rq: Option<(Arc<Queues>, bool)>,
+    /// Requests that may be outstanding.
+    pub(crate) max_send_wr: u32,
+    /// It is to be an unconnected one.
+    pub(crate) is_unconnected: bool,
+    /// What it counts as of its user, unless something else counts for it.
+    pub(crate) held: Option<Held>,
 }
 
 /// A virtual queue pair.
@@ -97,45 +102,62 @@ pub(crate) struct Vqp {
     /// A request named a region that the peer has no room to show for RC: requests
     /// go by DC from then on.
     only_dc: AtomicBool,
+    /// Requests go by RC now.
+    by_rc: AtomicBool,
+    /// It was destroyed: nothing lands in its receive buffers any more, and nobody hears of
+    /// its requests.
+    deaf: AtomicBool,
+    /// Softirqs that copy into them.
+    landing: AtomicU32,
+    in_flight: InFlight,
     connection: Once<Connection>,
     /// Carries requests by RC, if they go by RC now. It stands here because
     /// `qconnect` has no time to allocate.
     #[pin]
     queue: FastLock<Option<Arc<VqpQueue>>>,
-    /// It was destroyed: nothing lands in its receive buffers any more.
-    deaf: AtomicBool,
-    /// Softirqs that copy into them.
-    landing: AtomicU32,
     /// Of a VQP that is bound to a port.
     bound: Once<Pin<KBox<Senders>>>,
-    rings: Rings,
+    /// Of one that is not connected.
+    branches: Option<Pin<KBox<Branches>>>,
+    /// The peer that it is the branch for, as users know it; else nobody.
+    branch_to: u32,
+    cq: Arc<Queues>,
+    /// Where its receive buffers come from, and whether other VQPs' do.
+    rq: Option<(Arc<Queues>, bool)>,
+    /// The thread that submits requests has a reference to `queue`'s to go on with: taking
+    /// one costs more than having it. `None`: it has to be taken.
     #[pin]
-    queues: BhLock<Queues>,
-    #[pin]
-    submitter: FastMutex<Submitter>,
+    submitter: FastMutex<Option<Arc<VqpQueue>>>,
     /// The request that its process waits for without a completion (`IOC_RUN`).
     direct: Direct,
-    /// Counts the requests that have ended, and messages.
-    #[pin]
-    done: EventCount,
-    /// The session's pollers.
-    pollers: Arc<PollQueue>,
-    _held: Held,
+    _held: Option<Held>,
     _count: Counted,
 }
 
 impl Vqp {
-    /// A VQP. `flow` names it to targets.
-    pub(crate) fn new(
-        flow: u32,
-        owner: Owner,
-        held: Held,
-        arena: &Arc<Arena>,
-        pollers: Arc<PollQueue>,
-        request: &VqpCreate,
+    /// A VQP of a session.
+    pub(crate) fn new(config: VqpConfig) -> Result<Arc<Self>> {
+        let branches = match config.is_unconnected {
+            true => Some(Branches::new()?),
+            false => None,
+        };
+        Self::with(config, branches, uapi::SRC_NONE)
+    }
+
+    fn with(
+        config: VqpConfig,
+        branches: Option<Pin<KBox<Branches>>>,
+        branch_to: u32,
     ) -> Result<Arc<Self>> {
-        let (sends, recvs) = (request.max_send_wr, request.max_recv_wr);
-        let rings = Rings::new(arena, sends, recvs)?;
+        let VqpConfig {
+            flow,
+            owner,
+            cq,
+            rq,
+            max_send_wr,
+            is_unconnected: _,
+            held,
+        } = config;
         Arc::pin_init(
             pin_init!(Self {
                 handle: AtomicU32::new(0),
@@ -144,17 +166,19 @@ impl Vqp {
                 failed: AtomicBool::new(false),
                 being_cut: AtomicBool::new(false),
                 only_dc: AtomicBool::new(false),
-                connection: Once::new(),
-                queue <- new_lock!(None, "weft_vqp_queue"),
+                by_rc: AtomicBool::new(false),
                 deaf: AtomicBool::new(false),
                 landing: AtomicU32::new(0),
+                in_flight: InFlight::new(max_send_wr),
+                connection: Once::new(),
+                queue <- new_lock!(None, "weft_vqp_queue"),
                 bound: Once::new(),
-                rings,
-                queues <- new_lock!(Queues::new(sends, recvs), "weft_vqp"),
-                submitter <- new_lock!(Submitter::NEW, "weft_vqp_submitter"),
+                branches,
+                branch_to,
+                cq,
+                rq,
+                submitter <- new_lock!(None, "weft_vqp_submitter"),
                 direct: Direct::new(),
-                done <- new_event_count!("weft_vqp_done"),
-                pollers,
                 _held: held,
                 _count: Counted::one(&COUNTERS.vqps),
             }),
@@ -167,29 +191,38 @@ impl Vqp {
         self.handle.store(handle, Ordering::Relaxed);
     }
 
+    fn handle(&self) -> u32 {
+        self.handle.load(Ordering::Relaxed)
+    }
+
     /// The name by which targets know it, and by which messages reach it.
     pub(crate) fn flow(&self) -> u32 {
         self.flow
     }
 
-    /// The rings that it shares with its process.
-    pub(crate) fn rings(&self) -> &Rings {
-        &self.rings
+    /// Where its completions go.
+    pub(crate) fn cq(&self) -> &Arc<Queues> {
+        &self.cq
     }
 
-    /// Whether it is connected.
+    /// Where its receive buffers come from, if it receives, and whether other VQPs' do.
+    pub(crate) fn rq(&self) -> Option<&(Arc<Queues>, bool)> {
+        self.rq.as_ref()
+    }
+
+    /// Whether it is connected, or never can be.
     pub(crate) fn is_connected(&self) -> bool {
-        self.connection.get().is_some()
+        self.connection.get().is_some() || self.branches.is_some()
     }
 
     /// Connects it to a peer, and its messages to a receiver there.
     ///
     /// # Errors
     ///
-    /// `EISCONN`; `EINVAL` (it is bound to a port).
+    /// `EISCONN`; `EINVAL` (it is bound to a port, or an unconnected one).
     #[inline]
     pub(crate) fn connect(&self, peer: Arc<Peer>, to: Option<Receiver>) -> Result {
-        if self.bound.get().is_some() {
+        if self.bound.get().is_some() || self.branches.is_some() {
             return Err(EINVAL);
         }
         let connection = Connection {
@@ -205,39 +238,20 @@ impl Vqp {
     }
 
     /// Requests that have not ended.
-    fn in_flight(&self) -> u32 {
-        self.queues.lock().in_flight() + u32::from(self.direct.is_under_way())
+    fn under_way(&self) -> u32 {
+        self.in_flight.count() + u32::from(self.direct.is_under_way())
     }
 
     /// Whether a request would be taken.
-    fn has_room(&self) -> bool {
-        let mut queues = self.queues.lock();
-        queues.reaped_to(self.rings.cq_head());
-        queues.has_room()
+    pub(crate) fn has_room(&self) -> bool {
+        self.in_flight.has_room() && self.cq.has_room()
     }
 
-    /// Wakes those who wait for completions.
-    #[inline]
-    fn notify(&self) {
-        self.done.notify();
-        // The counter's locked instruction is the barrier that pollers need.
-        self.pollers.notify();
-    }
-
-    /// Whether there are completions that the user says that it has not taken.
-    pub(crate) fn has_completions(&self) -> bool {
-        self.rings.unreaped() != 0
-    }
-
-    /// The same of a VQP in error: receive buffers that were posted since come back.
-    pub(crate) fn has_completions_in_error(&self) -> bool {
-        self.flush_receives(&mut self.queues.lock(), WcStatus::WrFlushErr);
-        self.has_completions()
-    }
-
-    /// Whether it is in error.
-    pub(crate) fn is_in_error(&self) -> bool {
-        self.failed.load(Ordering::Relaxed)
+    /// What was posted for it to receive comes back, if it is in a ring of its own.
+    fn fail_receives(&self) {
+        if let Some((queues, false)) = &self.rq {
+            queues.fail_receives(self.handle(), || self.deaf.load(Ordering::SeqCst));
+        }
     }
 
     /// A completion of this VQP.
@@ -248,10 +262,23 @@ impl Vqp {
             opcode,
             flags: 0,
             byte_len: 0,
-            vqp: self.handle.load(Ordering::Relaxed),
+            vqp: self.handle(),
             imm: 0,
-            src: uapi::SRC_NONE,
+            src: self.branch_to,
         }
+    }
+
+    /// The `WC_*` flags of the completion of a request with these flags.
+    fn wc_flags(&self, flags: u8) -> u32 {
+        let private = match flags & SEND_PRIVATE {
+            0 => 0,
+            _ => WC_PRIVATE,
+        };
+        let by_rc = match self.by_rc.load(Ordering::Relaxed) {
+            true => WC_BY_RC,
+            false => 0,
+        };
+        private | by_rc
     }
 }
 
@@ -271,14 +298,14 @@ fn opcode(completion: &Completion) -> u16 {
 
 impl Connection {
     /// The stream that requests go to by DC. The submitter's lock is held.
-    fn stream(&self, user: u32) -> Result<&VqpStream> {
+    fn stream(&self, user: u32) -> Result<&Arc<VqpStream>> {
         if self.stream.get().is_none() {
             self.stream.set(match self.to {
                 None => self.peer.stream(user, cpu())?,
                 Some(_) => self.peer.own_stream(user)?,
             });
         }
-        self.stream.get().map(|stream| &**stream).ok_or(EAGAIN)
+        self.stream.get().ok_or(EAGAIN)
     }
 }
 
@@ -291,10 +318,10 @@ impl Vqp {
     /// Chooses the RC queue for requests from now on. It changes only while none is on its
     /// way.
     #[inline]
-    fn choose(&self, submitter: &mut Submitter, peer: &Peer) -> Option<Arc<VqpQueue>> {
-        let current = submitter.queue.take().or_else(|| self.queue());
+    fn choose(&self, submitter: &mut Option<Arc<VqpQueue>>, peer: &Peer) -> Option<Arc<VqpQueue>> {
+        let current = submitter.take().or_else(|| self.queue());
         let is_usable = current.as_ref().is_some_and(|queue| queue.is_usable());
-        if is_usable || self.in_flight() != 0 {
+        if is_usable || self.under_way() != 0 {
             return current;
         }
         let is_barred = self.only_dc.load(Ordering::Relaxed);
@@ -312,9 +339,14 @@ impl Vqp {
     /// Changes what carries requests. With none on its way, and the submitter's lock
     /// held.
     fn go_by(&self, queue: Option<Arc<VqpQueue>>) {
-        self.rings.set_by_rc(queue.is_some());
-        let before = core::mem::replace(&mut *self.queue.lock(), queue);
-        drop(before);
+        self.by_rc.store(queue.is_some(), Ordering::Relaxed);
+        let before = core::mem::replace(&mut *self.queue.lock(), queue.clone());
+        if let Some(before) = before {
+            self.cq.leaves(&before);
+        }
+        if let Some(queue) = queue {
+            self.cq.goes_by(queue);
+        }
     }
 }
 
@@ -338,28 +370,30 @@ impl Requester for Vqp {
     fn answered(&self, status: WcStatus) {
         if status != WcStatus::Success {
             self.failed.store(true, Ordering::Relaxed);
-            self.flush_receives(&mut self.queues.lock(), WcStatus::WrFlushErr);
+            self.fail_receives();
         }
         self.direct.end(status);
-        self.done.notify();
+        self.cq.done().notify();
     }
 
-    fn completed(&self, completion: &Completion, signaled: bool) {
+    fn completed(&self, completion: &Completion, flags: u8) {
         let ok = completion.status == WcStatus::Success;
-        let mut queues = self.queues.lock();
-        if let Some(index) = queues.complete(signaled, completion.status) {
-            let wc = Wc {
-                byte_len: if ok { completion.len } else { 0 },
-                ..self.wc(completion.cookie, completion.status, opcode(completion))
-            };
-            self.rings.push(index, &wc);
-        }
         if !ok {
             self.failed.store(true, Ordering::Relaxed);
-            // As of any queue pair in error, what was posted to receive comes back.
-            self.flush_receives(&mut queues, WcStatus::WrFlushErr);
         }
-        drop(queues);
-        self.notify();
+        let is_shown = !ok || flags & SEND_SIGNALED != 0;
+        let wc = is_shown.then(|| Wc {
+            byte_len: if ok { completion.len } else { 0 },
+            flags: self.wc_flags(flags),
+            ..self.wc(completion.cookie, completion.status, opcode(completion))
+        });
+        self.cq
+            .complete(wc.as_ref(), || self.deaf.load(Ordering::Relaxed));
+        self.in_flight.end(1);
+        if !ok {
+            // As of any queue pair in error, what was posted to receive comes back.
+            self.fail_receives();
+        }
+        self.cq.notify();
     }
 }

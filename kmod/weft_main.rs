@@ -3,7 +3,7 @@
 //! weft.ko: RDMA connections in microseconds.
 //!
 //! ```text
-//! chardev -> session -> vqp, mem -> dc (SoftDc) -> net (UDP bearer)
+//! chardev -> session -> queues, vqp, mem -> dc (SoftDc) -> net (UDP bearer)
 //!                    -> node -> peer (DCCache), meta -> rdma (ib_core, rdma_cm)
 //! ```
 //!
@@ -20,11 +20,13 @@ mod clock;
 mod counters;
 mod dc;
 mod errno;
+mod handles;
 mod mem;
 mod meta;
 mod net;
 mod node;
 mod peer;
+mod queues;
 mod quota;
 mod random;
 mod rc;

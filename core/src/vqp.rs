@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! A virtual queue pair's bookkeeping: which requests it takes, and which
-//! completions it owes (krcore §4.4, alg. 2).
+//! The bookkeeping of virtual queue pairs and of the rings that they share: which
+//! requests are taken, and which completions are owed (krcore §4.4, alg. 2).
 
 mod check;
+mod completions;
 mod direct;
-mod queues;
+mod in_flight;
+mod receives;
 
 pub use check::{check, check_recv, check_run, ATOMIC_BYTES};
+pub use completions::Completions;
 pub use direct::Direct;
-pub use queues::Queues;
+pub use in_flight::InFlight;
+pub use receives::Receives;

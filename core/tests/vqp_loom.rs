@@ -11,7 +11,7 @@ use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
 use weft_core::uapi::WcStatus;
-use weft_core::vqp::Direct;
+use weft_core::vqp::{Direct, InFlight};
 
 struct Memory {
     direct: Direct,
@@ -92,5 +92,23 @@ fn a_waiter_that_comes_back_sees_what_its_request_did() {
         other.join().unwrap();
         assert!(!memory.direct.is_under_way());
         assert!(memory.direct.begin());
+    });
+}
+
+/// Two threads that post and an end between them: no place is lost or given twice.
+#[test]
+fn posts_and_ends_at_once() {
+    loom::model(|| {
+        let requests = Arc::new(InFlight::new(2));
+        assert_eq!(requests.admit(1), 1);
+        let other = {
+            let requests = Arc::clone(&requests);
+            thread::spawn(move || requests.admit(2))
+        };
+        requests.end(1);
+        let mine = requests.admit(1);
+        let others = other.join().unwrap();
+        assert!(requests.count() <= 2);
+        assert_eq!(requests.count(), mine + others);
     });
 }

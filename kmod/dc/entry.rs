@@ -22,6 +22,14 @@ pub(crate) struct Origin {
     pub(crate) to: Option<Receiver>,
 }
 
+/// The VQP that a request is of, and the peer that it goes to if the VQP is unconnected:
+/// handles of the session.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Way {
+    pub(crate) vqp: u32,
+    pub(crate) peer: u32,
+}
+
 /// One request to post.
 pub(crate) struct Entry {
     wr: SendWr,
@@ -95,6 +103,21 @@ impl Entry {
         self.wr.flags & uapi::SEND_SIGNALED != 0
     }
 
+    /// Its `SEND_*` flags.
+    #[inline]
+    pub(crate) fn flags(&self) -> u8 {
+        self.wr.flags
+    }
+
+    /// The VQP and the peer that it names.
+    #[inline]
+    pub(crate) fn way(&self) -> Way {
+        Way {
+            vqp: self.wr.vqp,
+            peer: self.wr.peer,
+        }
+    }
+
     /// The peer's key and address.
     #[inline]
     pub(crate) fn remote(&self) -> (u32, u64) {
@@ -104,10 +127,11 @@ impl Entry {
     /// Of an atomic operation.
     #[inline]
     pub(crate) fn operands(&self) -> Operands {
-        Operands {
-            compare_add: self.wr.compare_add,
-            swap: self.wr.swap,
+        if !self.kind.is_atomic() {
+            return Operands::NONE;
         }
+        let (compare_add, swap) = self.wr.operands();
+        Operands { compare_add, swap }
     }
 
     /// Whether a receiver at the peer hears of it.

@@ -40,7 +40,8 @@ pub(crate) struct Target {
 struct Owner<R> {
     /// Nobody, if it is a control message of the node's.
     requester: Option<Arc<R>>,
-    signaled: bool,
+    /// Its `SEND_*` flags.
+    flags: u8,
 }
 
 /// # Invariants
@@ -137,9 +138,16 @@ impl<B: Bearer, R: Requester> Stream<B, R> {
         &self.room
     }
 
-    /// Posts as many of the entries as there is room for, and sends what may be
-    /// sent; answers how many it took.
-    pub(crate) fn post(&self, requester: &Arc<R>, from: &Origin, entries: &[Entry]) -> usize {
+    /// Posts as many of the entries as there is room for; answers how many it took. They
+    /// are sent at once, as far as they may be, or, if the caller says that it `holds`
+    /// them, with [`Stream::send`].
+    pub(crate) fn post(
+        &self,
+        requester: &Arc<R>,
+        from: &Origin,
+        entries: &[Entry],
+        holds: bool,
+    ) -> usize {
         let mut inner = self.inner.lock();
         let now_ns = now_ns();
         self.restart_if_needed(&mut inner, now_ns);
@@ -147,9 +155,18 @@ impl<B: Bearer, R: Requester> Stream<B, R> {
             .iter()
             .take_while(|entry| inner.push(requester, from, entry))
             .count();
-        self.run(inner, now_ns);
+        if holds {
+            drop(inner);
+        } else {
+            self.run(inner, now_ns);
+        }
         self.dc.ensure_tick();
         taken
+    }
+
+    /// Sends what may be sent.
+    pub(crate) fn send(&self) {
+        self.run(self.inner.lock(), now_ns());
     }
 
     /// Sends a control message to the peer's node. Nobody hears whether it arrives. At most
@@ -284,18 +301,15 @@ impl<B: Bearer, R: Requester> Inner<B, R> {
         let Ok(place) = pushed else {
             return false;
         };
-        self.own(place, Some(requester.clone()), entry.is_signaled());
+        self.own(place, Some(requester.clone()), entry.flags());
         true
     }
 
     /// Notes whose operation is at a place.
-    fn own(&mut self, place: usize, requester: Option<Arc<R>>, signaled: bool) {
+    fn own(&mut self, place: usize, requester: Option<Arc<R>>, flags: u8) {
         // INVARIANT: the initiator has just put one there.
         if let Some(slot) = self.owners.get_mut(place) {
-            *slot = Some(Owner {
-                requester,
-                signaled,
-            });
+            *slot = Some(Owner { requester, flags });
         }
     }
 
@@ -307,7 +321,7 @@ impl<B: Bearer, R: Requester> Inner<B, R> {
             self.initiator.push(op).ok()
         };
         if let Some(place) = pushed {
-            self.own(place, None, false);
+            self.own(place, None, 0);
         }
         pushed.is_some()
     }
@@ -338,10 +352,10 @@ impl<B: Bearer, R: Requester> Inner<B, R> {
             };
             // INVARIANT: both have one less.
             let owner = self.owners.get_mut(completion.slot).and_then(Option::take);
-            if let Some((requester, signaled)) =
-                owner.and_then(|owner| Some((owner.requester?, owner.signaled)))
+            if let Some((requester, flags)) =
+                owner.and_then(|owner| Some((owner.requester?, owner.flags)))
             {
-                requester.completed(&completion, signaled);
+                requester.completed(&completion, flags);
                 drained.push(requester);
             }
             count += 1;

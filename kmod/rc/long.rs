@@ -37,7 +37,8 @@ pub(super) struct Whole<R> {
     cookie: u64,
     kind: OpKind,
     len: u32,
-    signaled: bool,
+    /// Its `SEND_*` flags.
+    flags: u8,
     /// The device's keys for the peer's memory, block by block.
     rkeys: KVVec<u32>,
     /// Its requester has heard of its end.
@@ -51,7 +52,7 @@ impl<R: Requester> Whole<R> {
             cookie: entry.cookie(),
             kind: entry.kind(),
             len: entry.len(),
-            signaled: entry.is_signaled(),
+            flags: entry.flags(),
             rkeys,
             ended: AtomicBool::new(false),
         };
@@ -71,7 +72,7 @@ impl<R: Requester> Whole<R> {
                 with_imm: false,
                 len: self.len,
             };
-            self.requester.completed(&completion, self.signaled);
+            self.requester.completed(&completion, self.flags);
         }
         self.requester.clone()
     }

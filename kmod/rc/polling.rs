@@ -272,10 +272,7 @@ impl<R: Requester> RcQueue<R> {
                 let status = self.end_for(&whole.requester, status);
                 Some(whole.piece_ended(is_last, status))
             }
-            CompletionTarget::Requester {
-                requester,
-                signaled,
-            } => {
+            CompletionTarget::Requester { requester, flags } => {
                 let completion = Completion {
                     slot: 0,
                     cookie,
@@ -284,7 +281,7 @@ impl<R: Requester> RcQueue<R> {
                     with_imm: false,
                     len,
                 };
-                requester.completed(&completion, signaled);
+                requester.completed(&completion, flags);
                 Some(requester)
             }
             CompletionTarget::Direct(requester) => {

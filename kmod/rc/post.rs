@@ -286,7 +286,7 @@ impl<R: Requester> RcQueue<R> {
         let slot = Slot {
             target: CompletionTarget::Requester {
                 requester: requester.clone(),
-                signaled: entry.is_signaled(),
+                flags: entry.flags(),
             },
             cookie: entry.cookie(),
             kind: entry.kind(),

@@ -19,8 +19,8 @@ use crate::rc::long::Whole;
 pub(super) enum CompletionTarget<R> {
     /// Nowhere: the slot is empty, or the request was a probe.
     None,
-    /// A requester; a success only if it is `signaled`.
-    Requester { requester: Arc<R>, signaled: bool },
+    /// A requester; the request has these `SEND_*` flags.
+    Requester { requester: Arc<R>, flags: u8 },
     /// A requester that waits for this request itself, without a completion.
     Direct(Arc<R>),
     /// A piece of a request that was cut.

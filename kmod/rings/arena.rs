@@ -3,8 +3,8 @@
 //! A session's memory for rings.
 //!
 //! Allocating, mapping and unmapping rings costs many times what connecting does.
-//! So small rings whose VQP is gone are kept, and their mappings with them, for
-//! the next VQP that wants as many bytes. A place in the device's address space
+//! So small rings that were destroyed are kept, and their mappings with them, for
+//! the next that want as many bytes. A place in the device's address space
 //! always means the same memory: who has it mapped need not map it again.
 
 use core::mem::ManuallyDrop;
@@ -60,14 +60,14 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: allocated by `new`, by the invariant, and not used after this: VQPs
+        // SAFETY: allocated by `new`, by the invariant, and not used after this: rings
         // and mappings hold the `Block`, which hands it to `frees`. Process context:
         // `frees` drops it, or `Block::new` that failed.
         unsafe { bindings::vfree(self.base.as_ptr().cast()) };
     }
 }
 
-/// Memory of one VQP's rings. VQPs, the session that keeps it and each of its mappings
+/// Memory of some rings. Rings, the session that keeps it and each of its mappings
 /// hold a reference, so that it is charged as long as anybody can use it. The last one
 /// may be dropped in any context.
 pub(super) struct Block {
@@ -93,7 +93,7 @@ impl Block {
         self.node.memory.bytes
     }
 
-    /// Whether a VQP of the caller's that wants so many bytes may have it.
+    /// Whether rings of the caller's that want so many bytes may have it.
     fn fits(&self, bytes: u32) -> bool {
         self.bytes() == bytes && self.node.memory.charge.is_callers()
     }
@@ -113,7 +113,7 @@ impl Drop for Block {
 /// A session's memory for rings.
 #[pin_data]
 pub(crate) struct Arena {
-    /// Memory of VQPs that are gone, for the next ones. Requests may end, and so VQPs
+    /// Memory of rings that are gone, for the next ones. Requests may end, and so rings
     /// go, in softirqs.
     #[pin]
     kept: BhLock<[Option<Arc<Block>>; KEPT_RINGS]>,
@@ -174,7 +174,7 @@ impl Arena {
         kept.iter_mut().find_map(|slot| slot.take_if(fits))
     }
 
-    /// Keeps a block for the next VQP, if there is room. Any context.
+    /// Keeps a block for the next rings, if there is room. Any context.
     fn keep(&self, block: &Arc<Block>) {
         if !block.may_be_kept() {
             return;
@@ -186,7 +186,7 @@ impl Arena {
     }
 }
 
-/// Memory of a VQP's rings. It goes back to the session.
+/// Memory of rings. It goes back to the session.
 pub(super) struct Lent {
     block: Arc<Block>,
     arena: Arc<Arena>,

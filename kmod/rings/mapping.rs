@@ -3,7 +3,7 @@
 //! A process's mapping of rings.
 //!
 //! A mapping holds the memory that it maps, so that its pages count against
-//! `RLIMIT_MEMLOCK` until the last mapping is gone, whatever becomes of the VQP. The
+//! `RLIMIT_MEMLOCK` until the last mapping is gone, whatever becomes of the rings. The
 //! kernel copies a mapping when a part of it is unmapped and when it is moved; it tells
 //! of each copy (`open`) and of each end (`close`). It also holds the file, and so the
 //! module, until after `close`.

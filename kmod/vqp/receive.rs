@@ -7,7 +7,6 @@ use core::sync::atomic::Ordering;
 use kernel::prelude::*;
 use weft_core::dc::wire::{Message, Receiver};
 use weft_core::uapi::{self, RecvWr, Wc, WcStatus};
-use weft_core::vqp::Queues;
 
 use super::{Sender, Senders, Vqp};
 use crate::dc::{Arrival, Receives};
@@ -24,9 +23,9 @@ impl Vqp {
         self.bound.get().is_some()
     }
 
-    /// Whether it has a receive ring.
+    /// Whether it receives.
     pub(crate) fn receives(&self) -> bool {
-        self.rings.rq_entries() != 0
+        self.rq.is_some()
     }
 
     /// The names under which it receives.
@@ -36,12 +35,16 @@ impl Vqp {
         [flow, port]
     }
 
-    /// It was destroyed. When this returns nothing lands in its receive buffers any
-    /// more, also of messages that are not all there: the process may use the memory
-    /// for something else.
-    pub(crate) fn stop_receiving(&self) {
+    /// It was destroyed. When this returns nobody hears of its requests any more, and
+    /// nothing lands in its receive buffers, also of messages that are not all there: the
+    /// process may use the memory for something else.
+    pub(crate) fn stop(&self) {
         // Each side stores before it looks: one of them sees the other.
-        self.deaf.store(true, Ordering::SeqCst);
+        let deafen = || self.deaf.store(true, Ordering::SeqCst);
+        self.cq.silently(deafen);
+        if let Some(branches) = &self.branches {
+            branches.stop();
+        }
         while self.landing.load(Ordering::SeqCst) != 0 {
             // A softirq on another CPU copies a chunk.
             core::hint::spin_loop();
@@ -55,21 +58,6 @@ impl Vqp {
     /// `EINVAL` (it is not bound), `ENOENT`.
     pub(crate) fn sender(&self, number: u32) -> Result<Sender> {
         self.bound.get().ok_or(EINVAL)?.find(number).ok_or(ENOENT)
-    }
-
-    /// Hands back what was posted to receive.
-    pub(super) fn flush_receives(&self, queues: &mut Queues, status: WcStatus) {
-        // At most as many as there are places for completions. Those that the user
-        // has given back meanwhile are among them.
-        queues.reaped_to(self.rings.cq_head());
-        while let Some(index) = queues.claim(self.rings.rq_tail()) {
-            self.rings.set_rq_head(queues.rq_head());
-            let wr_id = self.rings.recv_wr(index).wr_id;
-            if let Some(place) = queues.received() {
-                self.rings
-                    .push(place, &self.wc(wr_id, status, uapi::WC_RECV));
-            }
-        }
     }
 }
 
@@ -91,11 +79,8 @@ impl Receives for Vqp {
     }
 
     fn claim(&self) -> Option<RecvWr> {
-        let mut queues = self.queues.lock();
-        queues.reaped_to(self.rings.cq_head());
-        let index = queues.claim(self.rings.rq_tail())?;
-        self.rings.set_rq_head(queues.rq_head());
-        Some(self.rings.recv_wr(index))
+        let (rq, _) = self.rq.as_ref()?;
+        rq.claim(&self.cq)
     }
 
     fn lands(&self) -> bool {
@@ -134,17 +119,16 @@ impl Receives for Vqp {
         if status == WcStatus::Success {
             wc.byte_len = total;
         }
-        let mut queues = self.queues.lock();
-        if let Some(index) = queues.received() {
-            self.rings.push(index, &wc);
-        }
-        drop(queues);
-        self.notify();
+        // A buffer of others comes back, whatever has become of this VQP.
+        let is_own = self.rq.as_ref().is_some_and(|(_, is_shared)| !is_shared);
+        let is_deaf = || is_own && self.deaf.load(Ordering::Relaxed);
+        self.cq.complete(Some(&wc), is_deaf);
+        self.cq.notify();
     }
 
     fn node_gone(&self) {
         self.failed.store(true, Ordering::Relaxed);
-        self.flush_receives(&mut self.queues.lock(), WcStatus::WrFlushErr);
-        self.notify();
+        self.fail_receives();
+        self.cq.notify();
     }
 }

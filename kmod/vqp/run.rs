@@ -41,7 +41,7 @@ impl Vqp {
         // Before posting: then its completion needs no event.
         let attending = queue.attend();
         let is_posted = queue.post_single(self, self.owner.session, &request);
-        submitter.queue = Some(queue.clone());
+        *submitter = Some(queue.clone());
         drop(submitter);
         if !is_posted {
             self.direct.finish();
@@ -78,7 +78,7 @@ impl Vqp {
     #[inline(never)]
     fn sleep(&self, queue: Option<&VqpQueue>) -> Result<WcStatus> {
         loop {
-            let seen = self.done.seen();
+            let seen = self.cq.done().seen();
             if let Some(queue) = queue {
                 queue.poll();
             }
@@ -86,7 +86,7 @@ impl Vqp {
                 self.direct.finish();
                 return Ok(status);
             }
-            if self.done.wait(seen, NAP_NS, true) == Woken::Signal {
+            if self.cq.done().wait(seen, NAP_NS, true) == Woken::Signal {
                 self.direct.leave();
                 return Err(EINTR);
             }

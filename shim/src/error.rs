@@ -13,7 +13,7 @@ use nix::errno::Errno;
 use weft_core::gid::Gid;
 use weft_core::uapi::{
     ABI_VERSION, DEVICE_PATH, MAX_INLINE, MAX_META_SERVERS, MAX_MRS_PER_SESSION, MAX_MR_BYTES,
-    MAX_MSG_BYTES, MAX_PORT, MAX_RECV_WR, MAX_SEND_WR, MAX_VQPS_PER_SESSION,
+    MAX_MSG_BYTES, MAX_PORT, MAX_RECV_WR, MAX_SEND_WR, MAX_VQPS_PER_USER,
 };
 
 /// An operation that did not work.
@@ -45,8 +45,14 @@ pub enum Error {
         recv: u32,
     },
     /// The session's VQPs are used up.
-    #[error("the session has {MAX_VQPS_PER_SESSION} VQPs, which is the limit: drop some or open another device")]
+    #[error("the user has {MAX_VQPS_PER_USER} VQPs on the node, which is the limit, or as many open peers or rings: drop some")]
     TooManyVqps,
+    /// The receive queue is another queue pair's own.
+    #[error("the receive queue is another queue pair's own: make both with Receive::Shared, or give each its queues")]
+    ReceiveQueueInUse,
+    /// A request names no queue pair, or no peer, of the session.
+    #[error("a request names no queue pair or no peer of the session: say which with SendWr::on or SendWr::on_to, and keep both until the request was taken")]
+    NoSuchVqp,
     /// The session's regions are used up.
     #[error("the session has {MAX_MRS_PER_SESSION} memory regions, which is the limit: drop some, or register fewer and larger ones")]
     TooManyRegions,
@@ -230,7 +236,7 @@ impl Error {
         match errno {
             Errno::EPROTO => Self::AbiMismatch,
             Errno::EAGAIN => Self::OutOfMemory,
-            errno => Self::of_node("mapping a VQP's rings", errno),
+            errno => Self::of_node("mapping rings", errno),
         }
     }
 
@@ -279,6 +285,7 @@ impl Error {
             Errno::ENOTCONN => Self::NotConnected,
             Errno::EINTR => Self::Interrupted,
             Errno::ENOSPC => Self::QueueFull,
+            Errno::EBADF => Self::NoSuchVqp,
             errno => Self::of_node("IOC_ENTER", errno),
         }
     }

@@ -62,7 +62,7 @@ impl Held {
             pending &= progress.submitted == 0;
             let mut own = None;
             for wc in wcs.iter().take(progress.completed) {
-                if wc.wr_id() == wr_id {
+                if wc.is_private() && wc.wr_id() == wr_id {
                     own = Some(wc.result());
                 } else {
                     self.wcs.push_back(*wc);
@@ -81,10 +81,15 @@ mod tests {
     use crate::error::CompletionError;
     use weft_core::uapi::{self, Pod, WcStatus};
 
+    /// A completion; the one of number 100 or 7 is the synchronous call's own.
     fn wc(wr_id: u64, status: WcStatus) -> Wc {
         Wc::from_raw(uapi::Wc {
             wr_id,
             status: status as u16,
+            flags: match wr_id {
+                7 | 100 => uapi::WC_PRIVATE,
+                _ => 0,
+            },
             ..Pod::zeroed()
         })
     }

@@ -50,6 +50,10 @@ macro_rules! plain_calls {
 
 impl Plain for uapi::Hello {}
 impl Plain for uapi::NodeInfo {}
+impl Plain for uapi::RingsCreate {}
+impl Plain for uapi::RingsHandle {}
+impl Plain for uapi::PeerOpen {}
+impl Plain for uapi::PeerHandle {}
 impl Plain for uapi::VqpCreate {}
 impl Plain for uapi::VqpHandle {}
 impl Plain for uapi::QConnect {}
@@ -67,6 +71,14 @@ plain_calls! {
     hello: IOC_HELLO(Hello);
     /// Describes a node.
     node: IOC_NODE(NodeInfo);
+    /// Makes rings.
+    rings_create: IOC_RINGS_CREATE(RingsCreate);
+    /// Destroys rings.
+    rings_destroy: IOC_RINGS_DESTROY(RingsHandle);
+    /// Opens a peer.
+    peer_open: IOC_PEER_OPEN(PeerOpen);
+    /// Closes a peer.
+    peer_close: IOC_PEER_CLOSE(PeerHandle);
     /// Makes a VQP.
     vqp_create: IOC_VQP_CREATE(VqpCreate);
     /// Destroys a VQP.
@@ -116,20 +128,21 @@ pub(crate) unsafe fn mr_reg(fd: BorrowedFd<'_>, arg: &mut uapi::MrReg) -> Result
     unsafe { with_addresses(fd, &CALL, arg) }.map(drop)
 }
 
-/// Submits the next `wr_count` requests of the VQP's ring and waits until there are
-/// `wc_min` completions in it; answers with how many requests were taken.
+/// Submits the next `wr_count` requests of one set of rings and waits until there are
+/// `wc_min` completions in another; answers with how many requests were taken.
 #[inline]
 pub(crate) fn enter(
     fd: BorrowedFd<'_>,
-    vqp: u32,
+    (sq, cq): (u32, u32),
     wr_count: u32,
     wc_min: u32,
     timeout_ns: u64,
 ) -> Result<u32, Errno> {
     const CALL: Call<uapi::Enter> = Call::new(uapi::IOC_ENTER);
     let mut arg = uapi::Enter {
-        vqp,
+        sq,
         wr_count,
+        cq,
         wc_min,
         timeout_ns,
         ..Pod::zeroed()
@@ -217,6 +230,6 @@ mod tests {
         let null = std::fs::File::open("/dev/null").unwrap();
         assert_eq!(nop(null.as_fd()), Err(Errno::ENOTTY));
         assert_eq!(hello(null.as_fd(), &mut Pod::zeroed()), Err(Errno::ENOTTY));
-        assert_eq!(enter(null.as_fd(), 0, 0, 0, 0), Err(Errno::ENOTTY));
+        assert_eq!(enter(null.as_fd(), (0, 0), 0, 0, 0), Err(Errno::ENOTTY));
     }
 }

@@ -57,6 +57,7 @@ mod ioctl;
 mod listener;
 mod memory;
 mod mr;
+mod queues;
 mod ring;
 mod vqp;
 mod wc;
@@ -67,12 +68,13 @@ pub use error::{CompletionError, Error};
 pub use held::MAX_HELD_COMPLETIONS;
 pub use listener::{BindError, Listener, Message, MAX_ACCEPTED};
 pub use mr::{Access, LocalSlice, MemoryRegion, Remote};
+pub use queues::{PeerHandle, Qp, QpConfig, Queues, QueuesConfig, Receive};
 pub use vqp::{Progress, Vqp, VqpConfig};
 pub use wc::{Opcode, Sender, Wc};
-pub use wr::{Payload, RecvWr, SendWr, Sges, SYNC_WR_ID_BIT};
+pub use wr::{Payload, RecvWr, SendWr, Sges};
 
 pub use weft_core::gid::Gid;
 pub use weft_core::uapi::{
     WcStatus, MAX_BATCH, MAX_INLINE, MAX_MR_BYTES, MAX_MSG_BYTES, MAX_PORT, MAX_RECV_SGE,
-    MAX_RECV_WR, MAX_SEND_WR, MAX_SGE,
+    MAX_RECV_WR, MAX_SEND_WR, MAX_SGE, MAX_WC,
 };

@@ -186,17 +186,15 @@ impl Listener {
 }
 
 fn accept(bound: &Vqp, sender: Sender, config: &VqpConfig) -> Result<Vqp, Error> {
+    let device = bound.device();
+    let queues = config.queues(device)?;
     let mut arg = uapi::Accept {
-        vqp: config.to_raw(),
+        vqp: config.to_raw(queues.end().number()),
         bound: bound.number(),
         src: sender.0,
     };
-    let device = bound.device();
-    let made = device
-        .lot()
-        .with_room(|| ioctl::accept(device.fd(), &mut arg));
-    made.map_err(Error::of_accept)?;
-    Vqp::adopt(bound.device(), config, &arg.vqp)
+    ioctl::accept(device.fd(), &mut arg).map_err(Error::of_accept)?;
+    Ok(Vqp::adopt(queues, config, arg.vqp.vqp))
 }
 
 /// What was accepted, and when it was used.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! The rings that a VQP shares with the kernel (`weft_core::uapi`, "Rings").
+//! The rings that a session shares with the kernel (`weft_core::uapi`, "Rings").
 //!
 //! Each side keeps its own indices in memory that the other one cannot write, and
 //! reads the other's as seldom as it can (a cached copy, looked at again when it
@@ -9,7 +9,7 @@
 //! a loop within the ring's size.
 //!
 //! The kernel maps the rings with `VM_DONTCOPY`: a child that is forked does not
-//! have them, and must not touch its parent's VQPs.
+//! have them, and must not touch its parent's VQPs and queues.
 
 mod lot;
 mod shared;
@@ -25,14 +25,13 @@ use shared::{Index, Slots};
 use std::mem::offset_of;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use weft_core::uapi::{self, RingHeader, MAX_BATCH};
+use weft_core::uapi::{self, Pod, RingHeader, MAX_BATCH};
 
 pub(crate) use lot::Lot;
 
-/// The rings of one VQP. They are apart so that each may have a lock of its own.
+/// One set of rings. They are apart so that each may have a lock of its own.
 #[derive(Debug)]
 pub(crate) struct Rings {
-    by_rc: Index,
     pub(crate) send: SendRing,
     pub(crate) done: CompletionRing,
     pub(crate) recv: RecvRing,
@@ -47,33 +46,29 @@ impl Rings {
     pub(crate) fn map(
         fd: BorrowedFd<'_>,
         lot: &Arc<Lot>,
-        said: &uapi::VqpCreate,
+        said: &uapi::RingsCreate,
     ) -> Result<Self, Errno> {
         Self::new(&Arc::new(lot.map(fd, said)?), said).ok_or(Errno::EPROTO)
     }
 
     /// The rings in a mapping. `None`: what is said of them cannot be.
-    fn new(pages: &Arc<Mapping>, said: &uapi::VqpCreate) -> Option<Self> {
+    fn new(pages: &Arc<Mapping>, said: &uapi::RingsCreate) -> Option<Self> {
         let index = |offset| Index::new(pages, offset);
-        let capacity = said.max_recv_wr.min(said.rq_entries);
+        let capacity = said.max_recv_wr;
         Some(Self {
-            by_rc: index(offset_of!(RingHeader, by_rc))?,
             send: SendRing {
-                slots: Slots::new(pages, said.sq_offset, said.sq_entries)?,
+                slots: slots(pages, said.sq_offset, said.sq_entries, said.max_send_wr)?,
                 tail: 0,
             },
             done: CompletionRing {
-                slots: Slots::new(pages, said.cq_offset, said.cq_entries)?,
+                slots: slots(pages, said.cq_offset, said.cq_entries, said.max_wc)?,
                 tail: index(offset_of!(RingHeader, cq_tail))?,
                 head: index(offset_of!(RingHeader, cq_head))?,
                 taken: 0,
                 seen: 0,
             },
             recv: RecvRing {
-                slots: match capacity {
-                    0 => None,
-                    _ => Some(Slots::new(pages, said.rq_offset, said.rq_entries)?),
-                },
+                slots: slots(pages, said.rq_offset, said.rq_entries, said.max_recv_wr)?,
                 tail: index(offset_of!(RingHeader, rq_tail))?,
                 head: index(offset_of!(RingHeader, rq_head))?,
                 capacity,
@@ -82,12 +77,25 @@ impl Rings {
             },
         })
     }
+}
 
-    /// Whether requests go by RC, as the kernel has said.
-    #[inline]
-    pub(crate) fn goes_by_rc(&self) -> bool {
-        self.by_rc.load() != 0
+/// The entries of a ring, `Some(None)` if none were `wanted`. `None`: what is said of them
+/// cannot be.
+fn slots<T: Pod>(
+    pages: &Arc<Mapping>,
+    offset: u32,
+    entries: u32,
+    wanted: u32,
+) -> Option<Option<Slots<T>>> {
+    match wanted {
+        0 => Some(None),
+        _ if entries < wanted => None,
+        _ => Slots::new(pages, offset, entries).map(Some),
     }
+}
+
+fn entries<T: Pod>(slots: &Option<Slots<T>>) -> u32 {
+    slots.as_ref().map_or(0, Slots::entries)
 }
 
 /// Work requests on their way to the kernel.
@@ -96,7 +104,8 @@ impl Rings {
 /// it does not take is put there again.
 #[derive(Debug)]
 pub(crate) struct SendRing {
-    slots: Slots<uapi::SendWr>,
+    /// `None`: nothing can be submitted.
+    slots: Option<Slots<uapi::SendWr>>,
     /// Requests that the kernel has taken so far.
     tail: u32,
 }
@@ -105,14 +114,16 @@ impl SendRing {
     /// Requests that one system call can submit.
     #[inline]
     pub(crate) fn room(&self) -> usize {
-        self.slots.entries().min(MAX_BATCH) as usize
+        entries(&self.slots).min(MAX_BATCH) as usize
     }
 
     /// Puts a request into a place, counted from the first that the kernel has not
     /// taken.
     #[inline]
     pub(crate) fn put(&mut self, at: u32, wr: &uapi::SendWr) {
-        self.slots.store(self.tail.wrapping_add(at), wr);
+        if let Some(slots) = &self.slots {
+            slots.store(self.tail.wrapping_add(at), wr);
+        }
     }
 
     /// The kernel has taken so many.
@@ -125,7 +136,8 @@ impl SendRing {
 /// Completions on their way to the user.
 #[derive(Debug)]
 pub(crate) struct CompletionRing {
-    slots: Slots<uapi::Wc>,
+    /// `None`: nothing completes there.
+    slots: Option<Slots<uapi::Wc>>,
     /// The kernel's.
     tail: Index,
     /// Ours: `taken`, for the kernel to see.
@@ -139,7 +151,7 @@ impl CompletionRing {
     /// Places that it has.
     #[inline]
     pub(crate) fn entries(&self) -> usize {
-        self.slots.entries() as usize
+        entries(&self.slots) as usize
     }
 
     /// Completions that are there. The kernel's index is looked at only if fewer
@@ -149,7 +161,7 @@ impl CompletionRing {
         let known = |this: &Self| {
             let count = this.seen.wrapping_sub(this.taken);
             // More than there are places is nonsense.
-            count.min(this.slots.entries()) as usize
+            count.min(entries(&this.slots)) as usize
         };
         if known(self) < wanted {
             self.seen = self.tail.load();
@@ -161,11 +173,11 @@ impl CompletionRing {
     #[inline]
     pub(crate) fn take(&mut self, max: usize, mut into: impl FnMut(usize, uapi::Wc)) -> usize {
         let count = self.ready(max).min(max);
-        if count == 0 {
+        let Some(slots) = self.slots.as_ref().filter(|_| count != 0) else {
             return 0;
-        }
+        };
         for at in 0..count {
-            into(at, self.slots.load(self.taken));
+            into(at, slots.load(self.taken));
             self.taken = self.taken.wrapping_add(1);
         }
         // The kernel may use the places again: they were read.
@@ -177,7 +189,7 @@ impl CompletionRing {
 /// Receive buffers on their way to the kernel.
 #[derive(Debug)]
 pub(crate) struct RecvRing {
-    /// `None`: the VQP does not receive.
+    /// `None`: nothing is received.
     slots: Option<Slots<uapi::RecvWr>>,
     /// Ours: `posted`, for the kernel to see.
     tail: Index,

@@ -3,9 +3,11 @@
 //! Virtual queue pairs (krcore §4.1): reliable, in order, connected in
 //! microseconds.
 //!
-//! Requests, completions and receive buffers lie in rings that the VQP shares with
+//! Requests, completions and receive buffers lie in rings that are shared with
 //! the kernel. One system call submits any number of requests and may wait for
 //! their completions; reaping completions and posting receive buffers takes none.
+//! A [`Vqp`] has queues of its own, and calls that wait for one request; for many queue
+//! pairs on the same queues there is [`crate::Queues`].
 //! The module may take fewer requests than it was given, when the VQP's queue is
 //! full; the count that it took comes back.
 
@@ -17,13 +19,14 @@ use crate::held::Held;
 use crate::ioctl;
 use crate::listener::{BindError, Listener};
 use crate::mr::{LocalSlice, Remote};
-use crate::ring::Rings;
+use crate::queues::{Queues, QueuesConfig};
 use crate::wc::Wc;
-use crate::wr::{RecvWr, SendWr, SYNC_WR_ID_BIT};
+use crate::wr::{RecvWr, SendWr};
 use handle::Handle;
+use nix::errno::Errno;
 use std::time::Duration;
 use weft_core::gid::Gid;
-use weft_core::uapi::{self, Pod, MAX_PORT};
+use weft_core::uapi::{self, Pod, MAX_PORT, MAX_SEND_WR, RINGS_NONE};
 
 /// How long a synchronous call waits before it looks whether its request was taken:
 /// in a full queue, requests that are not signalled make room without a completion.
@@ -66,19 +69,16 @@ pub struct Progress {
 /// drop its parent's VQPs, and makes its own.
 #[derive(Debug)]
 pub struct Vqp {
-    rings: Rings,
     handle: Handle,
+    /// Its own. Dropped after the handle: the kernel keeps them as long as it is there.
+    queues: Queues,
     config: VqpConfig,
     /// Completions that a synchronous call reaped and that are not its own.
     held: Held,
     next_sync: u64,
-}
-
-/// What became of a batch.
-struct Submitted {
-    count: usize,
-    /// Whether the queue had no room for all.
-    is_full: bool,
+    /// Requests go by RC, as the last completion said: a call that waits for one needs no
+    /// ring then.
+    goes_by_rc: bool,
 }
 
 impl Vqp {
@@ -89,29 +89,24 @@ impl Vqp {
     /// [`Error::BadCapacity`], [`Error::TooManyVqps`], [`Error::OutOfMemory`],
     /// [`Error::NodeGone`].
     pub fn create(device: &Device, config: &VqpConfig) -> Result<Self, Error> {
-        let mut arg = config.to_raw();
-        let made = device
-            .lot()
-            .with_room(|| ioctl::vqp_create(device.fd(), &mut arg));
-        made.map_err(|errno| Error::of_vqp_create(errno, config.max_send_wr, config.max_recv_wr))?;
-        Self::adopt(device, config, &arg)
+        let queues = config.queues(device)?;
+        let mut arg = config.to_raw(queues.end().number());
+        ioctl::vqp_create(device.fd(), &mut arg).map_err(|errno| config.create_error(errno))?;
+        Ok(Self::adopt(queues, config, arg.vqp))
     }
 
-    /// Takes what the kernel has made, and maps its rings.
-    pub(crate) fn adopt(
-        device: &Device,
-        config: &VqpConfig,
-        made: &uapi::VqpCreate,
-    ) -> Result<Self, Error> {
+    /// Takes what the kernel has made on those queues.
+    pub(crate) fn adopt(queues: Queues, config: &VqpConfig, number: u32) -> Self {
         // Destroyed on drop from here on.
-        let handle = Handle::new(device, made.vqp);
-        Ok(Self {
-            rings: Rings::map(device.fd(), device.lot(), made).map_err(Error::of_ring_map)?,
+        let handle = Handle::new(queues.end(), number);
+        Self {
             handle,
+            queues,
             config: *config,
             held: Held::default(),
             next_sync: 0,
-        })
+            goes_by_rc: false,
+        }
     }
 
     /// Connects to a node. `port` is where messages go, 1 to [`MAX_PORT`]; 0: only
@@ -176,7 +171,8 @@ impl Vqp {
     /// [`Error::QueueFull`] if none was taken, [`Error::NotConnected`],
     /// [`Error::NodeGone`], [`Error::Interrupted`].
     pub fn post_send(&mut self, wrs: &[SendWr<'_>]) -> Result<usize, Error> {
-        let submitted = self.submit(wrs, 0, Duration::ZERO)?;
+        let vqp = self.handle.number();
+        let submitted = self.queues.submit(wrs, Some(vqp), 0, Duration::ZERO)?;
         if submitted.is_full && submitted.count == 0 {
             return Err(Error::QueueFull);
         }
@@ -187,15 +183,7 @@ impl Vqp {
     /// many are waiting as there may be. Takes no system call. A VQP that was made
     /// without `max_recv_wr` takes none.
     pub fn post_recv(&mut self, wrs: &[RecvWr<'_>]) -> usize {
-        let ring = &mut self.rings.recv;
-        let room = ring.room(wrs.len());
-        let mut posted = 0;
-        for wr in wrs.iter().take(room) {
-            ring.put(posted, wr.as_raw());
-            posted += 1;
-        }
-        ring.publish(posted);
-        posted as usize
+        self.queues.post_recv(wrs)
     }
 
     /// Reaps completions that are there and answers with how many. Does not wait,
@@ -228,11 +216,12 @@ impl Vqp {
         timeout: Duration,
     ) -> Result<Progress, Error> {
         let held = self.held.len().min(wcs.len());
-        let room = wcs.len().min(held + self.rings.done.entries());
+        let room = wcs.len().min(held + self.queues.entries());
         if min > room {
             return Err(Error::NoRoom { min, room });
         }
-        let submitted = self.submit(wrs, min.saturating_sub(held), timeout)?;
+        let (vqp, min) = (self.handle.number(), min.saturating_sub(held));
+        let submitted = self.queues.submit(wrs, Some(vqp), min, timeout)?;
         let completed = self.reap(wcs);
         if submitted.is_full && submitted.count == 0 && completed == 0 {
             return Err(Error::QueueFull);
@@ -282,10 +271,11 @@ impl Vqp {
     /// As [`Self::read`].
     #[inline]
     pub fn run(&mut self, wr: SendWr<'_>) -> Result<u32, Error> {
-        if self.rings.goes_by_rc() {
+        if self.goes_by_rc {
             if let Some(result) = self.handle.run(&wr) {
                 return result;
             }
+            self.goes_by_rc = false;
         }
         self.run_by_ring(wr)
     }
@@ -293,25 +283,29 @@ impl Vqp {
     #[inline]
     fn run_by_ring(&mut self, wr: SendWr<'_>) -> Result<u32, Error> {
         self.next_sync = self.next_sync.wrapping_add(1);
-        let wr_id = SYNC_WR_ID_BIT | self.next_sync;
-        let wrs = [wr.signaled().wr_id(wr_id)];
+        let wr_id = self.next_sync;
+        let wrs = [wr.private().wr_id(wr_id)];
         let Self {
-            rings,
+            queues,
             handle,
             held,
+            goes_by_rc,
             ..
         } = self;
         held.complete(wr_id, |pending, wcs| {
             // What is there already would end the wait.
-            let mut completed = take(rings, wcs);
+            let mut completed = queues.take(wcs);
             let mut submitted = 0;
             if completed == 0 {
                 let wrs = if pending { &wrs[..] } else { &[] };
-                submitted = match handle.enter(rings, wrs, 1, SYNC_WAIT) {
+                submitted = match queues.call(wrs, Some(handle.number()), 1, SYNC_WAIT) {
                     Err(Error::QueueFull) => 0,
                     taken => taken?,
                 };
-                completed = take(rings, wcs);
+                completed = queues.take(wcs);
+            }
+            if let Some(last) = wcs[..completed].last() {
+                *goes_by_rc = last.is_by_rc();
             }
             Ok(Progress {
                 submitted,
@@ -320,62 +314,20 @@ impl Vqp {
         })
     }
 
-    /// Submits requests, in as many pieces as the ring makes of them, and waits
-    /// until there are `min` completions in the ring.
-    fn submit(
-        &mut self,
-        wrs: &[SendWr<'_>],
-        min: usize,
-        timeout: Duration,
-    ) -> Result<Submitted, Error> {
-        let (rings, handle) = (&mut self.rings, &self.handle);
-        let (mut rest, mut is_full, mut has_waited) = (wrs, false, false);
-        while !rest.is_empty() && !is_full {
-            let (batch, more) = rest.split_at(rest.len().min(rings.send.room()));
-            let is_last = more.is_empty();
-            let (min, timeout) = if is_last {
-                (min, timeout)
-            } else {
-                Default::default()
-            };
-            let taken = match handle.enter(rings, batch, min, timeout) {
-                Err(Error::QueueFull) => 0,
-                // The next call tells about it.
-                Err(_) if rest.len() < wrs.len() => {
-                    let count = wrs.len() - rest.len();
-                    return Ok(Submitted { count, is_full });
-                }
-                taken => taken?,
-            };
-            rest = &rest[taken..];
-            is_full = taken < batch.len();
-            // A full queue too is a reason to wait for completions.
-            has_waited = is_last;
-        }
-        let count = wrs.len() - rest.len();
-        if !has_waited && rings.done.ready(min) < min {
-            match handle.enter(rings, &[], min, timeout) {
-                Err(error) if count == 0 => return Err(error),
-                _ => {}
-            }
-        }
-        Ok(Submitted { count, is_full })
-    }
-
     #[inline]
     fn reap(&mut self, wcs: &mut [Wc]) -> usize {
         let held = self.held.take(wcs);
-        held + take(&mut self.rings, &mut wcs[held..])
+        held + self.queues.take(&mut wcs[held..])
     }
 
     /// Waits until there are `min` completions, and leaves them where they are.
     pub(crate) fn wait(&mut self, min: usize, timeout: Duration) -> Result<(), Error> {
-        let room = self.held.len() + self.rings.done.entries();
+        let room = self.held.len() + self.queues.entries();
         if min > room {
             return Err(Error::NoRoom { min, room });
         }
         let min = min.saturating_sub(self.held.len());
-        self.submit(&[], min, timeout).map(drop)
+        self.queues.submit(&[], None, min, timeout).map(drop)
     }
 
     pub(crate) fn device(&self) -> &Device {
@@ -392,19 +344,40 @@ impl Vqp {
 }
 
 impl VqpConfig {
-    pub(crate) fn to_raw(self) -> uapi::VqpCreate {
+    /// Queues for one such VQP alone, with a place for each completion that there can be.
+    pub(crate) fn queues(&self, device: &Device) -> Result<Queues, Error> {
+        let &Self {
+            max_send_wr,
+            max_recv_wr,
+        } = self;
+        if !(1..=MAX_SEND_WR).contains(&max_send_wr) {
+            return Err(Error::BadCapacity {
+                send: max_send_wr,
+                recv: max_recv_wr,
+            });
+        }
+        let config = QueuesConfig {
+            max_send_wr,
+            max_wc: max_send_wr.saturating_add(max_recv_wr),
+            max_recv_wr,
+        };
+        Queues::create(device, &config)
+    }
+
+    /// What the kernel is asked for, on those queues.
+    pub(crate) fn to_raw(self, rings: u32) -> uapi::VqpCreate {
         uapi::VqpCreate {
+            cq: rings,
+            rq: match self.max_recv_wr {
+                0 => RINGS_NONE,
+                _ => rings,
+            },
             max_send_wr: self.max_send_wr,
-            max_recv_wr: self.max_recv_wr,
             ..Pod::zeroed()
         }
     }
-}
 
-/// Takes completions off the ring.
-#[inline]
-fn take(rings: &mut Rings, wcs: &mut [Wc]) -> usize {
-    rings
-        .done
-        .take(wcs.len(), |at, wc| wcs[at] = Wc::from_raw(wc))
+    fn create_error(&self, errno: Errno) -> Error {
+        Error::of_vqp_create(errno, self.max_send_wr, self.max_recv_wr)
+    }
 }

@@ -109,6 +109,34 @@ impl Wc {
         matches!(self.opcode(), Some(Opcode::Recv | Opcode::RecvWriteWithImm))
     }
 
+    /// The number of its VQP ([`crate::Qp::number`]), which may have been dropped since.
+    #[must_use]
+    pub const fn vqp(&self) -> u32 {
+        self.raw.vqp
+    }
+
+    /// Of a request of an unconnected queue pair: the number of its peer
+    /// ([`crate::PeerHandle::number`]). Else as [`Self::sender`], or nobody.
+    #[must_use]
+    pub const fn peer(&self) -> Option<u32> {
+        match self.raw.src {
+            SRC_NONE => None,
+            src => Some(src),
+        }
+    }
+
+    /// Whether it is of a request that this library has posted for itself.
+    #[inline]
+    pub(crate) const fn is_private(&self) -> bool {
+        self.raw.flags & uapi::WC_PRIVATE != 0
+    }
+
+    /// Whether the VQP's requests went by RC.
+    #[inline]
+    pub(crate) const fn is_by_rc(&self) -> bool {
+        self.raw.flags & uapi::WC_BY_RC != 0
+    }
+
     /// The immediate that came with a message.
     #[must_use]
     pub const fn imm(&self) -> Option<u32> {

@@ -16,13 +16,10 @@ pub use local::{Payload, Sges};
 pub use recv::RecvWr;
 
 use crate::mr::{LocalSlice, Remote};
+use crate::queues::{PeerHandle, Qp};
 use local::Source;
 use std::marker::PhantomData;
 use weft_core::uapi::{self, Pod};
-
-/// Set in the `wr_id` of the requests that synchronous calls post. Other
-/// requests leave it clear.
-pub const SYNC_WR_ID_BIT: u64 = 1 << 63;
 
 /// A work request. Unsignalled unless [`Self::signaled`]: it makes a completion
 /// only if it fails.
@@ -81,9 +78,9 @@ impl<'mr> SendWr<'mr> {
     #[inline]
     pub fn compare_swap(local: LocalSlice<'mr>, remote: Remote, expected: u64, new: u64) -> Self {
         let mut wr = Self::new(uapi::OP_CAS);
-        wr.raw.compare_add = expected;
-        wr.raw.swap = new;
-        wr.to(remote).moving(local.into())
+        wr = wr.to(remote).moving(local.into());
+        wr.raw.set_operands(expected, new);
+        wr
     }
 
     /// Adds to the aligned 8-byte word at `remote`, wrapping, atomically. Else as
@@ -91,8 +88,9 @@ impl<'mr> SendWr<'mr> {
     #[inline]
     pub fn fetch_add(local: LocalSlice<'mr>, remote: Remote, add: u64) -> Self {
         let mut wr = Self::new(uapi::OP_FAA);
-        wr.raw.compare_add = add;
-        wr.to(remote).moving(local.into())
+        wr = wr.to(remote).moving(local.into());
+        wr.raw.set_operands(add, 0);
+        wr
     }
 
     /// Makes a completion when done.
@@ -102,16 +100,48 @@ impl<'mr> SendWr<'mr> {
         self
     }
 
-    /// What its completion is to carry. [`SYNC_WR_ID_BIT`] is not for callers.
+    /// What its completion is to carry.
     #[inline]
     pub const fn wr_id(mut self, wr_id: u64) -> Self {
         self.raw.wr_id = wr_id;
         self
     }
 
+    /// The queue pair that it goes by, for [`crate::Queues`].
+    #[inline]
+    pub fn on(mut self, qp: &Qp) -> Self {
+        (self.raw.vqp, self.raw.peer) = (qp.number(), 0);
+        self
+    }
+
+    /// The queue pair that it goes by, an unconnected one, and the peer that it goes to.
+    #[inline]
+    pub fn on_to(mut self, qp: &Qp, peer: &PeerHandle) -> Self {
+        (self.raw.vqp, self.raw.peer) = (qp.number(), peer.number());
+        self
+    }
+
+    /// Its completion is the library's own.
+    #[inline]
+    pub(crate) const fn private(mut self) -> Self {
+        self.raw.flags |= uapi::SEND_PRIVATE | uapi::SEND_SIGNALED;
+        self
+    }
+
+    /// As the ring has it.
     #[inline]
     pub(crate) const fn as_raw(&self) -> &uapi::SendWr {
         &self.raw
+    }
+
+    /// As the ring has it, for this VQP, whichever it named.
+    #[inline]
+    pub(crate) fn raw_on(&self, vqp: u32) -> uapi::SendWr {
+        uapi::SendWr {
+            vqp,
+            peer: 0,
+            ..self.raw
+        }
     }
 
     /// As the module carries out directly, on that VQP. `None`: it does not.

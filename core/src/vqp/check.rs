@@ -6,7 +6,7 @@ use crate::dc::OpKind;
 use crate::uapi::{
     RecvWr, Run, SendWr, Sge, WcStatus, MAX_INLINE, MAX_MSG_BYTES, MAX_RECV_SGE, MAX_SGE, OP_CAS,
     OP_FAA, OP_READ, OP_SEND, OP_SEND_WITH_IMM, OP_WRITE, OP_WRITE_WITH_IMM, SEND_INLINE,
-    SEND_SIGNALED,
+    SEND_PRIVATE, SEND_SIGNALED,
 };
 
 /// Bytes that an atomic operation changes.
@@ -59,9 +59,9 @@ pub fn check(wr: &SendWr) -> Result<u32, WcStatus> {
 fn plain(wr: &SendWr) -> Option<u32> {
     let is_plain = matches!(wr.opcode, OP_READ | OP_WRITE)
         && wr.num_sge == 1
-        && wr.flags & !SEND_SIGNALED == 0
+        && wr.flags & !(SEND_SIGNALED | SEND_PRIVATE) == 0
         && wr.imm | wr.inline_len == 0
-        && wr.compare_add | wr.swap == 0;
+        && wr.reserved == 0;
     if !is_plain {
         return None;
     }
@@ -97,15 +97,15 @@ pub fn check_run(run: &Run) -> Option<OpKind> {
 fn check_any(wr: &SendWr) -> Result<u32, WcStatus> {
     let form = form(wr.opcode).ok_or(WcStatus::LocQpOpErr)?;
     let is_inline = wr.flags & SEND_INLINE != 0;
-    let operands = (wr.compare_add != 0 && !form.atomic) || (wr.swap != 0 && wr.opcode != OP_CAS);
+    let operands = wr.opcode == OP_FAA && wr.operands().1 != 0;
     let local = if is_inline {
         !form.inline || wr.num_sge != 0 || wr.inline_len > MAX_INLINE
     } else {
         wr.num_sge as usize > MAX_SGE || wr.inline_len != 0
     };
     let peer = !form.remote && (wr.remote_addr != 0 || wr.rkey != 0);
-    let flags = wr.flags & !(SEND_SIGNALED | SEND_INLINE) != 0;
-    if flags || operands || local || peer || (wr.imm != 0 && !form.with_imm) {
+    let unknown = wr.flags & !(SEND_SIGNALED | SEND_INLINE | SEND_PRIVATE) != 0 || wr.reserved != 0;
+    if unknown || operands || local || peer || (wr.imm != 0 && !form.with_imm) {
         return Err(WcStatus::LocQpOpErr);
     }
     let len = length(wr).ok_or(WcStatus::LocLenErr)?;
@@ -178,6 +178,11 @@ mod tests {
         wr
     }
 
+    fn with_operands(mut wr: SendWr, compare_add: u64, swap: u64) -> SendWr {
+        wr.set_operands(compare_add, swap);
+        wr
+    }
+
     fn inline(opcode: u8, len: u32) -> SendWr {
         SendWr {
             opcode,
@@ -233,7 +238,7 @@ mod tests {
             ),
             (
                 SendWr {
-                    flags: 0x80,
+                    flags: 0x40,
                     ..write
                 },
                 LocQpOpErr,
@@ -253,10 +258,9 @@ mod tests {
                 LocQpOpErr,
             ),
             (SendWr { imm: 1, ..write }, LocQpOpErr),
-            (SendWr { swap: 1, ..write }, LocQpOpErr),
             (
                 SendWr {
-                    compare_add: 1,
+                    reserved: 1,
                     ..write
                 },
                 LocQpOpErr,
@@ -289,13 +293,7 @@ mod tests {
                 },
                 LocQpOpErr,
             ),
-            (
-                SendWr {
-                    swap: 1,
-                    ..request(OP_FAA, &[8])
-                },
-                LocQpOpErr,
-            ),
+            (with_operands(request(OP_FAA, &[8]), 0, 1), LocQpOpErr),
             (inline(OP_SEND, MAX_INLINE + 1), LocQpOpErr),
             (inline(OP_READ, 8), LocQpOpErr),
             (inline(OP_CAS, 8), LocQpOpErr),
@@ -377,8 +375,7 @@ mod tests {
                 2 => wr.num_sge = u16::from(value),
                 3 => wr.imm = u32::from(value),
                 4 => wr.inline_len = u32::from(value),
-                5 => wr.compare_add = u64::from(value),
-                6 => wr.swap = u64::from(value),
+                5 => wr.reserved = u64::from(value),
                 _ => {}
             }
             wr

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use weft_core::uapi::{
     self, Pod, ABI_VERSION, DEVICE_PATH, MAX_INLINE, MAX_MRS_PER_SESSION, MAX_MR_BYTES,
     MAX_MSG_BYTES, MAX_NODES, MAX_PORT, MAX_RECV_SGE, MAX_RECV_WR, MAX_SEND_WR, MAX_SGE,
-    MAX_VQPS_PER_SESSION, NODE_ANY,
+    MAX_VQPS_PER_USER, NODE_ANY,
 };
 
 /// `WEFT_ABI_VERSION`: the number in the library's soname.
@@ -163,7 +163,7 @@ fn attributes(session: &Session) -> Result<DeviceAttr, Errno> {
         node: session.node,
         node_count: session.nodes,
         max_nodes: MAX_NODES as u32,
-        max_vqp: MAX_VQPS_PER_SESSION as u32,
+        max_vqp: MAX_VQPS_PER_USER,
         max_vqp_wr: MAX_SEND_WR,
         max_sge: MAX_SGE as u32,
         max_mr: MAX_MRS_PER_SESSION as u32,

@@ -92,15 +92,15 @@ pub unsafe extern "C" fn weft_accept(
 }
 
 fn accept(bound: &Vqp, src: u32, attr: &mut VqpInitAttr) -> Result<Vqp, Errno> {
+    let session = &bound.handle.session;
+    let rings = attr.rings(session)?;
     let mut arg = uapi::Accept {
-        vqp: attr.asked()?,
+        vqp: attr.asked(rings.number()),
         bound: bound.handle.number,
         src,
     };
-    let session = &bound.handle.session;
-    let lot = session.lot();
-    lot.with_room(|| ioctl::accept(session.fd(), &mut arg))?;
-    Vqp::adopt(session, attr, &arg.vqp)
+    ioctl::accept(session.fd(), &mut arg)?;
+    Ok(Vqp::adopt(session, attr, rings, arg.vqp.vqp))
 }
 
 /// See `weft.h`.

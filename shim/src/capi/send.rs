@@ -99,7 +99,7 @@ pub(super) unsafe fn post(vqp: &Vqp, first: *mut SendWr, reap: &Reap) -> Posted 
     let (mut left, mut has_waited) = (first, false);
     while !left.is_null() {
         // SAFETY: `left` is within the caller's chain.
-        let (count, stop) = unsafe { fill(&mut ring, left, vqp.signal_all) };
+        let (count, stop) = unsafe { fill(&mut ring, left, vqp.handle.number, vqp.signal_all) };
         if let (0, Stop::Bad(errno)) = (count, stop) {
             return Posted::failed(left, errno);
         }
@@ -129,12 +129,17 @@ pub(super) unsafe fn post(vqp: &Vqp, first: *mut SendWr, reap: &Reap) -> Posted 
     }
 }
 
-/// Converts requests from `wr` on into the ring; answers with how many.
+/// Converts requests from `wr` on into the ring, for a VQP; answers with how many.
 ///
 /// # Safety
 ///
 /// `wr` is a chain.
-unsafe fn fill(ring: &mut SendRing, mut wr: *const SendWr, signal_all: bool) -> (u32, Stop) {
+unsafe fn fill(
+    ring: &mut SendRing,
+    mut wr: *const SendWr,
+    vqp: u32,
+    signal_all: bool,
+) -> (u32, Stop) {
     let mut count = 0;
     while (count as usize) < ring.room() {
         if wr.is_null() {
@@ -142,7 +147,7 @@ unsafe fn fill(ring: &mut SendRing, mut wr: *const SendWr, signal_all: bool) -> 
         }
         // SAFETY: not null, so it is a request of the chain.
         match unsafe { convert(wr, signal_all) } {
-            Ok(raw) => ring.put(count, &raw),
+            Ok(raw) => ring.put(count, &uapi::SendWr { vqp, ..raw }),
             Err(errno) => return (count, Stop::Bad(errno)),
         }
         count += 1;
@@ -285,12 +290,14 @@ unsafe fn target(wr: &SendWr) -> Result<uapi::SendWr, Errno> {
             // SAFETY: as above.
             raw.rkey = unsafe { wr.wr.atomic.rkey };
             // SAFETY: as above.
-            raw.compare_add = unsafe { wr.wr.atomic.compare_add };
+            let compare_add = unsafe { wr.wr.atomic.compare_add };
             // C need not set what an addition does not use.
-            if opcode == uapi::OP_CAS {
+            let swap = match opcode {
                 // SAFETY: as above.
-                raw.swap = unsafe { wr.wr.atomic.swap };
-            }
+                uapi::OP_CAS => unsafe { wr.wr.atomic.swap },
+                _ => 0,
+            };
+            raw.set_operands(compare_add, swap);
         }
         _ => {
             // SAFETY: the caller promises it of an RDMA request.

@@ -11,7 +11,7 @@ use crate::ring::{CompletionRing, RecvRing, Rings, SendRing};
 use nix::errno::Errno;
 use std::ffi::{c_int, c_void};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use weft_core::uapi::{self, Pod, MAX_INLINE, MAX_RECV_SGE, MAX_SGE};
+use weft_core::uapi::{self, Pod, MAX_INLINE, MAX_RECV_SGE, MAX_SGE, RINGS_NONE};
 
 /// `struct weft_vqp`. Calls on it may be made by several threads at once: each
 /// ring has a lock. No thread holds two of them.
@@ -34,6 +34,29 @@ pub struct Vqp {
 pub(super) struct Handle {
     pub(super) session: Arc<Session>,
     pub(super) number: u32,
+    /// Dropped after the VQP is destroyed.
+    rings: RingsHandle,
+}
+
+/// Rings, destroyed on drop.
+#[derive(Debug)]
+struct RingsHandle {
+    session: Arc<Session>,
+    number: u32,
+}
+
+/// Rings that no VQP has yet.
+#[derive(Debug)]
+pub(super) struct NewRings {
+    handle: RingsHandle,
+    rings: Rings,
+}
+
+impl NewRings {
+    /// The handle, for the module.
+    pub(super) fn number(&self) -> u32 {
+        self.handle.number
+    }
 }
 
 /// `struct weft_vqp_init_attr`.
@@ -68,27 +91,51 @@ pub unsafe extern "C" fn weft_create_vqp(
         let session = &unsafe { deref(device) }?.session;
         // SAFETY: the caller promises it, and no other reference exists.
         let attr = unsafe { attr.as_mut() }.ok_or(Errno::EINVAL)?;
-        let mut arg = attr.asked()?;
-        let lot = session.lot();
-        lot.with_room(|| ioctl::vqp_create(session.fd(), &mut arg))?;
-        Vqp::adopt(session, attr, &arg)
+        let rings = attr.rings(session)?;
+        let mut arg = attr.asked(rings.number());
+        ioctl::vqp_create(session.fd(), &mut arg)?;
+        Ok(Vqp::adopt(session, attr, rings, arg.vqp))
     })
 }
 
 impl VqpInitAttr {
-    /// What the module is asked for.
-    pub(super) fn asked(&self) -> Result<uapi::VqpCreate, Errno> {
+    /// Makes rings for such a VQP.
+    pub(super) fn rings(&self, session: &Arc<Session>) -> Result<NewRings, Errno> {
         let cap = &self.cap;
         let elements =
             cap.max_send_sge as usize > MAX_SGE || cap.max_recv_sge as usize > MAX_RECV_SGE;
-        if elements || cap.max_inline_data > MAX_INLINE || self.reserved != [0; 8] {
+        let is_none = cap.max_send_wr == 0 || self.reserved != [0; 8];
+        if elements || cap.max_inline_data > MAX_INLINE || is_none {
             return Err(Errno::EINVAL);
         }
-        Ok(uapi::VqpCreate {
+        let mut arg = uapi::RingsCreate {
             max_send_wr: cap.max_send_wr,
+            max_wc: cap.max_send_wr.saturating_add(cap.max_recv_wr),
             max_recv_wr: cap.max_recv_wr,
             ..Pod::zeroed()
-        })
+        };
+        let lot = session.lot();
+        lot.with_room(|| ioctl::rings_create(session.fd(), &mut arg))?;
+        // Destroyed on drop from here on.
+        let handle = RingsHandle {
+            session: Arc::clone(session),
+            number: arg.rings,
+        };
+        let rings = Rings::map(session.fd(), lot, &arg)?;
+        Ok(NewRings { handle, rings })
+    }
+
+    /// What the module is asked for, on those rings.
+    pub(super) fn asked(&self, rings: u32) -> uapi::VqpCreate {
+        uapi::VqpCreate {
+            cq: rings,
+            rq: match self.cap.max_recv_wr {
+                0 => RINGS_NONE,
+                _ => rings,
+            },
+            max_send_wr: self.cap.max_send_wr,
+            ..Pod::zeroed()
+        }
     }
 }
 
@@ -99,17 +146,19 @@ impl Vqp {
     pub(super) fn adopt(
         session: &Arc<Session>,
         attr: &mut VqpInitAttr,
-        made: &uapi::VqpCreate,
-    ) -> Result<Self, Errno> {
+        rings: NewRings,
+        number: u32,
+    ) -> Self {
+        let NewRings { handle, rings } = rings;
         // Destroyed on drop from here on.
         let handle = Handle {
             session: Arc::clone(session),
-            number: made.vqp,
+            number,
+            rings: handle,
         };
-        let rings = Rings::map(session.fd(), session.lot(), made)?;
         attr.cap = QpCap {
             max_send_sge: MAX_SGE as u32,
-            max_recv_sge: if made.max_recv_wr > 0 {
+            max_recv_sge: if attr.cap.max_recv_wr > 0 {
                 MAX_RECV_SGE as u32
             } else {
                 0
@@ -117,7 +166,7 @@ impl Vqp {
             max_inline_data: MAX_INLINE,
             ..attr.cap
         };
-        Ok(Self {
+        Self {
             send: Mutex::new(rings.send),
             done: Mutex::new(rings.done),
             recv: Mutex::new(rings.recv),
@@ -126,13 +175,14 @@ impl Vqp {
             cap: attr.cap,
             signal_all: attr.sq_sig_all != 0,
             context: attr.vqp_context,
-        })
+        }
     }
 
     /// One `IOC_ENTER`; answers with how many requests were taken.
     pub(super) fn enter(&self, count: u32, min: u32, timeout_ns: u64) -> Result<u32, Errno> {
-        let Handle { session, number } = &self.handle;
-        ioctl::enter(session.fd(), *number, count, min, timeout_ns)
+        let rings = &self.handle.rings;
+        let both = (rings.number, rings.number);
+        ioctl::enter(rings.session.fd(), both, count, min, timeout_ns)
     }
 }
 
@@ -144,6 +194,17 @@ impl Drop for Handle {
         };
         // It fails only if the VQP went before, with its node.
         let _ = ioctl::vqp_destroy(self.session.fd(), &mut arg);
+    }
+}
+
+impl Drop for RingsHandle {
+    fn drop(&mut self) {
+        let mut arg = uapi::RingsHandle {
+            rings: self.number,
+            ..Pod::zeroed()
+        };
+        // It fails only if they went before.
+        let _ = ioctl::rings_destroy(self.session.fd(), &mut arg);
     }
 }
 

@@ -26,7 +26,7 @@ pub(super) struct Kernel {
 }
 
 /// What a kernel says of rings for so many requests and buffers.
-pub(super) fn said(max_send_wr: u32, max_recv_wr: u32) -> uapi::VqpCreate {
+pub(super) fn said(max_send_wr: u32, max_recv_wr: u32) -> uapi::RingsCreate {
     let mut at = size_of::<RingHeader>() as u32;
     let mut ring = |entries: u32, size: usize| {
         let from = at;
@@ -39,8 +39,9 @@ pub(super) fn said(max_send_wr: u32, max_recv_wr: u32) -> uapi::VqpCreate {
         0 => 0,
         some => some.next_power_of_two(),
     };
-    uapi::VqpCreate {
+    uapi::RingsCreate {
         max_send_wr,
+        max_wc: max_send_wr + max_recv_wr,
         max_recv_wr,
         sq_entries,
         cq_entries,
@@ -54,7 +55,7 @@ pub(super) fn said(max_send_wr: u32, max_recv_wr: u32) -> uapi::VqpCreate {
 }
 
 /// Memory for such rings.
-pub(super) fn memory(said: &uapi::VqpCreate) -> Arc<Mapping> {
+pub(super) fn memory(said: &uapi::RingsCreate) -> Arc<Mapping> {
     let len = NonZeroUsize::new(said.ring_bytes as usize).unwrap();
     Arc::new(Mapping::of(Pages::map(len).unwrap()))
 }

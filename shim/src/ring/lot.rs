@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Mappings of rings that no VQP uses at the moment.
+//! Mappings of rings that were destroyed.
 //!
-//! The kernel gives rings whose VQP is gone to the session's next VQP. Left mapped
-//! meanwhile, they cost that one neither a mapping nor the flush of the processor's
+//! The kernel gives the memory of rings that are gone to the session's next ones. Left mapped
+//! meanwhile, it costs those neither a mapping nor the flush of the processor's
 //! address cache that an unmapping is.
 
 use crate::memory::Pages;
@@ -16,7 +16,7 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use weft_core::uapi::{self, KEPT_RINGS, MAX_KEPT_RING_BYTES};
 
-/// A session's mappings, left for its next VQPs.
+/// A session's mappings, left for its next rings.
 #[derive(Debug)]
 pub(crate) struct Lot {
     left: Mutex<Left>,
@@ -41,7 +41,7 @@ impl Lot {
         })
     }
 
-    /// The rings of a new VQP, mapped.
+    /// New rings, mapped.
     ///
     /// # Errors
     ///
@@ -49,7 +49,7 @@ impl Lot {
     pub(super) fn map(
         self: &Arc<Self>,
         fd: BorrowedFd<'_>,
-        said: &uapi::VqpCreate,
+        said: &uapi::RingsCreate,
     ) -> Result<Mapping, Errno> {
         let len = NonZeroUsize::new(said.ring_bytes as usize).ok_or(Errno::EPROTO)?;
         let pages = match self.take(said.map_offset, len.get()) {
@@ -127,7 +127,7 @@ impl Drop for Left {
     }
 }
 
-/// The rings of a VQP, mapped; left in the session's lot on drop.
+/// Mapped rings; left in the session's lot on drop.
 #[derive(Debug)]
 pub(super) struct Mapping {
     pages: ManuallyDrop<Pages>,

@@ -18,7 +18,7 @@ pub(crate) fn send_ring(entries: u32) -> SendRing {
 fn request(wr_id: u64) -> SendWr {
     let mut wr = SendWr {
         wr_id,
-        swap: !wr_id,
+        reserved: !wr_id,
         ..Pod::zeroed()
     };
     wr.data[9] = wr_id.rotate_left(7);
@@ -59,7 +59,7 @@ fn rings_that_cannot_be_are_refused() {
     let good = said(8, 8);
     let pages = memory(&good);
     assert!(Rings::new(&pages, &good).is_some());
-    let bad: [fn(&mut uapi::VqpCreate); 10] = [
+    let bad: [fn(&mut uapi::RingsCreate); 10] = [
         |said| said.sq_entries = 0,
         |said| said.sq_entries = 12,
         |said| said.sq_entries = 1 << 31,

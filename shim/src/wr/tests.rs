@@ -125,10 +125,10 @@ fn inline_bytes_are_in_the_request() {
 fn an_atomic_request_has_its_operands() {
     let wr = SendWr::compare_swap(slices(1)[0], REMOTE, 10, 11);
     let raw = wr.as_raw();
-    assert_eq!((raw.opcode, raw.compare_add, raw.swap), (5, 10, 11));
+    assert_eq!((raw.opcode, raw.operands()), (5, (10, 11)));
     let wr = SendWr::fetch_add(slices(1)[0], REMOTE, 10);
     let raw = wr.as_raw();
-    assert_eq!((raw.opcode, raw.compare_add, raw.swap), (6, 10, 0));
+    assert_eq!((raw.opcode, raw.operands()), (6, (10, 0)));
 }
 
 #[test]

@@ -6,8 +6,11 @@
 mod memory;
 mod queue;
 
+use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
+use std::ops::Deref;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
 
 use nix::errno::Errno;
 use nix::libc::{c_ulong, c_void, ioctl};
@@ -20,22 +23,46 @@ pub use queue::{buffer, message, request, with_sge, Field, Queue};
 /// An open file, with or without a session.
 pub struct Session {
     file: File,
+    /// The rings of the VQPs that have some of their own, by the VQP.
+    rings: Mutex<HashMap<u32, u32>>,
+}
+
+/// What the module said of a VQP and of the rings that it has alone.
+#[derive(Clone, Copy, Debug)]
+pub struct Said {
+    /// The VQP's handle.
+    pub vqp: u32,
+    /// Its rings.
+    pub of_rings: uapi::RingsCreate,
+}
+
+impl Deref for Said {
+    type Target = uapi::RingsCreate;
+
+    fn deref(&self) -> &uapi::RingsCreate {
+        &self.of_rings
+    }
 }
 
 impl Session {
     /// Opens the device and says nothing.
     pub fn bare() -> std::io::Result<Self> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(DEVICE_PATH)?;
         Ok(Self {
-            file: OpenOptions::new()
-                .read(true)
-                .write(true)
-                .open(DEVICE_PATH)?,
+            file,
+            rings: Mutex::default(),
         })
     }
 
     /// Takes a descriptor over, whatever its state is.
     pub fn of(fd: OwnedFd) -> Self {
-        Self { file: fd.into() }
+        Self {
+            file: fd.into(),
+            rings: Mutex::default(),
+        }
     }
 
     /// Opens a session on a node.
@@ -94,18 +121,64 @@ impl Session {
     }
 
     /// The same, with all that the module says of it.
-    pub fn describe_vqp(
+    pub fn describe_vqp(&self, max_send_wr: u32, max_recv_wr: u32) -> Result<Said, Errno> {
+        let of_rings = self.create_rings(max_send_wr, max_recv_wr)?;
+        self.on_rings(of_rings, |this| this.create_vqp_on(&of_rings))
+    }
+
+    /// What `make` makes on rings of its own; without it they go again.
+    fn on_rings(
+        &self,
+        of_rings: uapi::RingsCreate,
+        make: impl FnOnce(&Self) -> Result<u32, Errno>,
+    ) -> Result<Said, Errno> {
+        match make(self) {
+            Ok(vqp) => {
+                self.known_rings().insert(vqp, of_rings.rings);
+                Ok(Said { vqp, of_rings })
+            }
+            Err(errno) => self.destroy_rings(of_rings.rings).and(Err(errno)),
+        }
+    }
+
+    /// A VQP on rings, of as much room as they have.
+    fn create_vqp_on(&self, on: &uapi::RingsCreate) -> Result<u32, Errno> {
+        let mut arg = vqp_on(on);
+        self.call(uapi::IOC_VQP_CREATE, &mut arg)?;
+        Ok(arg.vqp)
+    }
+
+    /// Makes rings for one VQP.
+    pub fn create_rings(
         &self,
         max_send_wr: u32,
         max_recv_wr: u32,
-    ) -> Result<uapi::VqpCreate, Errno> {
-        let mut arg = uapi::VqpCreate {
+    ) -> Result<uapi::RingsCreate, Errno> {
+        let mut arg = uapi::RingsCreate {
             max_send_wr,
+            max_wc: max_send_wr.saturating_add(max_recv_wr),
             max_recv_wr,
             ..Pod::zeroed()
         };
-        self.call(uapi::IOC_VQP_CREATE, &mut arg)?;
+        self.call(uapi::IOC_RINGS_CREATE, &mut arg)?;
         Ok(arg)
+    }
+
+    /// Destroys rings.
+    pub fn destroy_rings(&self, rings: u32) -> Result<(), Errno> {
+        self.call(
+            uapi::IOC_RINGS_DESTROY,
+            &mut uapi::RingsHandle { rings, reserved: 0 },
+        )
+    }
+
+    /// The rings of a VQP that has some of its own; else what cannot be any.
+    pub fn rings_of(&self, vqp: u32) -> u32 {
+        self.known_rings().get(&vqp).copied().unwrap_or(0)
+    }
+
+    fn known_rings(&self) -> std::sync::MutexGuard<'_, HashMap<u32, u32>> {
+        self.rings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes a VQP and maps its rings.
@@ -113,12 +186,14 @@ impl Session {
         Queue::map(self, &self.describe_vqp(max_send_wr, max_recv_wr)?)
     }
 
-    /// Destroys a VQP.
+    /// Destroys a VQP, and the rings that it had alone.
     pub fn destroy_vqp(&self, vqp: u32) -> Result<(), Errno> {
         self.call(
             uapi::IOC_VQP_DESTROY,
             &mut uapi::VqpHandle { vqp, reserved: 0 },
-        )
+        )?;
+        let rings = self.known_rings().remove(&vqp);
+        rings.map_or(Ok(()), |rings| self.destroy_rings(rings))
     }
 
     /// Connects a VQP, for one-sided requests.
@@ -151,15 +226,15 @@ impl Session {
         )
     }
 
-    /// Makes a VQP that is connected to a sender.
-    pub fn accept(&self, bound: u32, src: u32, capacity: u32) -> Result<uapi::VqpCreate, Errno> {
-        let vqp = uapi::VqpCreate {
-            max_send_wr: capacity,
-            ..Pod::zeroed()
-        };
-        let mut arg = uapi::Accept { vqp, bound, src };
-        self.call(uapi::IOC_ACCEPT, &mut arg)?;
-        Ok(arg.vqp)
+    /// Makes a VQP that is connected to a sender, with rings of its own.
+    pub fn accept(&self, bound: u32, src: u32, capacity: u32) -> Result<Said, Errno> {
+        let of_rings = self.create_rings(capacity, 0)?;
+        self.on_rings(of_rings, |this| {
+            let vqp = vqp_on(&of_rings);
+            let mut arg = uapi::Accept { vqp, bound, src };
+            this.call(uapi::IOC_ACCEPT, &mut arg)?;
+            Ok(arg.vqp.vqp)
+        })
     }
 
     /// Registers part of a mapping. Its length is not checked.
@@ -190,7 +265,8 @@ impl Session {
         self.call(uapi::IOC_MR_DEREG, &mut uapi::MrDereg { lkey, reserved: 0 })
     }
 
-    /// Submits what is in the ring and waits; answers how many were taken.
+    /// Submits what is in the rings that the VQP has alone, and waits; answers how many
+    /// were taken.
     pub fn enter(
         &self,
         vqp: u32,
@@ -198,9 +274,21 @@ impl Session {
         wc_min: u32,
         timeout_ns: u64,
     ) -> Result<usize, Errno> {
+        self.enter_rings(self.rings_of(vqp), wr_count, wc_min, timeout_ns)
+    }
+
+    /// Submits what is in a set of rings, and waits for what comes there.
+    pub fn enter_rings(
+        &self,
+        rings: u32,
+        wr_count: u32,
+        wc_min: u32,
+        timeout_ns: u64,
+    ) -> Result<usize, Errno> {
         let mut arg = uapi::Enter {
-            vqp,
+            sq: rings,
             wr_count,
+            cq: rings,
             wc_min,
             timeout_ns,
             ..Pod::zeroed()
@@ -219,5 +307,18 @@ impl Session {
         let status = queue.outcome(self, uapi::SendWr { flags, ..wr });
         self.destroy_vqp(queue.vqp)?;
         status
+    }
+}
+
+/// A VQP on rings that are its own, of as much room as they have.
+pub fn vqp_on(on: &uapi::RingsCreate) -> uapi::VqpCreate {
+    uapi::VqpCreate {
+        cq: on.rings,
+        rq: match on.max_recv_wr {
+            0 => uapi::RINGS_NONE,
+            _ => on.rings,
+        },
+        max_send_wr: on.max_send_wr,
+        ..Pod::zeroed()
     }
 }

@@ -137,7 +137,7 @@ fn an_atomic_request_has_the_operands_that_its_opcode_uses() {
                 rkey: 4,
             };
         })
-        .map(|wr| (wr.opcode, wr.remote_addr, wr.rkey, wr.compare_add, wr.swap))
+        .map(|wr| (wr.opcode, wr.remote_addr, wr.rkey, wr.operands().0, wr.operands().1))
     };
     let swapped = atomic(verbs::WR_ATOMIC_CMP_AND_SWP);
     assert_eq!(swapped, Ok((uapi::OP_CAS, 0x9008, 4, 10, 11)));
@@ -183,13 +183,13 @@ fn a_batch_ends_with_the_chain_with_its_room_or_before_a_bad_request() {
     for (count, len, stop) in [(1, 1, Stop::End), (8, 8, Stop::End), (9, 8, Stop::Full)] {
         let wrs = chain(count, &mut sge);
         // SAFETY: a chain.
-        let filled = unsafe { fill(&mut ring, wrs.as_ptr(), false) };
+        let filled = unsafe { fill(&mut ring, wrs.as_ptr(), 7, false) };
         assert_eq!(filled, (len, stop));
     }
     let mut wrs = chain(5, &mut sge);
     wrs[3].num_sge = -1;
     // SAFETY: a chain.
-    let filled = unsafe { fill(&mut ring, wrs.as_ptr(), false) };
+    let filled = unsafe { fill(&mut ring, wrs.as_ptr(), 7, false) };
     assert_eq!(filled, (3, Stop::Bad(Errno::EINVAL)));
     // SAFETY: the chain has five.
     assert_eq!(unsafe { (*skip(wrs.as_mut_ptr(), 3)).num_sge }, -1);

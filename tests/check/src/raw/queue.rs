@@ -9,9 +9,9 @@ use std::sync::{Mutex, PoisonError};
 
 use nix::errno::Errno;
 use nix::sys::mman::{MapFlags, ProtFlags};
-use weft_core::uapi::{self, Pod, RecvWr, RingHeader, SendWr, Sge, VqpCreate, Wc, WcStatus};
+use weft_core::uapi::{self, Pod, RecvWr, RingHeader, SendWr, Sge, Wc, WcStatus};
 
-use super::{Memory, Session};
+use super::{Memory, Said, Session};
 
 /// What takes longer is lost.
 const OUTCOME_NS: u64 = 30_000_000_000;
@@ -52,7 +52,7 @@ pub struct Queue {
     /// Its handle.
     pub vqp: u32,
     /// What the module said of it.
-    pub said: VqpCreate,
+    pub said: Said,
     /// The mapping.
     pub rings: Memory,
     /// Requests that were taken. Whoever submits holds it.
@@ -65,7 +65,7 @@ pub struct Queue {
 
 impl Queue {
     /// Maps the rings of a VQP.
-    pub fn map(session: &Session, said: &VqpCreate) -> Result<Self, Errno> {
+    pub fn map(session: &Session, said: &Said) -> Result<Self, Errno> {
         let rings = Memory::of_device(
             session.as_fd().as_fd(),
             said.map_offset,
@@ -94,8 +94,14 @@ impl Queue {
         self.rings.half(field.offset())
     }
 
-    /// Puts a request into the place of an index.
+    /// Puts a request of the VQP into the place of an index.
     pub fn put(&self, index: u32, wr: &SendWr) {
+        let vqp = self.vqp;
+        self.put_any(index, &SendWr { vqp, ..*wr });
+    }
+
+    /// Puts a request of any VQP into the place of an index.
+    pub fn put_any(&self, index: u32, wr: &SendWr) {
         let place = (index & (self.said.sq_entries - 1)) as usize;
         let at = self.said.sq_offset as usize + place * size_of::<SendWr>();
         self.rings.put(at, wr);

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Rings: queues that a process shares with the kernel.
+
+use super::{pod, Pod};
+
+pod! {
+    /// `IOC_RINGS_CREATE`: a submission, a completion and a receive ring in one mapping;
+    /// one of no entries is not there.
+    ///
+    /// A completion ring has to have room for all requests of its VQPs that are under way
+    /// or whose completions were not taken, and for the messages that have arrived.
+    ///
+    /// Errors: `EINVAL` (no ring at all, or more than [`MAX_SEND_WR`](super::MAX_SEND_WR),
+    /// [`MAX_WC`](super::MAX_WC) or [`MAX_RECV_WR`](super::MAX_RECV_WR)), `EMFILE`
+    /// ([`MAX_RINGS_PER_SESSION`](super::MAX_RINGS_PER_SESSION) reached), `ENODEV` (the
+    /// node is gone), `ENOMEM` (also: they exceed `RLIMIT_MEMLOCK`).
+    pub struct RingsCreate [64] {
+        /// In: requests that the submission ring has room for.
+        pub max_send_wr: u32,
+        /// In: completions that there may be, of requests and receive buffers together.
+        pub max_wc: u32,
+        /// In: receive buffers that may be posted.
+        pub max_recv_wr: u32,
+        /// Out: the handle.
+        pub rings: u32,
+        /// Out: where to `mmap` them in `/dev/weft`. In a session it is always the same
+        /// memory.
+        pub map_offset: u64,
+        /// Out: bytes of the mapping.
+        pub ring_bytes: u32,
+        /// Out: entries of the submission ring.
+        pub sq_entries: u32,
+        /// Out: entries of the completion ring.
+        pub cq_entries: u32,
+        /// Out: entries of the receive ring.
+        pub rq_entries: u32,
+        /// Out: where the submission ring begins, in bytes.
+        pub sq_offset: u32,
+        /// Out: where the completion ring begins.
+        pub cq_offset: u32,
+        /// Out: where the receive ring begins.
+        pub rq_offset: u32,
+        /// Must be zero.
+        pub reserved: [u32; 3],
+    }
+}
+
+pod! {
+    /// Names rings of this session.
+    ///
+    /// Errors: `EBADF` (the session has no such rings), `EBUSY` (VQPs use them).
+    pub struct RingsHandle [8] {
+        /// The handle from [`RingsCreate`].
+        pub rings: u32,
+        /// Must be zero.
+        pub reserved: u32,
+    }
+}
+
+pod! {
+    /// The indices of rings, each on a cache line of its own.
+    pub struct RingHeader [320] {
+        /// Kernel: work requests that it has copied.
+        pub sq_head: u32,
+        /// Unused.
+        pub pad0: [u32; 15],
+        /// Kernel: completions that it has written.
+        pub cq_tail: u32,
+        /// Unused.
+        pub pad1: [u32; 15],
+        /// User: completions that it has taken.
+        pub cq_head: u32,
+        /// Unused.
+        pub pad2: [u32; 15],
+        /// User: receive buffers that it has posted.
+        pub rq_tail: u32,
+        /// Unused.
+        pub pad3: [u32; 15],
+        /// Kernel: receive buffers that it has copied.
+        pub rq_head: u32,
+        /// Unused.
+        pub pad4: [u32; 15],
+    }
+}
+
+pod! {
+    /// `IOC_ENTER`: submits what is in a submission ring, then waits for what comes to a
+    /// completion ring; one system call. The answer is the number of requests taken.
+    ///
+    /// Requests are taken in the ring's order; each names its VQP ([`SendWr::vqp`]). Those
+    /// of a VQP are carried out in that order (to a peer, if it is unconnected). A
+    /// malformed request becomes an error completion of its VQP. Errors: `EBADF` (no such
+    /// rings, or the next request names no VQP or no peer), `ENOTCONN` (its VQP is not
+    /// connected), `EINVAL` (more than [`MAX_BATCH`](super::MAX_BATCH) or than the ring
+    /// has, waiting for more than the completion ring has), `EINTR` (a signal came and no
+    /// request was taken), `ENOSPC` (no request was taken, for want of room: completions
+    /// have to be taken, or to come, first), `EMFILE` (its VQP's first requests on DC, and
+    /// [`MAX_STREAMS_PER_USER`](super::MAX_STREAMS_PER_USER) reached), `ENODEV` (the node
+    /// is gone), `ENOMEM`.
+    ///
+    /// After an error no request was taken and [`RingHeader::sq_head`] has not moved;
+    /// otherwise it has moved by the answer, which may be less than `wr_count`. The
+    /// reason why it is less comes back with the next call. Requests of other VQPs behind
+    /// one that cannot be taken wait: the user may put another in its place.
+    ///
+    /// If there is no room, a call that may wait (`wc_min` is not zero) waits for
+    /// room, or until `wc_min` completions are there, or its time is over: the last
+    /// two end with `ENOSPC` if nothing was taken. Unsignalled requests that succeed
+    /// make room without a completion. One that may not wait is answered at once.
+    ///
+    /// The kernel takes requests from its own index on, whoever calls: calls with
+    /// requests on one ring have to be made one after the other, or their requests
+    /// mix. Calls that only wait may overlap with anything.
+    ///
+    /// Once a request of a VQP has failed that VQP stays in error: its later requests
+    /// complete with [`WcStatus::WrFlushErr`](super::WcStatus::WrFlushErr), and so do
+    /// receive buffers in a ring of its own; those that are posted after the failure when
+    /// its next request ends, or at the next call that waits. Other VQPs go on.
+    pub struct Enter [32] {
+        /// The rings to submit from.
+        pub sq: u32,
+        /// Work requests to submit.
+        pub wr_count: u32,
+        /// The rings to wait for completions in; mostly the same.
+        pub cq: u32,
+        /// Completions that have to be in that ring before the call returns.
+        pub wc_min: u32,
+        /// Longest wait in nanoseconds. 0 does not wait.
+        pub timeout_ns: u64,
+        /// Must be zero.
+        pub reserved: u64,
+    }
+}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! Sessions and the nodes that they are on.
+
+use super::{pod, Pod};
+use crate::gid::Gid;
+
+pod! {
+    /// `IOC_HELLO`.
+    ///
+    /// Errors: `EPROTONOSUPPORT` (other ABI version), `ENODEV` (no such node, or
+    /// none in this network namespace; with `CAP_NET_ADMIN` any can be named),
+    /// `EALREADY` (said before).
+    pub struct Hello [16] {
+        /// In: the caller's [`ABI_VERSION`].
+        pub abi_version: u32,
+        /// In: the node's index or [`NODE_ANY`]. Out: the index.
+        pub node: u32,
+        /// Out: nodes that the caller may name.
+        pub node_count: u32,
+        /// Must be zero.
+        pub reserved: u32,
+    }
+}
+
+pod! {
+    /// `IOC_NODE`: one RDMA port that Weft runs on.
+    ///
+    /// Errors: `ENODEV` (no node has this index, or one in another network namespace;
+    /// with `CAP_NET_ADMIN` any can be named).
+    pub struct NodeInfo [128] {
+        /// In: which node.
+        pub index: u32,
+        /// Out: the node's DC target number.
+        pub dct_number: u32,
+        /// Out: changes with each load of the module.
+        pub incarnation: u32,
+        /// Out: the RDMA device's port.
+        pub port: u32,
+        /// Out: the node's address.
+        pub gid: Gid,
+        /// Out: the RDMA device's name, ended by a zero byte.
+        pub device: [u8; 64],
+        /// Out: VQPs that exist on it.
+        pub vqps: u32,
+        /// Out: memory regions that exist on it.
+        pub mrs: u32,
+        /// Out: peers in its DCCache.
+        pub cached_peers: u32,
+        /// Out: 1 when its record is at a meta server.
+        pub published: u32,
+        /// Out: identifies the node's network namespace (its inode number).
+        pub netns: u64,
+        /// Out: the UDP port that the software DC transport listens on.
+        pub udp_port: u32,
+        /// Out: whether it uses RC queue pairs, or why it cannot: `RC_*`.
+        pub rc: u32,
+    }
+}

@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The queues of a session, on rings that its process maps: a submission queue, a
+//! completion queue and a receive queue, which any number of VQPs use, as those of verbs
+//! (`ibv_cq`, `ibv_srq`).
+//!
+//! A request takes a place in the completion queue before it is posted, a message before
+//! it lands: no completion is lost for want of room, and one VQP's completions push
+//! nobody else's out.
+//!
+//! Lock order, outermost first: `submission`; `receives`; `completions`. `queue` is
+//! held alone.
+
+mod wait;
+
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicU8, Ordering};
+
+use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
+use kernel::prelude::*;
+use kernel::sync::Arc;
+use weft_core::uapi::{self, RecvWr, RingsCreate, Wc, WcStatus};
+use weft_core::vqp::{Completions, Receives};
+
+use crate::peer::VqpQueue;
+use crate::rings::{Arena, Rings};
+use crate::sync::{
+    new_event_count, new_lock, BhLock, EventCount, FastLock, FastMutex, PollQueue,
+};
+
+pub(crate) use wait::Waiting;
+
+/// Who takes receive buffers from a ring.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum ReceiveUse {
+    /// Nobody.
+    None,
+    /// One VQP, whose completions go to the same rings.
+    Own,
+    /// VQPs that have said that they share it.
+    Shared,
+}
+
+/// No VQP's handle.
+const NOBODY: u64 = u64::MAX;
+
+/// The queues on one set of rings.
+#[pin_data]
+pub(crate) struct Queues {
+    rings: Rings,
+    /// The index of the next request to copy.
+    #[pin]
+    submission: FastMutex<u32>,
+    #[pin]
+    completions: BhLock<Completions>,
+    #[pin]
+    receives: BhLock<Receives>,
+    /// VQPs that use them. Changes, as the next does, under the session's lock.
+    users: AtomicU32,
+    /// A [`ReceiveUse`].
+    received_by: AtomicU8,
+    /// The VQP that the receive ring is of, if it is in error: what is posted there comes
+    /// back.
+    flushes_for: AtomicU64,
+    /// The RC queue that a VQP of theirs began to use last: who waits polls that one.
+    #[pin]
+    queue: FastLock<Option<Arc<VqpQueue>>>,
+    /// Counts completions, and requests that have ended without one.
+    #[pin]
+    done: EventCount,
+    /// The session's pollers.
+    pollers: Arc<PollQueue>,
+}
+
+impl Queues {
+    /// Queues on new rings, which are described in `request`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Arena::lend`].
+    pub(crate) fn new(
+        arena: &Arc<Arena>,
+        pollers: Arc<PollQueue>,
+        request: &mut RingsCreate,
+    ) -> Result<Arc<Self>> {
+        let rings = Rings::new(arena, request)?;
+        rings.describe(request);
+        let completions = Completions::new(request.max_wc);
+        let receives = Receives::new(request.max_recv_wr);
+        Arc::pin_init(
+            pin_init!(Self {
+                rings,
+                submission <- new_lock!(0, "weft_submission"),
+                completions <- new_lock!(completions, "weft_completions"),
+                receives <- new_lock!(receives, "weft_receives"),
+                users: AtomicU32::new(0),
+                received_by: AtomicU8::new(ReceiveUse::None as u8),
+                flushes_for: AtomicU64::new(NOBODY),
+                queue <- new_lock!(None, "weft_queues_rc"),
+                done <- new_event_count!("weft_queues_done"),
+                pollers,
+            }),
+            GFP_KERNEL_ACCOUNT,
+        )
+    }
+
+    /// The rings.
+    pub(crate) fn rings(&self) -> &Rings {
+        &self.rings
+    }
+
+    /// The index of the next request to copy, for the thread that submits.
+    pub(crate) fn submission(&self) -> &FastMutex<u32> {
+        &self.submission
+    }
+
+    /// Counts completions, and requests that have ended without one.
+    pub(crate) fn done(&self) -> &EventCount {
+        &self.done
+    }
+
+    /// A VQP begins to use them. Under the session's lock.
+    pub(crate) fn add_user(&self) {
+        self.users.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A VQP no longer uses them. Under the session's lock.
+    pub(crate) fn remove_user(&self) {
+        self.users.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Lets go of what no VQP needs any more, if none uses them.
+    pub(crate) fn tidy(&self) {
+        if !self.are_used() {
+            let queue = self.queue.lock().take();
+            drop(queue);
+        }
+    }
+
+    /// Whether VQPs use them. For certain under the session's lock alone.
+    pub(crate) fn are_used(&self) -> bool {
+        self.users.load(Ordering::Relaxed) != 0
+    }
+
+    /// A VQP begins to take receive buffers from here. Under the session's lock.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY`: others do, and not all of them say that they share it.
+    pub(crate) fn begin_receiving(&self, how: ReceiveUse) -> Result {
+        let now = self.received_by.load(Ordering::Relaxed);
+        let is_free = now == ReceiveUse::None as u8;
+        let is_shared = how == ReceiveUse::Shared && now == how as u8;
+        if !is_free && !is_shared {
+            return Err(EBUSY);
+        }
+        self.received_by.store(how as u8, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The VQP that the receive ring was of is gone, and knows it; another may have the
+    /// ring. Under the session's lock.
+    pub(crate) fn end_receiving(&self) {
+        {
+            let _receives = self.receives.lock();
+            self.flushes_for.store(NOBODY, Ordering::Release);
+        }
+        self.received_by
+            .store(ReceiveUse::None as u8, Ordering::Relaxed);
+    }
+
+    /// Takes up to `wanted` places for completions; answers how many it got.
+    #[inline]
+    pub(crate) fn reserve(&self, wanted: u32) -> u32 {
+        let mut completions = self.completions.lock();
+        completions.reaped_to(self.rings.cq_head());
+        completions.reserve(wanted)
+    }
+
+    /// Whether there is a place for a completion.
+    pub(crate) fn has_room(&self) -> bool {
+        let mut completions = self.completions.lock();
+        completions.reaped_to(self.rings.cq_head());
+        completions.has_room()
+    }
+
+    /// Gives places back whose requests were not posted after all.
+    pub(crate) fn release(&self, places: u32) {
+        self.completions.lock().release(places);
+    }
+
+    /// What had a place has ended. Its completion is written, if there is one; `is_deaf`
+    /// says, with the lock held, that nobody is to hear of it.
+    #[inline]
+    pub(crate) fn complete(&self, wc: Option<&Wc>, is_deaf: impl FnOnce() -> bool) {
+        let mut completions = self.completions.lock();
+        let Some(wc) = wc.filter(|_| !is_deaf()) else {
+            return completions.release(1);
+        };
+        if let Some(index) = completions.complete() {
+            self.rings.push(index, wc);
+        }
+    }
+
+    /// Runs `f` while no completion is written.
+    pub(crate) fn silently<T>(&self, f: impl FnOnce() -> T) -> T {
+        let _completions = self.completions.lock();
+        f()
+    }
+
+    /// Wakes those who wait for completions.
+    #[inline]
+    pub(crate) fn notify(&self) {
+        self.done.notify();
+        // The counter's locked instruction is the barrier that pollers need.
+        self.pollers.notify();
+    }
+
+    /// The next receive buffer here, with a place for its completion in `to`.
+    pub(crate) fn claim(&self, to: &Self) -> Option<RecvWr> {
+        let mut receives = self.receives.lock();
+        let index = receives.next(self.rings.rq_tail())?;
+        if to.reserve(1) == 0 {
+            return None;
+        }
+        let buffer = self.rings.recv_wr(index);
+        // Only now: the user may put another buffer there from then on.
+        self.rings.set_rq_head(receives.take());
+        Some(buffer)
+    }
+
+    /// The VQP with this handle, whose own the receive ring is, is in error: what is
+    /// posted to receive comes back, now and later. Unless it was destroyed, as `is_deaf`
+    /// says with the lock held: then the ring may be another's.
+    pub(crate) fn fail_receives(&self, vqp: u32, is_deaf: impl FnOnce() -> bool) {
+        {
+            let _receives = self.receives.lock();
+            if is_deaf() {
+                return;
+            }
+            self.flushes_for.store(u64::from(vqp), Ordering::Release);
+        }
+        self.flush_receives();
+    }
+
+    /// Hands back what was posted to receive, if the VQP that it was for is in error.
+    pub(crate) fn flush_receives(&self) {
+        let vqp = self.flushes_for.load(Ordering::Acquire);
+        if vqp == NOBODY {
+            return;
+        }
+        // As many as there are places for completions.
+        while let Some(buffer) = self.claim(self) {
+            let wc = Wc {
+                wr_id: buffer.wr_id,
+                status: WcStatus::WrFlushErr as u16,
+                opcode: uapi::WC_RECV,
+                flags: 0,
+                byte_len: 0,
+                vqp: vqp as u32,
+                imm: 0,
+                src: uapi::SRC_NONE,
+            };
+            self.complete(Some(&wc), || false);
+        }
+    }
+
+    /// Whether there are completions that the user says that it has not taken.
+    pub(crate) fn has_completions(&self) -> bool {
+        self.rings.unreaped() != 0
+    }
+
+    /// A VQP of theirs goes by this RC queue from now on.
+    pub(crate) fn goes_by(&self, queue: Arc<VqpQueue>) {
+        let before = self.queue.lock().replace(queue);
+        drop(before);
+    }
+
+    /// A VQP of theirs no longer goes by that RC queue.
+    pub(crate) fn leaves(&self, queue: &Arc<VqpQueue>) {
+        let is_it = |current: &mut Arc<VqpQueue>| Arc::ptr_eq(current, queue);
+        let before = self.queue.lock().take_if(is_it);
+        drop(before);
+    }
+
+    /// The RC queue that a VQP of theirs began to use last.
+    fn rc_queue(&self) -> Option<Arc<VqpQueue>> {
+        self.queue.lock().clone()
+    }
+}

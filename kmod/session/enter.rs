@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! One call that submits requests of any VQPs and waits for completions.
+
+use kernel::prelude::*;
+use kernel::sync::Arc;
+use weft_core::uapi::{self, Enter};
+
+use super::objects::next_flow;
+use super::Session;
+use crate::dc::Way;
+use crate::peer::VqpQueue;
+use crate::queues::{Queues, Waiting};
+use crate::vqp::{Source, Unsent, Vqp};
+
+/// A request's VQP, found by what it names.
+struct Found {
+    way: Way,
+    vqp: Arc<Vqp>,
+}
+
+impl Session {
+    /// Submits and waits: [`uapi::IOC_ENTER`]. Answers how many requests it took.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Enter`].
+    pub(crate) fn enter(&self, request: &Enter) -> Result<u32> {
+        let cq = self.queues(request.cq)?;
+        let other = match request.sq == request.cq {
+            true => None,
+            false => Some(self.queues(request.sq)?),
+        };
+        let sq = other.as_ref().unwrap_or(&cq);
+        let too_many = request.wr_count > uapi::MAX_BATCH.min(sq.rings().sq_entries());
+        if too_many || request.wc_min > cq.rings().cq_entries() {
+            return Err(EINVAL);
+        }
+        if request.wr_count == 0 {
+            let queue = cq.queue_to_poll();
+            return match request.wc_min {
+                0 => Ok(0),
+                _ => Waiting::new(&cq, request, queue.as_deref())
+                    .for_completions()
+                    .map(|()| 0),
+            };
+        }
+        let left = self.submit_and_wait(sq, &cq, request);
+        // The number of requests done is reported; the reason why no more were done comes back
+        // with the next call.
+        match left {
+            (left, Err(error)) if left == request.wr_count => Err(error),
+            (left, _) => Ok(request.wr_count - left),
+        }
+    }
+
+    /// Answers how many requests were not taken, and why, or how the wait went wrong.
+    fn submit_and_wait(&self, sq: &Queues, cq: &Queues, request: &Enter) -> (u32, Result) {
+        let mut left = request.wr_count;
+        let mut found = None;
+        let queue = self.queue_to_attend(sq, &mut found);
+        // Before posting: then completions need no event.
+        let mut waiting = Waiting::new(cq, request, queue.as_deref());
+        let mut outcome = self.submit(sq, &mut left, &mut found);
+        if request.wc_min == 0 {
+            return (left, outcome);
+        }
+        // Full queues are a reason to wait, not to give up. Unsignalled requests that have
+        // ended make room too. Each turn takes some.
+        let mut before = None;
+        while outcome == Err(ENOSPC) && before != Some(left) {
+            before = Some(left);
+            let full = found.as_ref().map(|found| waiting.for_room(&found.vqp));
+            outcome = match full {
+                Some(Ok(true)) => self.submit(sq, &mut left, &mut found),
+                Some(Ok(false)) | None => return (left, outcome),
+                Some(Err(error)) => Err(error),
+            };
+        }
+        if outcome.is_ok() {
+            outcome = waiting.for_completions();
+        }
+        (left, outcome)
+    }
+
+    /// The RC queue of the first request's VQP.
+    fn queue_to_attend(&self, sq: &Queues, found: &mut Option<Found>) -> Option<Arc<VqpQueue>> {
+        let mut head = sq.submission().lock();
+        let source = Source {
+            sq,
+            head: &mut head,
+            count: 1,
+        };
+        self.find(source.way(), found).ok()?.queue_to_attend()
+    }
+
+    /// Takes requests until all are taken or one cannot be: `left` are not. `found` is the
+    /// VQP of the last one that was looked at.
+    fn submit(&self, sq: &Queues, left: &mut u32, found: &mut Option<Found>) -> Result {
+        let mut room = Unsent::room();
+        let mut unsent = Unsent::new(&mut room);
+        let mut head = sq.submission().lock();
+        let mut source = Source {
+            sq,
+            head: &mut head,
+            count: *left,
+        };
+        let mut outcome = Ok(());
+        while source.count != 0 && outcome.is_ok() {
+            let way = source.way();
+            outcome = match self.find(way, found) {
+                Ok(vqp) => vqp.submit(&mut source, way, &mut unsent),
+                Err(error) => Err(error),
+            };
+        }
+        *left = source.count;
+        outcome
+    }
+
+    /// The VQP that a request names, or its branch to the peer that it names.
+    fn find<'a>(&self, way: Way, found: &'a mut Option<Found>) -> Result<&'a Arc<Vqp>> {
+        if found.as_ref().is_none_or(|found| found.way != way) {
+            let mut vqp = self.vqp(way.vqp)?;
+            if vqp.is_unconnected() {
+                let open = || self.open_peer(way.peer);
+                vqp = vqp.branch(way.peer, open, next_flow)?;
+            } else if way.peer != 0 {
+                return Err(EBADF);
+            }
+            *found = Some(Found { way, vqp });
+        }
+        found.as_ref().map(|found| &found.vqp).ok_or(EBADF)
+    }
+}

@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A session's rings, VQPs and peers: how they come and go.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use kernel::prelude::*;
+use kernel::sync::Arc;
+use weft_core::dc::wire::Receiver;
+use weft_core::uapi::{
+    self, Accept, PeerOpen, QBind, RingsCreate, VqpCreate, MAX_RINGS_PER_SESSION, RINGS_NONE,
+    VQP_SHARED_RECEIVE, VQP_UNCONNECTED,
+};
+
+use super::{receiver, Owned, Session};
+use crate::handles::{Handles, MorePlaces};
+use crate::queues::{Queues, ReceiveUse};
+use crate::quota::Kind;
+use crate::rings::Arena;
+use crate::vqp::{OpenPeer, Owner, Senders, Vqp, VqpConfig};
+
+/// Numbers of flows. They come round: a receiver's that another one has is refused
+/// ([`Session::take_in`]). 0 is nobody.
+static NEXT_FLOW: AtomicU32 = AtomicU32::new(1);
+
+pub(super) fn next_flow() -> u32 {
+    loop {
+        let flow = NEXT_FLOW.fetch_add(1, Ordering::Relaxed);
+        if flow != 0 {
+            return flow;
+        }
+    }
+}
+
+impl Session {
+    /// Makes sure that a table has room, and runs `f` with the lock held.
+    fn with_room<T, O>(
+        &self,
+        table: impl Fn(&mut Owned) -> &mut Handles<O>,
+        f: impl FnOnce(&mut Owned) -> Result<T>,
+    ) -> Result<T> {
+        loop {
+            let size = {
+                let mut owned = self.owned.lock();
+                match table(&mut owned).is_full() {
+                    None => return f(&mut owned),
+                    Some(size) => size,
+                }
+            };
+            let more = MorePlaces::new(size)?;
+            let unused = table(&mut self.owned.lock()).grow(more);
+            drop(unused);
+        }
+    }
+
+    /// The VQP of a handle.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF`.
+    pub(crate) fn vqp(&self, handle: u32) -> Result<Arc<Vqp>> {
+        self.owned.lock().vqps.get(handle).cloned().ok_or(EBADF)
+    }
+
+    /// The queues of a handle.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF`.
+    pub(crate) fn queues(&self, handle: u32) -> Result<Arc<Queues>> {
+        self.owned.lock().queues.get(handle).cloned().ok_or(EBADF)
+    }
+
+    /// The peer that was opened, of a handle.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF`.
+    pub(super) fn open_peer(&self, handle: u32) -> Result<Arc<OpenPeer>> {
+        self.owned.lock().peers.get(handle).cloned().ok_or(EBADF)
+    }
+
+    /// The queues whose rings are mapped from there.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` (no rings begin there), `EBADF`.
+    pub(crate) fn queues_at(&self, map_offset: u64) -> Result<Arc<Queues>> {
+        if !Arena::is_place(map_offset) {
+            return Err(EINVAL);
+        }
+        let owned = self.owned.lock();
+        let mut there = owned.queues.iter();
+        let found = there.find(|queues| queues.rings().are_at(map_offset));
+        found.cloned().ok_or(EBADF)
+    }
+
+    /// Makes queues and says in `request` where their rings are.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`RingsCreate`].
+    pub(crate) fn create_rings(&self, request: &mut RingsCreate) -> Result {
+        let RingsCreate {
+            max_send_wr,
+            max_wc,
+            max_recv_wr,
+            ..
+        } = *request;
+        let are_some = max_send_wr | max_wc | max_recv_wr != 0;
+        let fit = max_send_wr <= uapi::MAX_SEND_WR
+            && max_wc <= uapi::MAX_WC
+            && max_recv_wr <= uapi::MAX_RECV_WR;
+        if !are_some || !fit || request.reserved != [0; 3] {
+            return Err(EINVAL);
+        }
+        self.check_alive()?;
+        let queues = Queues::new(&self.arena, self.pollers.clone(), request)?;
+        request.rings = self.with_room(
+            |owned| &mut owned.queues,
+            |owned| {
+                if owned.queues.iter().count() >= MAX_RINGS_PER_SESSION {
+                    return Err(EMFILE);
+                }
+                owned.queues.insert(queues).map_err(|_| ENOMEM)
+            },
+        )?;
+        Ok(())
+    }
+
+    /// Destroys queues.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF`, `EBUSY`.
+    pub(crate) fn destroy_rings(&self, handle: u32) -> Result {
+        let queues = {
+            let mut owned = self.owned.lock();
+            if owned.queues.get(handle).ok_or(EBADF)?.are_used() {
+                return Err(EBUSY);
+            }
+            owned.queues.remove(handle)
+        };
+        drop(queues);
+        Ok(())
+    }
+
+    /// Makes a VQP, connects it if that is wanted, and says in `request` what it is.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`VqpCreate`].
+    pub(crate) fn create_vqp(&self, request: &mut VqpCreate) -> Result {
+        let vqp = self.new_vqp(request)?;
+        if !request.gid.is_zero() {
+            vqp.connect(self.peer(&request.gid)?, receiver(request.port))?;
+        }
+        self.take_in(vqp, request)
+    }
+
+    fn new_vqp(&self, request: &VqpCreate) -> Result<Arc<Vqp>> {
+        let is_unconnected = request.flags & VQP_UNCONNECTED != 0;
+        let is_alone = request.gid.is_zero();
+        let is_odd = is_unconnected && (!is_alone || request.rq != RINGS_NONE);
+        let flags = request.flags & !(VQP_SHARED_RECEIVE | VQP_UNCONNECTED);
+        let no_port = request.port > uapi::MAX_PORT || (is_alone && request.port != 0);
+        if !(1..=uapi::MAX_SEND_WR).contains(&request.max_send_wr)
+            || is_odd
+            || no_port
+            || flags != 0
+            || request.reserved != [0; 6]
+        {
+            return Err(EINVAL);
+        }
+        self.check_alive()?;
+        let (cq, rq) = self.queues_for(request)?;
+        Vqp::new(VqpConfig {
+            flow: next_flow(),
+            owner: Owner {
+                session: self.id,
+                user: self.user,
+            },
+            cq,
+            rq,
+            max_send_wr: request.max_send_wr,
+            is_unconnected,
+            held: Some(self.node.quota().take(self.user, Kind::Vqps)?),
+        })
+    }
+
+    /// The queues that a VQP is to use.
+    fn queues_for(&self, request: &VqpCreate) -> Result<(Arc<Queues>, Option<(Arc<Queues>, bool)>)> {
+        let owned = self.owned.lock();
+        let cq = owned.queues.get(request.cq).ok_or(EBADF)?;
+        let is_shared = request.flags & VQP_SHARED_RECEIVE != 0;
+        if cq.rings().cq_entries() == 0 {
+            return Err(EINVAL);
+        }
+        if request.rq == RINGS_NONE {
+            let is_nothing = !is_shared;
+            return is_nothing.then(|| (cq.clone(), None)).ok_or(EINVAL);
+        }
+        let rq = owned.queues.get(request.rq).ok_or(EBADF)?;
+        // A ring of its own comes back with its failure, where its completions go.
+        if rq.rings().rq_entries() == 0 || (!is_shared && !Arc::ptr_eq(rq, cq)) {
+            return Err(EINVAL);
+        }
+        Ok((cq.clone(), Some((rq.clone(), is_shared))))
+    }
+
+    /// Gives a VQP a handle. From now on messages reach it.
+    fn take_in(&self, vqp: Arc<Vqp>, request: &mut VqpCreate) -> Result {
+        let (cq, rq) = (request.cq, request.rq);
+        request.vqp = self.with_room(
+            |owned| &mut owned.vqps,
+            |owned| {
+                // They may have been destroyed meanwhile.
+                let is_same = |handle, queues: &Arc<Queues>| {
+                    let found: Option<&Arc<Queues>> = owned.queues.get(handle);
+                    found.is_some_and(|found| Arc::ptr_eq(found, queues))
+                };
+                if !is_same(cq, vqp.cq()) || !vqp.rq().is_none_or(|(queues, _)| is_same(rq, queues)) {
+                    return Err(EBADF);
+                }
+                let handle = owned.vqps.insert(vqp.clone()).map_err(|_| ENOMEM)?;
+                vqp.set_handle(handle);
+                if let Err(error) = self.begin(&vqp) {
+                    owned.vqps.remove(handle);
+                    return Err(error);
+                }
+                Ok(handle)
+            },
+        )?;
+        Ok(())
+    }
+
+    /// A VQP begins to use its queues, and to receive. With the lock held.
+    fn begin(&self, vqp: &Arc<Vqp>) -> Result {
+        if let Some((queues, is_shared)) = vqp.rq() {
+            queues.begin_receiving(match is_shared {
+                true => ReceiveUse::Shared,
+                false => ReceiveUse::Own,
+            })?;
+            let receivers = self.node.dc().receivers();
+            let name = Receiver::Flow(vqp.flow());
+            if let Err(error) = receivers.insert(name, vqp.clone()) {
+                if !is_shared {
+                    queues.end_receiving();
+                }
+                return Err(error);
+            }
+            queues.add_user();
+        }
+        vqp.cq().add_user();
+        self.node.vqps().fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Destroys a VQP.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF`.
+    pub(crate) fn destroy_vqp(&self, handle: u32) -> Result {
+        let vqp = self.owned.lock().vqps.remove(handle).ok_or(EBADF)?;
+        self.silence(&vqp);
+        self.let_go(&vqp);
+        vqp.cq().tidy();
+        Ok(())
+    }
+
+    /// A VQP no longer uses its queues.
+    fn let_go(&self, vqp: &Vqp) {
+        let _owned = self.owned.lock();
+        if let Some((queues, is_shared)) = vqp.rq() {
+            if !is_shared {
+                queues.end_receiving();
+            }
+            queues.remove_user();
+        }
+        vqp.cq().remove_user();
+    }
+
+    /// Messages do not reach a VQP any more that has left the session, and nobody hears of
+    /// its requests.
+    pub(super) fn silence(&self, vqp: &Vqp) {
+        for name in vqp.receivers().into_iter().flatten() {
+            self.node.dc().receivers().remove(name);
+        }
+        vqp.stop();
+        self.node.vqps().fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Binds a VQP to a port.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`QBind`].
+    pub(crate) fn bind(&self, request: &QBind) -> Result {
+        if !(1..=uapi::MAX_PORT).contains(&request.port) || request.reserved != 0 {
+            return Err(EINVAL);
+        }
+        self.check_alive()?;
+        let senders = Senders::new(request.port)?;
+        // Held until all is done: whoever destroys the VQP comes before or after.
+        let owned = self.owned.lock();
+        let vqp = owned.vqps.get(request.vqp).ok_or(EBADF)?;
+        if !vqp.receives() || vqp.is_connected() || vqp.is_bound() {
+            return Err(EINVAL);
+        }
+        let name = Receiver::Port(request.port);
+        self.node.dc().receivers().insert(name, vqp.clone())?;
+        vqp.bind(senders);
+        Ok(())
+    }
+
+    /// Makes a VQP that is connected to the sender of a message.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Accept`].
+    pub(crate) fn accept(&self, request: &mut Accept) -> Result {
+        let sender = self.vqp(request.bound)?.sender(request.src)?;
+        if !request.vqp.gid.is_zero() || request.vqp.flags & VQP_UNCONNECTED != 0 {
+            return Err(EINVAL);
+        }
+        let vqp = self.new_vqp(&request.vqp)?;
+        let to = Receiver::Flow(sender.flow);
+        vqp.connect(self.node.peer_of(&sender)?, Some(to))?;
+        self.take_in(vqp, &mut request.vqp)
+    }
+
+    /// Opens a peer for unconnected VQPs.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`PeerOpen`].
+    pub(crate) fn open(&self, request: &mut PeerOpen) -> Result {
+        if request.gid.is_zero() || request.port > uapi::MAX_PORT || request.reserved != 0 {
+            return Err(EINVAL);
+        }
+        let held = self.node.quota().take(self.user, Kind::Peers)?;
+        let peer = OpenPeer::new(self.peer(&request.gid)?, receiver(request.port), held);
+        let peer = Arc::new(peer, kernel::alloc::flags::GFP_KERNEL_ACCOUNT)?;
+        request.peer = self.with_room(
+            |owned| &mut owned.peers,
+            |owned| owned.peers.insert(peer).map_err(|_| ENOMEM),
+        )?;
+        Ok(())
+    }
+
+    /// Closes a peer.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF`.
+    pub(crate) fn close(&self, handle: u32) -> Result {
+        let peer = self.owned.lock().peers.remove(handle).ok_or(EBADF)?;
+        peer.close();
+        Ok(())
+    }
+}

@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Queues that any number of queue pairs share: a submission queue, a completion queue
+//! and a receive queue in one mapping, as `ibv_cq` and `ibv_srq` are in verbs.
+//!
+//! A [`Qp`] on them is a few hundred bytes of the kernel's, made and connected in one system
+//! call. One system call submits requests of any of them, and waits for completions of any:
+//!
+//! ```no_run
+//! # fn main() -> Result<(), weft_shim::Error> {
+//! # let (gids, local, remotes): (Vec<weft_shim::Gid>, weft_shim::LocalSlice<'_>, Vec<weft_shim::Remote>) = todo!();
+//! use std::time::Duration;
+//! use weft_shim::{Device, QpConfig, Queues, QueuesConfig, SendWr, Wc};
+//!
+//! let device = Device::open()?;
+//! let mut queues = Queues::create(&device, &QueuesConfig::default())?;
+//! let mut requests = Vec::new();
+//! let mut qps = Vec::new();
+//! for (gid, remote) in gids.iter().zip(remotes) {
+//!     let qp = queues.connect(*gid, 0, &QpConfig::default())?;
+//!     requests.push(SendWr::write(local, remote).on(&qp).signaled());
+//!     qps.push(qp);
+//! }
+//! let mut wcs = vec![Wc::default(); requests.len()];
+//! let all = requests.len();
+//! let progress = queues.enter(&requests, &mut wcs, all, Duration::from_secs(1))?;
+//! assert_eq!(progress.completed, all);
+//! # Ok(())
+//! # }
+//! ```
+
+mod end;
+mod qp;
+
+use crate::device::Device;
+use crate::error::Error;
+use crate::ioctl;
+use crate::ring::Rings;
+use crate::vqp::Progress;
+use crate::wc::Wc;
+use crate::wr::{RecvWr, SendWr};
+use std::sync::Arc;
+use std::time::Duration;
+use weft_core::gid::Gid;
+use weft_core::uapi::{self, Pod, MAX_WAIT_NS};
+
+pub(crate) use end::End;
+pub use qp::{PeerHandle, Qp, QpConfig, Receive};
+
+/// What queues are made with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueuesConfig {
+    /// Work requests that one system call can submit, up to [`crate::MAX_SEND_WR`].
+    pub max_send_wr: u32,
+    /// Completions that may be there, up to [`crate::MAX_WC`]. All requests of the queue
+    /// pairs that are under way, or whose completions were not taken, need a place, and so
+    /// does each message that has arrived.
+    pub max_wc: u32,
+    /// Receive buffers that may be posted, up to [`crate::MAX_RECV_WR`].
+    pub max_recv_wr: u32,
+}
+
+impl Default for QueuesConfig {
+    /// Room for 128 requests in a call and 1,024 under way, and no receiving.
+    fn default() -> Self {
+        Self {
+            max_send_wr: 128,
+            max_wc: 1024,
+            max_recv_wr: 0,
+        }
+    }
+}
+
+/// Queues of a session. They go once their queue pairs are gone too.
+///
+/// A child that is forked does not have them mapped: it must neither use nor drop its
+/// parent's.
+#[derive(Debug)]
+pub struct Queues {
+    rings: Rings,
+    end: Arc<End>,
+}
+
+/// What became of a batch.
+pub(crate) struct Submitted {
+    pub(crate) count: usize,
+    /// Whether the queue had no room for all.
+    pub(crate) is_full: bool,
+}
+
+impl Queues {
+    /// Makes queues.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::BadCapacity`], [`Error::TooManyVqps`] (too many queues),
+    /// [`Error::OutOfMemory`], [`Error::NodeGone`].
+    pub fn create(device: &Device, config: &QueuesConfig) -> Result<Self, Error> {
+        let mut arg = uapi::RingsCreate {
+            max_send_wr: config.max_send_wr,
+            max_wc: config.max_wc,
+            max_recv_wr: config.max_recv_wr,
+            ..Pod::zeroed()
+        };
+        let made = device
+            .lot()
+            .with_room(|| ioctl::rings_create(device.fd(), &mut arg));
+        let (send, recv) = (config.max_send_wr, config.max_recv_wr);
+        made.map_err(|errno| Error::of_vqp_create(errno, send, recv))?;
+        // Destroyed on drop from here on.
+        let end = Arc::new(End::new(device, arg.rings));
+        let rings = Rings::map(device.fd(), device.lot(), &arg).map_err(Error::of_ring_map)?;
+        Ok(Self { rings, end })
+    }
+
+    /// A queue pair that is connected to a node. `port` is where messages go, 1 to
+    /// [`crate::MAX_PORT`]; 0: only one-sided requests will be posted. One system call, if
+    /// the node is in the DCCache.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::qp`] and of [`crate::Vqp::qconnect`].
+    #[inline]
+    pub fn connect(&self, gid: Gid, port: u32, config: &QpConfig) -> Result<Qp, Error> {
+        if gid.is_zero() {
+            return Err(Error::ZeroGid);
+        }
+        Qp::create(&self.end, config, gid, port, false)
+    }
+
+    /// A queue pair that is not connected yet.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::BadCapacity`], [`Error::ReceiveQueueInUse`], [`Error::TooManyVqps`],
+    /// [`Error::OutOfMemory`], [`Error::NodeGone`].
+    pub fn qp(&self, config: &QpConfig) -> Result<Qp, Error> {
+        Qp::create(&self.end, config, Gid::default(), 0, false)
+    }
+
+    /// A queue pair of which each request names its peer ([`SendWr::on_to`]), as a DC
+    /// initiator of verbs does. Requests to a peer are in order, and one that fails stops
+    /// none to others. `config.max_send_wr` counts for each peer.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::qp`].
+    pub fn unconnected(&self, config: &QpConfig) -> Result<Qp, Error> {
+        Qp::create(&self.end, config, Gid::default(), 0, true)
+    }
+
+    /// Submits requests, each [on](SendWr::on) a queue pair of these queues' session, and
+    /// answers with how many were taken: fewer than given when its queue pair, or the
+    /// completion queue, got full.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::QueueFull`] if none was taken, [`Error::NotConnected`] and
+    /// [`Error::NoSuchVqp`] (of the first), [`Error::NodeGone`], [`Error::Interrupted`].
+    pub fn post_send(&mut self, wrs: &[SendWr<'_>]) -> Result<usize, Error> {
+        let submitted = self.submit(wrs, None, 0, Duration::ZERO)?;
+        if submitted.is_full && submitted.count == 0 {
+            return Err(Error::QueueFull);
+        }
+        Ok(submitted.count)
+    }
+
+    /// Posts receive buffers for the queue pairs that receive here, and answers with how
+    /// many: fewer than given when as many are waiting as there may be. Takes no system
+    /// call.
+    pub fn post_recv(&mut self, wrs: &[RecvWr<'_>]) -> usize {
+        let ring = &mut self.rings.recv;
+        let room = ring.room(wrs.len());
+        let mut posted = 0;
+        for wr in wrs.iter().take(room) {
+            ring.put(posted, wr.as_raw());
+            posted += 1;
+        }
+        ring.publish(posted);
+        posted as usize
+    }
+
+    /// Reaps completions that are there and answers with how many. Does not wait,
+    /// and takes no system call. Completions of requests of queue pairs that were dropped
+    /// are thrown away.
+    #[inline]
+    pub fn poll_cq(&mut self, wcs: &mut [Wc]) -> usize {
+        loop {
+            let taken = self.take(wcs);
+            let kept = self.end.without_dropped(&mut wcs[..taken], || self.rings.done.ready(1));
+            if kept != 0 || taken == 0 {
+                return kept;
+            }
+        }
+    }
+
+    /// Submits requests, waits until there are `min` completions or `timeout`
+    /// is over, and reaps what fits, in one system call; in none if there is nothing
+    /// to submit and nothing to wait for. A batch that is longer than the ring takes
+    /// several. As in [`Self::post_send`], fewer requests than given may be taken. A
+    /// timeout is no error: `completed` is then less than `min`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::post_send`], and [`Error::NoRoom`] if so many completions fit
+    /// neither into `wcs` nor into the ring. After an error nothing was
+    /// submitted and nothing reaped.
+    pub fn enter(
+        &mut self,
+        wrs: &[SendWr<'_>],
+        wcs: &mut [Wc],
+        min: usize,
+        timeout: Duration,
+    ) -> Result<Progress, Error> {
+        let room = wcs.len().min(self.entries());
+        if min > room {
+            return Err(Error::NoRoom { min, room });
+        }
+        let submitted = self.submit(wrs, None, min, timeout)?;
+        let completed = self.poll_cq(wcs);
+        if submitted.is_full && submitted.count == 0 && completed == 0 {
+            return Err(Error::QueueFull);
+        }
+        Ok(Progress {
+            submitted: submitted.count,
+            completed,
+        })
+    }
+
+    /// System calls that have submitted requests or waited for completions (`IOC_ENTER`)
+    /// since the queues were made, for measurements.
+    #[must_use]
+    pub fn system_calls(&self) -> u64 {
+        self.end.calls()
+    }
+
+    /// Places for completions.
+    pub(crate) fn entries(&self) -> usize {
+        self.rings.done.entries()
+    }
+
+    pub(crate) fn end(&self) -> &Arc<End> {
+        &self.end
+    }
+
+    /// Takes completions off the ring.
+    #[inline]
+    pub(crate) fn take(&mut self, wcs: &mut [Wc]) -> usize {
+        self.rings
+            .done
+            .take(wcs.len(), |at, wc| wcs[at] = Wc::from_raw(wc))
+    }
+
+    /// One `IOC_ENTER` for requests that fit into the ring; answers with how many
+    /// were taken. `vqp`: theirs, whichever they name. `min`: completions that have to be
+    /// in the ring.
+    #[inline]
+    pub(crate) fn call(
+        &mut self,
+        wrs: &[SendWr<'_>],
+        vqp: Option<u32>,
+        min: usize,
+        timeout: Duration,
+    ) -> Result<usize, Error> {
+        let mut count = 0;
+        for wr in wrs {
+            match vqp {
+                Some(vqp) => self.rings.send.put(count, &wr.raw_on(vqp)),
+                None => self.rings.send.put(count, wr.as_raw()),
+            }
+            count += 1;
+        }
+        let timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+        let timeout_ns = timeout_ns.min(MAX_WAIT_NS);
+        let min = u32::try_from(min).unwrap_or(u32::MAX);
+        let taken = self.end.enter(count, min, timeout_ns)?;
+        self.rings.send.took(taken);
+        Ok(taken as usize)
+    }
+
+    /// Submits requests, in as many pieces as the ring makes of them, and waits
+    /// until there are `min` completions in the ring. `vqp` as in [`Self::call`].
+    pub(crate) fn submit(
+        &mut self,
+        wrs: &[SendWr<'_>],
+        vqp: Option<u32>,
+        min: usize,
+        timeout: Duration,
+    ) -> Result<Submitted, Error> {
+        let (mut rest, mut is_full, mut has_waited) = (wrs, false, false);
+        while !rest.is_empty() && !is_full {
+            let (batch, more) = rest.split_at(rest.len().min(self.rings.send.room()));
+            let is_last = more.is_empty();
+            let (min, timeout) = if is_last {
+                (min, timeout)
+            } else {
+                Default::default()
+            };
+            let taken = match self.call(batch, vqp, min, timeout) {
+                Err(Error::QueueFull) => 0,
+                // The next call tells about it.
+                Err(_) if rest.len() < wrs.len() => {
+                    let count = wrs.len() - rest.len();
+                    return Ok(Submitted { count, is_full });
+                }
+                taken => taken?,
+            };
+            rest = &rest[taken..];
+            is_full = taken < batch.len();
+            // A full queue too is a reason to wait for completions.
+            has_waited = is_last;
+        }
+        let count = wrs.len() - rest.len();
+        if !has_waited && self.rings.done.ready(min) < min {
+            match self.call(&[], vqp, min, timeout) {
+                Err(error) if count == 0 => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(Submitted { count, is_full })
+    }
+}

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Queue pairs on shared queues, and the peers of unconnected ones.
+
+use super::End;
+use crate::device::Device;
+use crate::error::Error;
+use crate::ioctl;
+use nix::errno::Errno;
+use std::sync::Arc;
+use weft_core::gid::Gid;
+use weft_core::uapi::{self, Pod, MAX_PORT, RINGS_NONE, VQP_SHARED_RECEIVE, VQP_UNCONNECTED};
+
+/// Where a queue pair's receive buffers come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Receive {
+    /// It receives nothing.
+    #[default]
+    Nothing,
+    /// From the queues' receive queue, which is its own. They come back when it fails.
+    Own,
+    /// From the queues' receive queue, with other queue pairs. (`ibv_srq`)
+    Shared,
+}
+
+/// What a queue pair is made with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QpConfig {
+    /// Work requests that may be under way, 1 to [`crate::MAX_SEND_WR`].
+    pub max_send_wr: u32,
+    /// Where its receive buffers come from.
+    pub receive: Receive,
+}
+
+impl Default for QpConfig {
+    /// Room for 128 requests, and no receiving.
+    fn default() -> Self {
+        Self {
+            max_send_wr: 128,
+            receive: Receive::Nothing,
+        }
+    }
+}
+
+/// A queue pair of [`super::Queues`]. Destroyed on drop; its requests under way are dropped
+/// then.
+#[derive(Debug)]
+pub struct Qp {
+    queues: Arc<End>,
+    number: u32,
+}
+
+/// A peer that requests of unconnected queue pairs of a session go to (an address handle of
+/// verbs). Closed on drop: requests that are under way end as they would.
+#[derive(Debug)]
+pub struct PeerHandle {
+    device: Device,
+    number: u32,
+}
+
+impl Qp {
+    #[inline]
+    pub(super) fn create(
+        queues: &Arc<End>,
+        config: &QpConfig,
+        gid: Gid,
+        port: u32,
+        is_unconnected: bool,
+    ) -> Result<Self, Error> {
+        if port > MAX_PORT {
+            return Err(Error::BadPort(port));
+        }
+        let mut arg = config.to_raw(queues.number());
+        arg.gid = gid;
+        arg.port = port;
+        if is_unconnected {
+            arg.flags |= VQP_UNCONNECTED;
+        }
+        ioctl::vqp_create(queues.device().fd(), &mut arg)
+            .map_err(|errno| of_create(errno, config, gid))?;
+        Ok(Self {
+            queues: Arc::clone(queues),
+            number: arg.vqp,
+        })
+    }
+
+    /// Its number in the session, which its completions carry ([`crate::Wc::vqp`]).
+    #[inline]
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Connects one that is not, as [`crate::Vqp::qconnect`].
+    ///
+    /// # Errors
+    ///
+    /// Those of that.
+    pub fn qconnect(&self, gid: Gid, port: u32) -> Result<(), Error> {
+        if port > MAX_PORT {
+            return Err(Error::BadPort(port));
+        }
+        let mut arg = uapi::QConnect {
+            vqp: self.number,
+            port,
+            gid,
+            ..Pod::zeroed()
+        };
+        ioctl::qconnect(self.queues.device().fd(), &mut arg)
+            .map_err(|errno| Error::of_peer("IOC_QCONNECT", errno, gid))
+    }
+}
+
+impl QpConfig {
+    fn to_raw(self, rings: u32) -> uapi::VqpCreate {
+        let (rq, flags) = match self.receive {
+            Receive::Nothing => (RINGS_NONE, 0),
+            Receive::Own => (rings, 0),
+            Receive::Shared => (rings, VQP_SHARED_RECEIVE),
+        };
+        uapi::VqpCreate {
+            cq: rings,
+            rq,
+            max_send_wr: self.max_send_wr,
+            flags,
+            ..Pod::zeroed()
+        }
+    }
+}
+
+#[cold]
+fn of_create(errno: Errno, config: &QpConfig, gid: Gid) -> Error {
+    match errno {
+        Errno::EBUSY => Error::ReceiveQueueInUse,
+        Errno::EINVAL | Errno::EMFILE => Error::of_vqp_create(errno, config.max_send_wr, 0),
+        errno => Error::of_peer("IOC_VQP_CREATE", errno, gid),
+    }
+}
+
+impl Drop for Qp {
+    fn drop(&mut self) {
+        let mut arg = uapi::VqpHandle {
+            vqp: self.number,
+            ..Pod::zeroed()
+        };
+        // It fails only if the VQP went before, with its node.
+        let _ = ioctl::vqp_destroy(self.queues.device().fd(), &mut arg);
+        self.queues.note_dropped(self.number);
+    }
+}
+
+impl PeerHandle {
+    /// Finds a node. `port` is where messages go, 1 to [`MAX_PORT`]; 0: only one-sided
+    /// requests will be posted.
+    ///
+    /// # Errors
+    ///
+    /// As [`crate::Vqp::qconnect`], but [`Error::AlreadyConnected`];
+    /// [`Error::TooManyVqps`] (too many peers), [`Error::OutOfMemory`].
+    pub fn open(device: &Device, gid: Gid, port: u32) -> Result<Self, Error> {
+        if port > MAX_PORT {
+            return Err(Error::BadPort(port));
+        }
+        let mut arg = uapi::PeerOpen {
+            gid,
+            port,
+            ..Pod::zeroed()
+        };
+        ioctl::peer_open(device.fd(), &mut arg).map_err(|errno| match errno {
+            Errno::EMFILE => Error::TooManyVqps,
+            errno => Error::of_peer("IOC_PEER_OPEN", errno, gid),
+        })?;
+        Ok(Self {
+            device: device.clone(),
+            number: arg.peer,
+        })
+    }
+
+    /// Its number in the session, which completions of requests to it carry
+    /// ([`crate::Wc::peer`]).
+    #[inline]
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+}
+
+impl Drop for PeerHandle {
+    fn drop(&mut self) {
+        let mut arg = uapi::PeerHandle {
+            peer: self.number,
+            ..Pod::zeroed()
+        };
+        // It fails only if the session's node has gone.
+        let _ = ioctl::peer_close(self.device.fd(), &mut arg);
+    }
+}
