@@ -38,6 +38,7 @@ type Directory<T> = KVec<Chunk<T>>;
 pub(crate) struct Handles<T> {
     chunks: Directory<T>,
     free: u32,
+    count: usize,
 }
 
 /// Memory for more objects, of some chunks.
@@ -94,6 +95,7 @@ impl<T> Handles<T> {
         Self {
             chunks: KVec::new(),
             free: NONE,
+            count: 0,
         }
     }
 
@@ -142,6 +144,7 @@ impl<T> Handles<T> {
         let (handle, next) = (at | place.generation << PLACE_BITS, place.next_free);
         // INVARIANT: it is no longer free.
         self.free = next;
+        self.count += 1;
         Ok(handle)
     }
 
@@ -169,7 +172,13 @@ impl<T> Handles<T> {
         place.next_free = free;
         // INVARIANT: it is free.
         self.free = at;
+        self.count -= 1;
         Some(object)
+    }
+
+    /// How many objects there are.
+    pub(crate) fn count(&self) -> usize {
+        self.count
     }
 
     /// All objects.

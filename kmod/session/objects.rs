@@ -119,7 +119,7 @@ impl Session {
         request.rings = self.with_room(
             |owned| &mut owned.queues,
             |owned| {
-                if owned.queues.iter().count() >= MAX_RINGS_PER_SESSION {
+                if owned.queues.count() >= MAX_RINGS_PER_SESSION {
                     return Err(EMFILE);
                 }
                 owned.queues.insert(queues).map_err(|_| ENOMEM)

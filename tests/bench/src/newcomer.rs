@@ -26,7 +26,9 @@ use anyhow::{bail, ensure, Context as _, Result};
 use nix::time::{clock_gettime, ClockId};
 use serde::{Deserialize, Serialize};
 use weft_core::gid::Gid;
-use weft_shim::{Access, Device, MemoryRegion, Vqp, VqpConfig};
+use weft_shim::{
+    Access, Device, MemoryRegion, QpConfig, Queues, QueuesConfig, SendWr, VqpConfig, Wc,
+};
 use weft_verbs::{Context, LocalGid, Op, Route};
 
 use crate::nodes::{Node, CLIENT};
@@ -34,6 +36,8 @@ use crate::peer::Region;
 use crate::round_robin::{Part, Parts, Sample};
 use crate::verbs::{dial, register, Exchange, Link, Stack, CM_PATIENCE, MAX_SEND_WR, REGION_BYTES};
 
+/// For one request.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// The first word of the command line.
 const NAME: &str = "newcomer";
 
@@ -209,11 +213,12 @@ fn connect(began_ns: u64, task: Option<&OsStr>) -> Result<()> {
             laps.done(Step::Open);
             let memory = MemoryRegion::allocate(&device, REGION_BYTES, Access::LOCAL_WRITE)?;
             laps.done(Step::Register);
-            let mut vqp = Vqp::create(&device, &vqp_config())?;
+            let mut queues = Queues::create(&device, &queues_config())?;
             laps.done(Step::Create);
-            vqp.qconnect(Node(node).gid(), 0)?;
+            let qp = queues.connect(Node(node).gid(), 0, &qp_config())?;
             laps.done(Step::Connect);
-            vqp.write(memory.slice(0..8)?, region.into())?;
+            let write = SendWr::write(memory.slice(0..8)?, region.into());
+            write_once(&mut queues, write.on(&qp))?;
             laps.tell(began_ns)
         }
     }
@@ -225,6 +230,32 @@ pub fn vqp_config() -> VqpConfig {
         max_send_wr: MAX_SEND_WR,
         ..VqpConfig::default()
     }
+}
+
+/// Queues for as many requests, and for the completions of as many.
+pub fn queues_config() -> QueuesConfig {
+    QueuesConfig {
+        max_send_wr: MAX_SEND_WR,
+        max_wc: MAX_SEND_WR,
+        max_recv_wr: 0,
+    }
+}
+
+/// A queue pair on them that takes as many.
+pub fn qp_config() -> QpConfig {
+    QpConfig {
+        max_send_wr: MAX_SEND_WR,
+        ..QpConfig::default()
+    }
+}
+
+/// Carries a request out and waits for it.
+pub fn write_once(queues: &mut Queues, wr: SendWr<'_>) -> Result<()> {
+    let mut wc = [Wc::default()];
+    let progress = queues.enter(&[wr.signaled()], &mut wc, 1, PATIENCE)?;
+    ensure!(progress.completed == 1, "a request did not end");
+    wc[0].result()?;
+    Ok(())
 }
 
 fn by_tcp_to(peer: SocketAddr, device: &str, local: LocalGid, laps: &mut Laps) -> Result<Link> {

@@ -12,12 +12,12 @@ use nix::sys::wait::{waitpid, WaitStatus};
 use nix::unistd::Pid;
 use weft_core::dc::Initiator;
 use weft_core::uapi::{
-    SendWr as RawSendWr, ACCESS_ALL, MAX_MRS_PER_SESSION, MAX_SEND_WR, MAX_VQPS_PER_SESSION,
+    SendWr as RawSendWr, ACCESS_ALL, MAX_MRS_PER_SESSION, MAX_SEND_WR,
 };
 use weft_shim::{Device, MemoryRegion, SendWr, Vqp, VqpConfig};
 
 use crate::isolation::users::{in_child, wait};
-use crate::raw::{Memory, Session};
+use crate::raw::{Memory, Session, MANY_VQPS};
 use crate::world::{full_access, gid, system, Baseline, Link};
 use weft_testkit::report::Report;
 
@@ -92,11 +92,11 @@ fn expect_charge(before: u64, things: usize, bytes: usize) -> Result<()> {
 fn rings() -> Result<()> {
     let session = Session::open(0)?;
     let before = current()?;
-    for _ in 0..MAX_VQPS_PER_SESSION {
+    for _ in 0..MANY_VQPS {
         session.create_vqp(MAX_SEND_WR)?;
     }
     let ring = MAX_SEND_WR as usize * size_of::<RawSendWr>();
-    expect_charge(before, MAX_VQPS_PER_SESSION, ring)
+    expect_charge(before, MANY_VQPS, ring)
 }
 
 fn regions() -> Result<()> {
@@ -124,7 +124,7 @@ fn streams() -> Result<()> {
         vqp.qconnect(gid(1), PORT)?;
         Ok(vqp)
     };
-    let vqps = (0..MAX_VQPS_PER_SESSION).map(connect);
+    let vqps = (0..MANY_VQPS).map(connect);
     let mut vqps = vqps.collect::<Result<Vec<Vqp>>>()?;
     let before = current()?;
     for vqp in &mut vqps {
@@ -136,14 +136,14 @@ fn streams() -> Result<()> {
 /// Asks for more rings than the limit has room for, until that is refused.
 fn refused_rings() -> Result<()> {
     let session = Session::open(0)?;
-    for _ in 0..MAX_VQPS_PER_SESSION {
+    for _ in 0..MANY_VQPS {
         match session.create_vqp(MAX_SEND_WR) {
             Ok(_) => {}
             Err(Errno::ENOMEM) => return Ok(()),
             Err(errno) => return Err(errno.into()),
         }
     }
-    bail!("it has got {MAX_VQPS_PER_SESSION} rings")
+    bail!("it has got {MANY_VQPS} rings")
 }
 
 /// A process that asks for more than its cgroup may have is refused, or killed as any is

@@ -20,6 +20,9 @@ use weft_core::uapi::{self, Pod, WcStatus, ABI_VERSION, DEVICE_PATH};
 pub use memory::Memory;
 pub use queue::{buffer, message, request, with_sge, Field, Queue};
 
+/// VQPs of a session, where many are wanted, each with rings of its own.
+pub const MANY_VQPS: usize = 256;
+
 /// An open file, with or without a session.
 pub struct Session {
     file: File,
@@ -144,6 +147,16 @@ impl Session {
     /// A VQP on rings, of as much room as they have.
     fn create_vqp_on(&self, on: &uapi::RingsCreate) -> Result<u32, Errno> {
         let mut arg = vqp_on(on);
+        self.call(uapi::IOC_VQP_CREATE, &mut arg)?;
+        Ok(arg.vqp)
+    }
+
+    /// Makes a VQP on rings that others use too.
+    pub fn light_vqp(&self, on: &uapi::RingsCreate) -> Result<u32, Errno> {
+        let mut arg = uapi::VqpCreate {
+            rq: uapi::RINGS_NONE,
+            ..vqp_on(on)
+        };
         self.call(uapi::IOC_VQP_CREATE, &mut arg)?;
         Ok(arg.vqp)
     }

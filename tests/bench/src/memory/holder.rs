@@ -2,18 +2,17 @@
 
 //! Processes that hold connections, and their peers. Their parent tells what to make.
 
-use anyhow::{ensure, Context as _, Result};
+use anyhow::{ensure, Result};
 use clap::Args;
 use nix::sys::resource::{setrlimit, Resource, RLIM_INFINITY};
 use nix::unistd::{setuid, Uid};
 use serde::{Deserialize, Serialize};
-use weft_core::uapi::MAX_VQPS_PER_SESSION;
-use weft_shim::{Access, Device, MemoryRegion, Vqp};
+use weft_shim::{Access, Device, MemoryRegion, Qp, Queues, SendWr};
 use weft_verbs::{Cq, Endpoint, InitQp, LocalGid, Mr, Op, Pd, QpConfig, RcQp, WorkRequest};
 
 use crate::child::{next_word, say_ready};
 use crate::cli::System;
-use crate::newcomer::vqp_config;
+use crate::newcomer::{qp_config, queues_config, write_once};
 use crate::nodes::Node;
 use crate::peer::Region;
 use crate::verbs::{register, wait, MAX_SEND_WR, REGION_BYTES};
@@ -164,55 +163,37 @@ impl Holder for VerbsHolder {
     }
 }
 
+/// Queue pairs on the queues of one session, whose rings are as large as one call's
+/// requests need.
 struct WeftHolder {
-    node: Node,
-    sessions: Vec<Session>,
-}
-
-/// A session with memory, and all VQPs that it may hold.
-struct Session {
-    vqps: Vec<Vqp>,
+    qps: Vec<Qp>,
+    queues: Queues,
     memory: MemoryRegion,
-    device: Device,
-}
-
-impl Session {
-    fn open(node: Node) -> Result<Self> {
-        let device = Device::open_on(u32::from(node.0))?;
-        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
-        Ok(Self {
-            vqps: Vec::new(),
-            memory: MemoryRegion::allocate(&device, REGION_BYTES, access)?,
-            device,
-        })
-    }
 }
 
 impl WeftHolder {
     fn open(node: Node) -> Result<Self> {
+        let device = Device::open_on(u32::from(node.0))?;
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
         Ok(Self {
-            node,
-            sessions: vec![Session::open(node)?],
+            qps: Vec::new(),
+            queues: Queues::create(&device, &queues_config())?,
+            memory: MemoryRegion::allocate(&device, REGION_BYTES, access)?,
         })
     }
 
     fn connect(&mut self, to: Node, region: Region) -> Result<()> {
-        let is_full = |session: &Session| session.vqps.len() >= MAX_VQPS_PER_SESSION;
-        if self.sessions.last().is_none_or(is_full) {
-            self.sessions.push(Session::open(self.node)?);
-        }
-        let session = self.sessions.last_mut().context("no session")?;
-        let mut vqp = Vqp::create(&session.device, &vqp_config())?;
-        vqp.qconnect(to.gid(), 0)?;
-        vqp.write(session.memory.slice(0..8)?, region.into())?;
-        session.vqps.push(vqp);
+        let qp = self.queues.connect(to.gid(), 0, &qp_config())?;
+        let write = SendWr::write(self.memory.slice(0..8)?, region.into());
+        write_once(&mut self.queues, write.on(&qp))?;
+        self.qps.push(qp);
         Ok(())
     }
 }
 
 impl Holder for WeftHolder {
     fn region(&self) -> Region {
-        self.sessions[0].memory.remote().into()
+        self.memory.remote().into()
     }
 
     fn obey(&mut self, order: Order) -> Result<Answer> {

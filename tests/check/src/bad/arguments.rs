@@ -8,12 +8,12 @@ use weft_core::gid::Gid;
 use weft_core::uapi::{self, Pod, ABI_VERSION, MAX_SEND_WR, NODE_ANY};
 
 use super::{expect, refused};
-use crate::raw::{Memory, Session};
+use crate::raw::{vqp_on, Memory, Session};
 use crate::world::gid;
 use weft_testkit::report::Report;
 
 /// Every request that needs a session, with the size of its argument.
-pub const REQUESTS: [(&str, u32); 17] = [
+pub const REQUESTS: [(&str, u32); 21] = [
     ("NODE", uapi::IOC_NODE),
     ("VQP_CREATE", uapi::IOC_VQP_CREATE),
     ("VQP_DESTROY", uapi::IOC_VQP_DESTROY),
@@ -31,6 +31,10 @@ pub const REQUESTS: [(&str, u32); 17] = [
     ("POOL_PIN", uapi::IOC_POOL_PIN),
     ("POOL_UNPIN", uapi::IOC_POOL_UNPIN),
     ("RUN", uapi::IOC_RUN),
+    ("RINGS_CREATE", uapi::IOC_RINGS_CREATE),
+    ("RINGS_DESTROY", uapi::IOC_RINGS_DESTROY),
+    ("PEER_OPEN", uapi::IOC_PEER_OPEN),
+    ("PEER_CLOSE", uapi::IOC_PEER_CLOSE),
 ];
 
 /// Sessions that do not come about, and requests that do not exist.
@@ -265,6 +269,7 @@ pub fn reserved(report: &mut Report) -> Result<()> {
     let bare = Session::bare()?;
     let page = Memory::map(4096)?;
     let vqp = session.create_vqp(4)?;
+    let rings = session.create_rings(4, 0)?;
     let lkey = session.register(&page, 0, 4096, 1)?.lkey;
     let einval = Errno::EINVAL;
     refused(report, "HELLO with a reserved field", einval, || {
@@ -278,9 +283,8 @@ pub fn reserved(report: &mut Report) -> Result<()> {
     });
     refused(report, "VQP_CREATE with a reserved field", einval, || {
         let arg = uapi::VqpCreate {
-            max_send_wr: 1,
-            reserved: [0, 0, 0, 1],
-            ..Pod::zeroed()
+            reserved: [0, 0, 0, 0, 0, 1],
+            ..vqp_on(&rings)
         };
         session.call(uapi::IOC_VQP_CREATE, &mut { arg })
     });
@@ -306,22 +310,40 @@ pub fn reserved(report: &mut Report) -> Result<()> {
         session.call(
             uapi::IOC_ENTER,
             &mut uapi::Enter {
-                vqp,
+                sq: rings.rings,
+                cq: rings.rings,
                 reserved: 1,
                 ..Pod::zeroed()
             },
         )
     });
-    refused(report, "ENTER with flags", einval, || {
-        session.call(
-            uapi::IOC_ENTER,
-            &mut uapi::Enter {
-                vqp,
-                flags: 1,
-                ..Pod::zeroed()
-            },
-        )
+    refused(report, "RINGS_CREATE with a reserved field", einval, || {
+        let arg = uapi::RingsCreate {
+            max_wc: 1,
+            reserved: [0, 0, 1],
+            ..Pod::zeroed()
+        };
+        session.call(uapi::IOC_RINGS_CREATE, &mut { arg })
     });
+    refused(report, "PEER_OPEN with a reserved field", einval, || {
+        let arg = uapi::PeerOpen {
+            gid: gid(1),
+            reserved: 1,
+            ..Pod::zeroed()
+        };
+        session.call(uapi::IOC_PEER_OPEN, &mut { arg })
+    });
+    report.check(
+        "RINGS_DESTROY with a reserved field: EINVAL, and they stay",
+        || {
+            let mut arg = uapi::RingsHandle {
+                rings: rings.rings,
+                reserved: 1,
+            };
+            expect(einval, || session.call(uapi::IOC_RINGS_DESTROY, &mut arg))?;
+            Ok(session.destroy_rings(rings.rings)?)
+        },
+    );
     refused(report, "RUN with a reserved field", einval, || {
         let run = uapi::Run {
             vqp,

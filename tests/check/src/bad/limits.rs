@@ -5,34 +5,116 @@
 use anyhow::{ensure, Result};
 use nix::errno::Errno;
 use nix::sys::mman::ProtFlags;
-use weft_core::uapi::{MAX_MRS_PER_SESSION, MAX_MR_BYTES, MAX_VQPS_PER_SESSION};
+use weft_core::uapi::{self, Pod, MAX_MRS_PER_SESSION, MAX_MR_BYTES};
 
 use super::{expect, refused};
-use crate::raw::{Memory, Session};
-use crate::world::counter;
+use crate::raw::{vqp_on, Memory, Session, MANY_VQPS};
+use crate::world::{counter, gid};
 use weft_testkit::report::Report;
 
 const PAGE: usize = 4096;
 
 /// All checks of limits and regions.
 pub fn run(report: &mut Report) -> Result<()> {
-    report.check("256 VQPs, not one more, until one goes: EMFILE", vqps);
+    report.check("a handle of a VQP that has gone names nothing", vqps);
+    report.check("a VQP on rings of others, of other sessions, of none", shared);
     regions(report)?;
     ranges(report)
 }
 
 fn vqps() -> Result<()> {
     let session = Session::open(0)?;
-    for _ in 0..MAX_VQPS_PER_SESSION {
-        session.create_vqp(8)?;
+    let rings = session.create_rings(8, 0)?;
+    let vqps = (0..MANY_VQPS).map(|_| session.light_vqp(&rings));
+    let mut vqps = vqps.collect::<Result<Vec<_>, _>>()?;
+    let gone = vqps.swap_remove(100);
+    session.destroy_vqp(gone)?;
+    let next = session.light_vqp(&rings)?;
+    ensure!(!vqps.contains(&next) && next != gone, "a handle was given twice");
+    expect(Errno::EBADF, || session.destroy_vqp(gone))?;
+    expect(Errno::EBUSY, || session.destroy_rings(rings.rings))?;
+    vqps.push(next);
+    for vqp in vqps {
+        session.destroy_vqp(vqp)?;
     }
-    expect(Errno::EMFILE, || session.create_vqp(8))?;
-    session.destroy_vqp(100)?;
-    ensure!(
-        session.create_vqp(8)? == 100,
-        "the free handle was not taken"
-    );
-    expect(Errno::EMFILE, || session.create_vqp(8))
+    session.destroy_rings(rings.rings)?;
+    expect(Errno::EBADF, || session.destroy_rings(rings.rings))?;
+    expect(Errno::EBADF, || session.light_vqp(&rings))
+}
+
+fn shared() -> Result<()> {
+    let (session, other) = (Session::open(0)?, Session::open(0)?);
+    let make = |arg: uapi::VqpCreate| session.call(uapi::IOC_VQP_CREATE, &mut { arg });
+    let foreign = other.create_rings(8, 8)?;
+    let none = uapi::RingsCreate {
+        rings: foreign.rings.wrapping_add(1),
+        ..foreign
+    };
+    expect(Errno::EBADF, || make(vqp_on(&none)))?;
+    let (own, more) = (session.create_rings(8, 8)?, session.create_rings(8, 8)?);
+    let arg = vqp_on(&own);
+    make(arg)?;
+    let is_shared = uapi::VqpCreate {
+        flags: uapi::VQP_SHARED_RECEIVE,
+        ..arg
+    };
+    expect(Errno::EBUSY, || make(arg))?;
+    expect(Errno::EBUSY, || make(is_shared))?;
+    let elsewhere = uapi::VqpCreate {
+        rq: more.rings,
+        ..arg
+    };
+    expect(Errno::EINVAL, || make(elsewhere))?;
+    let shares = uapi::VqpCreate {
+        flags: uapi::VQP_SHARED_RECEIVE,
+        ..elsewhere
+    };
+    make(shares)?;
+    make(shares)?;
+    expect(Errno::EBUSY, || make(vqp_on(&more)))?;
+    let deaf = session.create_rings(8, 0)?;
+    expect(Errno::EINVAL, || {
+        make(uapi::VqpCreate {
+            cq: deaf.rings,
+            rq: deaf.rings,
+            ..shares
+        })
+    })?;
+    let mute = uapi::RingsCreate {
+        max_recv_wr: 8,
+        ..Pod::zeroed()
+    };
+    let mut mute = { mute };
+    session.call(uapi::IOC_RINGS_CREATE, &mut mute)?;
+    expect(Errno::EINVAL, || {
+        make(uapi::VqpCreate {
+            cq: mute.rings,
+            rq: uapi::RINGS_NONE,
+            ..arg
+        })
+    })?;
+    for odd in [
+        uapi::VqpCreate { flags: 4, ..arg },
+        uapi::VqpCreate { port: 1, ..arg },
+        uapi::VqpCreate {
+            flags: uapi::VQP_UNCONNECTED,
+            ..arg
+        },
+        uapi::VqpCreate {
+            flags: uapi::VQP_UNCONNECTED,
+            rq: uapi::RINGS_NONE,
+            gid: gid(1),
+            ..arg
+        },
+        uapi::VqpCreate {
+            flags: uapi::VQP_SHARED_RECEIVE,
+            rq: uapi::RINGS_NONE,
+            ..arg
+        },
+    ] {
+        expect(Errno::EINVAL, || make(odd))?;
+    }
+    Ok(())
 }
 
 fn mrs() -> Result<()> {

@@ -9,7 +9,7 @@ use weft_core::uapi::{self, Pod};
 
 use super::arguments::REQUESTS;
 use super::expect;
-use crate::raw::{Memory, Session};
+use crate::raw::{vqp_on, Memory, Session};
 use crate::world::{counter, gid};
 use weft_testkit::report::Report;
 
@@ -73,8 +73,13 @@ fn read_only() -> Result<()> {
         abi_version: uapi::ABI_VERSION,
         ..Pod::zeroed()
     };
-    let create = uapi::VqpCreate {
-        max_send_wr: 4,
+    let create = vqp_on(&session.create_rings(4, 0)?);
+    let rings = uapi::RingsCreate {
+        max_wc: 4,
+        ..Pod::zeroed()
+    };
+    let open = uapi::PeerOpen {
+        gid: gid(1),
         ..Pod::zeroed()
     };
     let reg = uapi::MrReg {
@@ -87,7 +92,9 @@ fn read_only() -> Result<()> {
         gid: gid(1),
         ..Pod::zeroed()
     };
-    let tries: [(&Session, u32, &[u8]); 5] = [
+    let tries: [(&Session, u32, &[u8]); 7] = [
+        (&session, uapi::IOC_RINGS_CREATE, rings.as_bytes()),
+        (&session, uapi::IOC_PEER_OPEN, open.as_bytes()),
         (&bare, uapi::IOC_HELLO, hello.as_bytes()),
         (&session, uapi::IOC_VQP_CREATE, create.as_bytes()),
         (&session, uapi::IOC_MR_REG, reg.as_bytes()),

@@ -8,7 +8,7 @@ use nix::errno::Errno;
 use weft_core::uapi::{self, Pod, RecvWr, Sge, Wc, WcStatus, MAX_PORT, SRC_NONE, WC_RECV};
 
 use super::{expect, refused};
-use crate::raw::{buffer, message, Memory, Queue, Session};
+use crate::raw::{buffer, vqp_on, message, Memory, Queue, Session};
 use crate::world::gid;
 use weft_testkit::report::Report;
 
@@ -94,9 +94,11 @@ fn accepting(report: &mut Report) -> Result<()> {
     let (bound, fresh) = (session.describe_vqp(4, 4)?.vqp, session.create_vqp(4)?);
     session.qbind(bound, PORT)?;
     let accept = |session: &Session, bound, src, max_send_wr| {
+        let rings = session.create_rings(4, 0)?;
         let vqp = uapi::VqpCreate {
             max_send_wr,
-            ..Pod::zeroed()
+            rq: uapi::RINGS_NONE,
+            ..vqp_on(&rings)
         };
         session.call(uapi::IOC_ACCEPT, &mut uapi::Accept { vqp, bound, src })
     };

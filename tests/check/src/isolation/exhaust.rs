@@ -4,7 +4,7 @@
 //! is that the victim, which looks while it is held, goes on.
 
 use anyhow::{Context, Result};
-use weft_core::uapi::{WcStatus, MAX_MRS_PER_SESSION, MAX_VQPS_PER_SESSION};
+use weft_core::uapi::{WcStatus, MAX_MRS_PER_SESSION};
 use weft_shim::{Device, Remote, SendWr, Vqp, Wc};
 
 use super::attacker::{unanimous, Outcome, Stage};
@@ -12,7 +12,7 @@ use super::crowd::{Crowd, Ready};
 use super::folded::Folded;
 use super::users::{open_victims, with_reserve};
 use super::victim::Part;
-use crate::raw::Memory;
+use crate::raw::{Memory, MANY_VQPS};
 use crate::world::connect;
 
 const PAGE: usize = 4096;
@@ -113,7 +113,7 @@ pub fn vqps(stage: &mut Stage) -> Result<Outcome> {
     let mut sessions = Vec::new();
     'all: for _ in 0..SESSIONS {
         let session = open_victims()?;
-        for _ in 0..MAX_VQPS_PER_SESSION {
+        for _ in 0..MANY_VQPS {
             if session.create_vqp(1).is_err() {
                 sessions.push(session);
                 break 'all;

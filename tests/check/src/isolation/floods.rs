@@ -9,13 +9,13 @@ use std::thread::JoinHandle;
 
 use anyhow::{ensure, Result};
 use nix::errno::Errno;
-use weft_core::uapi::{Pod, Wc, MAX_SENDERS, MAX_VQPS_PER_SESSION};
+use weft_core::uapi::{Pod, Wc, MAX_SENDERS};
 
 use super::attacker::{Outcome, Stage};
 use super::crowd::{Crowd, Ready};
 use super::messages::to_port;
 use super::users::open_victims;
-use crate::raw::{message, Queue, Session};
+use crate::raw::{message, Queue, Session, MANY_VQPS};
 use crate::world::gid;
 
 /// VQPs that flood the victim's port.
@@ -90,9 +90,9 @@ pub fn port(stage: &mut Stage) -> Result<Outcome> {
 /// From more senders than a bound VQP tells apart.
 pub fn senders(stage: &mut Stage) -> Result<Outcome> {
     let mut held = Vec::new();
-    for _ in 0..=MAX_SENDERS / MAX_VQPS_PER_SESSION {
+    for _ in 0..=MAX_SENDERS / MANY_VQPS {
         let session = Session::open(stage.node)?;
-        for _ in 0..MAX_VQPS_PER_SESSION {
+        for _ in 0..MANY_VQPS {
             let queue = to_port(&session, 0, stage.told.ports[0])?;
             let (submitted, _) = queue.enter(&session, &[message(&[1])], &mut [], 0, 0)?;
             ensure!(submitted == 1, "a message was not taken");
@@ -134,7 +134,7 @@ fn as_many(ready: &Ready, make: impl Fn(&Session) -> Result<(), Errno>) -> Resul
     let (mut sessions, mut count) = (Vec::new(), 0);
     for _ in 0..SESSIONS {
         let session = open_victims()?;
-        let made = (0..MAX_VQPS_PER_SESSION).take_while(|_| make(&session).is_ok());
+        let made = (0..MANY_VQPS).take_while(|_| make(&session).is_ok());
         count += made.count();
         sessions.push(session);
     }

@@ -6,13 +6,13 @@
 use anyhow::{ensure, Result};
 use nix::errno::Errno;
 use nix::sys::mman::{MapFlags, ProtFlags};
-use weft_core::uapi::{WcStatus, ACCESS_ALL, MAX_VQPS_PER_SESSION};
+use weft_core::uapi::{WcStatus, ACCESS_ALL};
 use weft_shim::Remote;
 
 use super::attacker::{refusal, unanimous, Outcome, Stage};
 use super::table::Verb;
 use super::users::open_victims;
-use crate::raw::{Memory, Queue, Session};
+use crate::raw::{Memory, Queue, Session, MANY_VQPS};
 
 const PAGE: u64 = 4096;
 /// How far apart VQPs' rings are.
@@ -36,7 +36,7 @@ pub fn anywhere(stage: &mut Stage) -> Result<Outcome> {
     let session = open_victims()?;
     let mut rng = stage.rng();
     let told = stage.told.rings.iter().copied();
-    let handles = (0..=MAX_VQPS_PER_SESSION as u64).chain([1 << 31, u32::MAX.into()]);
+    let handles = (0..=MANY_VQPS as u64).chain([1 << 31, u32::MAX.into()]);
     let random = std::iter::repeat_with(move || rng.next() >> 32).take(200);
     let all = handles.chain(random).map(|handle| (handle * STRIDE, 4096));
     unanimous(told.chain(all).map(|(at, len)| refused(&session, at, len)))

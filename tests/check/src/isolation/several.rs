@@ -10,14 +10,14 @@ use nix::sys::resource::{setrlimit, Resource};
 use nix::unistd::Pid;
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
-use weft_core::uapi::{ACCESS_ALL, MAX_MRS_PER_SESSION, MAX_VQPS_PER_SESSION, MAX_VQPS_PER_USER};
+use weft_core::uapi::{ACCESS_ALL, MAX_MRS_PER_SESSION, MAX_VQPS_PER_USER};
 use weft_shim::Device;
 
 use super::attacker::{Outcome, Stage};
 use super::crowd::Crowd;
 use super::folded::Folded;
 use super::users::{become_user, in_child, wait, SOMEBODY};
-use crate::raw::{Memory, Session};
+use crate::raw::{Memory, Session, MANY_VQPS};
 use crate::rc;
 use crate::world::gid;
 
@@ -174,7 +174,7 @@ fn as_subordinates(mut to: &UnixStream) -> Result<()> {
         Errno::result(unsafe { setresuid(uid, 0, 0) }).context("setresuid")?;
         'sessions: loop {
             let session = Session::open(0)?;
-            for _ in 0..MAX_VQPS_PER_SESSION {
+            for _ in 0..MANY_VQPS {
                 match session.create_vqp(1) {
                     Ok(_) => made += 1,
                     Err(Errno::EMFILE) => break 'sessions,

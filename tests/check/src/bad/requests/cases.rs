@@ -38,11 +38,11 @@ impl Fixture {
         vec![
             ("an unknown opcode", SendWr { opcode: 77, ..wr }, bad),
             ("opcode 255", SendWr { opcode: 255, ..wr }, bad),
-            ("unknown flags", SendWr { flags: 0x80, ..wr }, bad),
+            ("unknown flags", SendWr { flags: 0x40, ..wr }, bad),
             ("all flags", SendWr { flags: 0xff, ..wr }, bad),
             ("six elements", many(wr, 6), bad),
             ("65,535 elements", many(read, u16::MAX), bad),
-            ("an operand for a WRITE", SendWr { swap: 1, ..wr }, bad),
+            ("a reserved field", SendWr { reserved: 1, ..wr }, bad),
             ("an immediate for a WRITE", SendWr { imm: 1, ..wr }, bad),
             (
                 "inline bytes that are not",

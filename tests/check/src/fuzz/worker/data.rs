@@ -43,7 +43,8 @@ impl Fuzzer<'_> {
         let count = count.min(queue.rings.said.sq_entries as usize);
         self.batch(at, &queue, count);
         let mut arg = uapi::Enter {
-            vqp: queue.handle,
+            sq: queue.rings.said.of_rings.rings,
+            cq: queue.rings.said.of_rings.rings,
             wr_count: count as u32,
             wc_min: self.rng.below(count + 1) as u32,
             timeout_ns: self.rng.next() % 3_000_000,
@@ -181,12 +182,6 @@ impl Fuzzer<'_> {
             wr_id: self.rng.next(),
             opcode,
             flags: [0, SEND_SIGNALED][self.rng.below(2)],
-            compare_add: if is_atomic { self.rng.next() % 3 } else { 0 },
-            swap: if opcode == OP_CAS {
-                self.rng.next() % 3
-            } else {
-                0
-            },
             imm: if matches!(opcode, OP_SEND_WITH_IMM | OP_WRITE_WITH_IMM) {
                 self.rng.next() as u32
             } else {
@@ -200,6 +195,13 @@ impl Fuzzer<'_> {
         } else {
             self.elements(&mut wr, local, remote.len)
         };
+        if is_atomic {
+            let swap = match opcode {
+                OP_CAS => self.rng.next() % 3,
+                _ => 0,
+            };
+            wr.set_operands(self.rng.next() % 3, swap);
+        }
         if !is_message {
             let room = remote.len - len + 1;
             wr.remote_addr = remote.addr + self.rng.next() % room / 8 * 8;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use nix::errno::Errno;
 use weft_core::uapi::{self, Pod, ACCESS_ALL};
 
-use crate::raw::{Queue as Rings, Session};
+use crate::raw::{vqp_on, Queue as Rings, Said, Session};
 use crate::world::gid;
 
 use super::super::arena::{DATA_BYTES, PAGE};
@@ -130,6 +130,10 @@ impl Fuzzer<'_> {
             uapi::IOC_QBIND,
             uapi::IOC_ACCEPT,
             uapi::IOC_RUN,
+            uapi::IOC_RINGS_CREATE,
+            uapi::IOC_RINGS_DESTROY,
+            uapi::IOC_PEER_OPEN,
+            uapi::IOC_PEER_CLOSE,
         ];
         let request = match self.rng.below(5) {
             0 => self.rng.next() as u32,
@@ -139,23 +143,42 @@ impl Fuzzer<'_> {
     }
 
     pub(super) fn create(&mut self, at: usize) -> Result<(), Errno> {
-        let mut arg = self.capacities();
+        let of_rings = self.create_rings(at)?;
+        let mut arg = vqp_on(&of_rings);
         let session = self.known[at].session.clone();
-        self.call(&session, uapi::IOC_VQP_CREATE, &mut arg)?;
-        self.take_in(at, &arg)
+        if let Err(errno) = self.call(&session, uapi::IOC_VQP_CREATE, &mut arg) {
+            self.destroy_rings(at, of_rings.rings)?;
+            return Err(errno);
+        }
+        let vqp = arg.vqp;
+        self.take_in(at, &Said { vqp, of_rings })
     }
 
-    pub(super) fn capacities(&mut self) -> uapi::VqpCreate {
+    /// Rings for a VQP.
+    pub(super) fn create_rings(&mut self, at: usize) -> Result<uapi::RingsCreate, Errno> {
         let sizes = [1, 2, 16, 64, 1024];
-        uapi::VqpCreate {
-            max_send_wr: sizes[self.rng.below(sizes.len())],
-            max_recv_wr: [0, 1, 16, 32, 1024][self.rng.below(5)],
+        let max_send_wr = sizes[self.rng.below(sizes.len())];
+        let max_recv_wr = [0, 1, 16, 32, 1024][self.rng.below(5)];
+        let mut arg = uapi::RingsCreate {
+            max_send_wr,
+            max_wc: max_send_wr + max_recv_wr,
+            max_recv_wr,
             ..Pod::zeroed()
-        }
+        };
+        let session = self.known[at].session.clone();
+        self.call(&session, uapi::IOC_RINGS_CREATE, &mut arg)?;
+        Ok(arg)
+    }
+
+    pub(super) fn destroy_rings(&mut self, at: usize, rings: u32) -> Result<(), Errno> {
+        let session = self.known[at].session.clone();
+        let mut arg = uapi::RingsHandle { rings, reserved: 0 };
+        self.call(&session, uapi::IOC_RINGS_DESTROY, &mut arg)
+            .map(drop)
     }
 
     /// A VQP that was made, if what was said of it was not written over.
-    pub(super) fn take_in(&mut self, at: usize, said: &uapi::VqpCreate) -> Result<(), Errno> {
+    pub(super) fn take_in(&mut self, at: usize, said: &Said) -> Result<(), Errno> {
         let sound = self.is_sound(said);
         if self.is_child || !sound {
             return Ok(());
@@ -175,7 +198,7 @@ impl Fuzzer<'_> {
     }
 
     /// Whether we may believe it: another thread may have rewritten it.
-    fn is_sound(&self, said: &uapi::VqpCreate) -> bool {
+    fn is_sound(&self, said: &Said) -> bool {
         let ring = |offset: u32, entries: u32, size: usize| {
             let end = u64::from(offset) + u64::from(entries) * size as u64;
             entries <= 4096 && offset % 8 == 0 && end <= u64::from(said.ring_bytes)
@@ -196,11 +219,12 @@ impl Fuzzer<'_> {
         let queues = &self.known[at].queues;
         let failed = queues.iter().position(|queue| queue.failed);
         let gone = failed.unwrap_or_else(|| self.rng.below(queues.len()));
-        let vqp = self.known[at].queues.swap_remove(gone).handle;
+        let queue = self.known[at].queues.swap_remove(gone);
+        let (vqp, rings) = (queue.handle, queue.rings.said.of_rings.rings);
         let session = self.known[at].session.clone();
         let mut arg = uapi::VqpHandle { vqp, reserved: 0 };
-        self.call(&session, uapi::IOC_VQP_DESTROY, &mut arg)
-            .map(drop)
+        self.call(&session, uapi::IOC_VQP_DESTROY, &mut arg)?;
+        self.destroy_rings(at, rings)
     }
 
     fn connect(&mut self, at: usize) -> Result<(), Errno> {

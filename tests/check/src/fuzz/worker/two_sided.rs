@@ -9,7 +9,7 @@ use weft_core::uapi::{self, Pod, RecvWr, MAX_RECV_SGE};
 use super::super::mutate::mutate;
 use super::requests::PORTS;
 use super::{Fuzzer, Queue};
-use crate::raw::Memory;
+use crate::raw::{vqp_on, Memory, Said};
 
 impl Fuzzer<'_> {
     /// Binds a VQP that is not connected.
@@ -80,9 +80,12 @@ impl Fuzzer<'_> {
         let heard = queues
             .iter()
             .find_map(|queue| Some((queue.handle, queue.sender?)));
-        let (bound, src) = heard.unwrap_or((self.rng.next() as u32 % 16, self.rng.next() as u32));
+        // Handles of a session's first VQPs, mostly.
+        let any = self.rng.next() as u32 % 16 | 1 << 20;
+        let (bound, src) = heard.unwrap_or((any, self.rng.next() as u32));
+        let of_rings = self.create_rings(at)?;
         let mut arg = uapi::Accept {
-            vqp: self.capacities(),
+            vqp: vqp_on(&of_rings),
             bound,
             src,
         };
@@ -91,9 +94,13 @@ impl Fuzzer<'_> {
         if outcome == Err(Errno::ENOENT) {
             self.forget_sender(at);
         }
-        outcome?;
+        if let Err(errno) = outcome {
+            self.destroy_rings(at, of_rings.rings)?;
+            return Err(errno);
+        }
         let before = self.known[at].queues.len();
-        self.take_in(at, &arg.vqp)?;
+        let vqp = arg.vqp.vqp;
+        self.take_in(at, &Said { vqp, of_rings })?;
         if let Some(queue) = self.known[at].queues.get_mut(before) {
             (queue.to, queue.has_port) = (Some(0), true);
             self.stats.add("senders accepted", 1);

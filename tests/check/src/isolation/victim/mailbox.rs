@@ -10,7 +10,7 @@ use nix::errno::Errno;
 use weft_core::uapi::{RecvWr, Sge, Wc, WcStatus, ACCESS_LOCAL_WRITE, WC_RECV};
 
 use super::super::users::with_reserve;
-use crate::raw::{buffer, message, Memory, Queue, Session};
+use crate::raw::{buffer, message, Memory, Queue, Session, Said};
 use crate::rng::Rng;
 use crate::world::gid;
 
@@ -178,7 +178,7 @@ impl Mailbox {
 
     /// A VQP to a sender. Others may push it out of the list of senders between its
     /// message and this; then its next message counts.
-    fn accept(&mut self, sender: &Sender) -> Result<weft_core::uapi::VqpCreate> {
+    fn accept(&mut self, sender: &Sender) -> Result<Said> {
         for _ in 0..REFUSALS {
             self.src = self.deliver(sender)?.src;
             match self.session.accept(self.inbox.vqp, self.src, 4) {
