@@ -16,6 +16,10 @@ use crate::vqp::Vqp;
 /// How long a waiter looks for a completion before it sleeps.
 const SPIN_NS: u64 = 20_000;
 
+/// How long a waiter sleeps at most for room among the completions of other queues than it
+/// waits at: those do not wake it.
+const ROOM_NAP_NS: u64 = 1_000_000;
+
 /// One call's wait.
 pub(crate) struct Waiting<'a> {
     queues: &'a Queues,
@@ -87,6 +91,11 @@ impl<'a> Waiting<'a> {
 
     fn wait(&mut self, full: Option<&Vqp>) -> Result<bool> {
         let queues = self.queues;
+        let is_elsewhere = |vqp: &Vqp| !core::ptr::eq(&**vqp.cq(), queues);
+        let longest_ns = match full.is_some_and(is_elsewhere) {
+            true => ROOM_NAP_NS,
+            false => uapi::MAX_WAIT_NS,
+        };
         // Since when none of the requests has ended.
         let mut silent_ns = None;
         loop {
@@ -122,7 +131,7 @@ impl<'a> Waiting<'a> {
             drop(self.attending.take());
             if waited_ns < SPIN_NS && !self.queue.is_some_and(VqpQueue::is_busy) {
                 self.spin(seen, left_ns.min(SPIN_NS));
-            } else if self.doze(seen, left_ns) == Woken::Signal {
+            } else if self.doze(seen, left_ns.min(longest_ns)) == Woken::Signal {
                 return Err(EINTR);
             }
         }
