@@ -22,6 +22,7 @@ mod peer_down;
 mod poll;
 mod raw;
 mod rc;
+mod shared_queues;
 mod signals;
 mod traffic;
 mod two_sided;
@@ -66,6 +67,8 @@ enum What {
     Cgroup,
     /// `poll(2)` and epoll tell of completions.
     Poll,
+    /// Rings that VQPs share, and VQPs that are not connected.
+    SharedQueues,
     /// A peer whose link is down.
     PeerDown,
     /// Processes that die between and during calls leave nothing behind.
@@ -147,6 +150,7 @@ fn main() -> ExitCode {
         What::Packets(args) => packets::run(&mut report, &args, seed),
         What::Cgroup => cgroup::run(&mut report),
         What::Poll => poll::run(&mut report),
+        What::SharedQueues => shared_queues::run(&mut report, seed),
         What::PeerDown => peer_down::run(&mut report),
         What::KilledWorker => killed_worker::run(&mut report, seed, 40, world::Transport::Usual),
         What::ManyConnections => many_connections::run(&mut report),
