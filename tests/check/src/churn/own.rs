@@ -6,13 +6,20 @@ use std::sync::atomic::Ordering;
 use std::thread;
 
 use anyhow::{anyhow, ensure, Result};
+use nix::libc;
 use weft_core::uapi::{Pod, Wc};
 
 use super::worker::{Ground, Lane, DEPTH, PATIENCE_NS, THREADS};
 use crate::raw::Queue;
 
+/// How much they give way to the other process, whose threads mostly wait: these never do,
+/// and are many more than there are processors.
+const NICE: libc::c_int = 15;
+
 /// Runs until one of them has failed.
 pub(super) fn run(ground: &Ground, seed: u64) -> Result<()> {
+    // SAFETY: no memory is involved. Threads have it from the one that makes them.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
     thread::scope(|scope| {
         let one = |thread| scope.spawn(move || write(ground, thread, seed));
         let threads: Vec<_> = (0..THREADS).map(one).collect();
@@ -27,7 +34,9 @@ pub(super) fn run(ground: &Ground, seed: u64) -> Result<()> {
 
 fn write(ground: &Ground, thread: usize, seed: u64) -> Result<()> {
     let outcome = write_on(ground, thread, seed);
-    ground.stop.store(true, Ordering::Relaxed);
+    if outcome.is_err() {
+        ground.stop.store(true, Ordering::Relaxed);
+    }
     outcome
 }
 
@@ -37,7 +46,7 @@ fn write_on(ground: &Ground, thread: usize, seed: u64) -> Result<()> {
     let queue = Queue::of_rings(session, &rings)?;
     let vqp = ground.vqp(rings.rings)?;
     let mut lane = Lane::new(ground, thread, vqp, seed);
-    while !ground.stop.load(Ordering::Relaxed) {
+    while ground.goes_on() {
         let first = lane.next();
         let (wrs, block) = lane.batch();
         let count = wrs.len();

@@ -4,7 +4,7 @@
 //! from which another thread takes them.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,8 @@ use crate::raw::Queue;
 /// Places for completions: fewer than the threads may have under way, so that they have to
 /// wait for one another.
 const ROOM: u32 = (THREADS * DEPTH / 2) as u32;
+/// Between two tries to post.
+const PAUSE: Duration = Duration::from_micros(200);
 const NAP: Duration = Duration::from_millis(20);
 
 /// A thread that waits for its requests, and how many have ended.
@@ -30,6 +32,8 @@ struct Waiter {
 pub(super) fn run(ground: &Ground, seed: u64) -> Result<()> {
     let rings = ground.session.make_rings(0, ROOM, 0)?;
     let queue = Queue::of_rings(&ground.session, &rings)?;
+    // Threads that may have requests under way.
+    let left = &AtomicUsize::new(THREADS);
     thread::scope(|scope| {
         let (mut lanes, mut waiters) = (Vec::new(), HashMap::new());
         for thread in 0..THREADS {
@@ -40,7 +44,10 @@ pub(super) fn run(ground: &Ground, seed: u64) -> Result<()> {
                 let lane = Lane::new(ground, thread, vqp, seed);
                 let outcome = write(ground, lane, rings.rings, &waiter)
                     .with_context(|| format!("thread {thread}"));
-                ground.stop.store(true, Ordering::Relaxed);
+                if outcome.is_err() {
+                    ground.stop.store(true, Ordering::Relaxed);
+                }
+                left.fetch_sub(1, Ordering::Relaxed);
                 outcome
             });
             let waiter = std::sync::Arc::new(Waiter {
@@ -51,8 +58,10 @@ pub(super) fn run(ground: &Ground, seed: u64) -> Result<()> {
             waiters.insert(vqp, waiter);
             lanes.push(handle);
         }
-        let taken = take_all(ground, &queue, &waiters);
-        ground.stop.store(true, Ordering::Relaxed);
+        let taken = take_all(ground, &queue, &waiters, left);
+        if taken.is_err() {
+            ground.stop.store(true, Ordering::Relaxed);
+        }
         for lane in lanes {
             lane.join().map_err(|_| anyhow!("a thread panicked"))??;
         }
@@ -65,9 +74,10 @@ fn take_all(
     ground: &Ground,
     queue: &Queue,
     waiters: &HashMap<u32, std::sync::Arc<Waiter>>,
+    left: &AtomicUsize,
 ) -> Result<()> {
     let rings = queue.said.of_rings.rings;
-    while !ground.stop.load(Ordering::Relaxed) {
+    while !ground.stop.load(Ordering::Relaxed) && left.load(Ordering::Relaxed) > 0 {
         let mut wcs = [Wc::zeroed(); 64];
         ground
             .session
@@ -91,7 +101,7 @@ fn write(ground: &Ground, mut lane: Lane<'_>, cq: u32, waiter: &Waiter) -> Resul
     let session = &ground.session;
     let rings = session.make_rings(DEPTH as u32, 0, 0)?;
     let queue = Queue::of_rings(session, &rings)?;
-    while !ground.stop.load(Ordering::Relaxed) {
+    while ground.goes_on() {
         let (wrs, block) = lane.batch();
         post(ground, &queue, &wrs, cq)?;
         if !wait(ground, waiter, lane.next())? {
@@ -109,7 +119,7 @@ fn post(ground: &Ground, queue: &Queue, wrs: &[SendWr], cq: u32) -> Result<()> {
     while posted < wrs.len() && !ground.stop.load(Ordering::Relaxed) {
         posted += match queue.submit(&ground.session, &wrs[posted..], cq, 0, 0) {
             Err(Errno::ENOSPC) => {
-                thread::yield_now();
+                thread::sleep(PAUSE);
                 0
             }
             taken => taken?,

@@ -2,12 +2,13 @@
 
 //! One of the two processes.
 
-use std::io::Write as _;
+use std::io::{stdin, Read as _, Write as _};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{anyhow, bail, ensure, Result};
+use anyhow::{bail, ensure, Result};
 use weft_core::uapi::{
     self, MrReg, Pod, SendWr, Sge, VqpCreate, OP_READ, OP_WRITE, RINGS_NONE, SEND_SIGNALED,
 };
@@ -45,10 +46,13 @@ pub(super) struct Ground {
     there: (Memory, MrReg),
     /// Requests that have ended as they should.
     pub(super) done: AtomicU64,
+    /// Something has gone wrong.
     pub(super) stop: AtomicBool,
+    /// Threads are to end once their requests have.
+    finish: AtomicBool,
 }
 
-/// Is it: ends with an error, or is killed.
+/// Is it, until its standard input ends, something goes wrong, or it is killed.
 pub fn work(args: &WorkerArgs) -> Result<()> {
     let (session, far) = (Session::open(0)?, Session::open(1)?);
     let region = |session: &Session, slots: usize| -> Result<_> {
@@ -65,7 +69,15 @@ pub fn work(args: &WorkerArgs) -> Result<()> {
         _far: far,
         done: AtomicU64::new(0),
         stop: AtomicBool::new(false),
+        finish: AtomicBool::new(false),
     };
+    let ground = Arc::new(ground);
+    let listener = ground.clone();
+    // Not in the scope: it may never end.
+    thread::spawn(move || {
+        let _ = stdin().read_to_end(&mut Vec::new());
+        listener.finish.store(true, Ordering::Relaxed);
+    });
     thread::scope(|scope| {
         scope.spawn(|| tell(&ground));
         let outcome = match args.rings.as_str() {
@@ -74,13 +86,17 @@ pub fn work(args: &WorkerArgs) -> Result<()> {
             other => bail!("no such rings: {other}"),
         };
         ground.stop.store(true, Ordering::Relaxed);
-        outcome.and(Err(anyhow!("the threads have ended")))
+        outcome
     })
 }
 
 fn tell(ground: &Ground) {
-    while !ground.stop.load(Ordering::Relaxed) {
-        thread::sleep(EVERY);
+    let mut is_over = false;
+    while !is_over {
+        is_over = ground.stop.load(Ordering::Relaxed);
+        if !is_over {
+            thread::sleep(EVERY);
+        }
         let done = ground.done.swap(0, Ordering::Relaxed);
         if done > 0 {
             println!("done {done}");
@@ -90,6 +106,11 @@ fn tell(ground: &Ground) {
 }
 
 impl Ground {
+    /// Whether threads are to begin something new.
+    pub(super) fn goes_on(&self) -> bool {
+        !self.stop.load(Ordering::Relaxed) && !self.finish.load(Ordering::Relaxed)
+    }
+
     /// A connected VQP whose completions go there.
     pub(super) fn vqp(&self, cq: u32) -> Result<u32> {
         Ok(self.session.make_vqp(VqpCreate {
