@@ -17,7 +17,7 @@ use super::attacker::{Outcome, Stage};
 use super::crowd::Crowd;
 use super::folded::Folded;
 use super::users::{become_user, in_child, wait, SOMEBODY};
-use crate::raw::{Memory, Session, MANY_VQPS};
+use crate::raw::{Memory, Session};
 use crate::rc;
 use crate::world::gid;
 
@@ -172,20 +172,20 @@ fn as_subordinates(mut to: &UnixStream) -> Result<()> {
         Errno::result(unsafe { setresgid(uid, uid, 0) }).context("setresgid")?;
         // SAFETY: no memory is involved.
         Errno::result(unsafe { setresuid(uid, 0, 0) }).context("setresuid")?;
-        'sessions: loop {
-            let session = Session::open(0)?;
-            for _ in 0..MANY_VQPS {
-                match session.create_vqp(1) {
-                    Ok(_) => made += 1,
-                    Err(Errno::EMFILE) => break 'sessions,
-                    Err(errno) => return Err(errno.into()),
-                }
+        // On one set of rings: with some for each there would be too little memory.
+        let session = Session::open(0)?;
+        let rings = session.make_rings(1, 1, 0)?;
+        loop {
+            match session.light_vqp(&rings) {
+                Ok(_) => made += 1,
+                Err(Errno::EMFILE) => break,
+                Err(errno) => return Err(errno.into()),
             }
-            held.push(session);
         }
+        held.push(session);
     }
     ensure!(
-        made <= MAX_VQPS_PER_USER,
+        made > 0 && made <= MAX_VQPS_PER_USER,
         "{made} VQPs of one user, who is {TRIED}"
     );
     Ok(())
