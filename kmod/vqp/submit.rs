@@ -258,6 +258,7 @@ impl Vqp {
             return Ok(0);
         }
         if queue.is_some() && batch.need_dc {
+            unsent.send();
             self.leave_rc(queue, places)?;
         }
         loop {
@@ -271,6 +272,7 @@ impl Vqp {
                         }
                         Posted::Taken(taken) => return Ok(taken as u32),
                         Posted::NeedsDc => {
+                            unsent.send();
                             self.only_dc.store(true, Ordering::Relaxed);
                             self.leave_rc(queue, places)?;
                             continue;
