@@ -107,11 +107,15 @@ impl Session {
         };
         let mut outcome = Ok(());
         while source.count != 0 && outcome.is_ok() {
-            let way = source.way();
+            let (way, before) = (source.way(), source.count);
             outcome = match self.find(way, found) {
                 Ok(vqp) => vqp.submit(&mut source, way, &mut unsent),
                 Err(error) => Err(error),
             };
+            if outcome.is_ok() && source.count == before {
+                // The user changes the ring meanwhile.
+                outcome = Err(EBADF);
+            }
         }
         *left = source.count;
         outcome
