@@ -34,14 +34,20 @@ use weft_core::vqp::{Direct, InFlight};
 use crate::counters::{Counted, COUNTERS};
 use crate::dc::Requester;
 use crate::errno;
-use crate::peer::{Peer, VqpQueue, VqpStream};
-use crate::queues::Queues;
+use crate::peer::PeerStream;
 use crate::quota::Held;
 use crate::sync::{cpu, new_lock, FastLock, FastMutex, Once};
 
 pub(crate) use branches::{Branches, OpenPeer};
 pub(crate) use senders::{Sender, Senders};
 pub(crate) use submit::{Source, Unsent};
+
+/// A peer as VQPs use it, and what their requests to it go by.
+pub(crate) type Peer = crate::peer::Peer<Vqp>;
+pub(crate) type VqpStream = PeerStream<Vqp>;
+pub(crate) type VqpQueue = crate::rc::RcQueue<Vqp>;
+/// The queues that VQPs share.
+pub(crate) type Queues = crate::queues::Queues<Vqp>;
 
 /// A VQP's connection to a peer.
 struct Connection {

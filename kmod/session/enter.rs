@@ -9,9 +9,8 @@ use weft_core::uapi::{self, Enter};
 use super::objects::next_flow;
 use super::Session;
 use crate::dc::Way;
-use crate::peer::VqpQueue;
-use crate::queues::{Queues, Waiting};
-use crate::vqp::{Source, Unsent, Vqp};
+use crate::queues::Waiting;
+use crate::vqp::{Queues, Source, Unsent, Vqp, VqpQueue};
 
 /// A request's VQP, found by what it names.
 struct Found {
@@ -70,7 +69,7 @@ impl Session {
         let mut before = None;
         while outcome == Err(ENOSPC) && before != Some(left) {
             before = Some(left);
-            let full = found.as_ref().map(|found| waiting.for_room(&found.vqp));
+            let full = found.as_ref().map(|found| waiting.for_room(|| found.vqp.has_room()));
             outcome = match full {
                 Some(Ok(true)) => self.submit(sq, &mut left, &mut found),
                 Some(Ok(false)) | None => return (left, outcome),

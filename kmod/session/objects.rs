@@ -14,10 +14,10 @@ use weft_core::uapi::{
 
 use super::{receiver, Owned, Session};
 use crate::handles::{Handles, MorePlaces};
-use crate::queues::{Queues, ReceiveUse};
+use crate::queues::ReceiveUse;
 use crate::quota::Kind;
 use crate::rings::Arena;
-use crate::vqp::{OpenPeer, Owner, Senders, Vqp, VqpConfig};
+use crate::vqp::{OpenPeer, Owner, Queues, Senders, Vqp, VqpConfig};
 
 /// Numbers of flows. They come round: a receiver's that another one has is refused
 /// ([`Session::take_in`]). 0 is nobody.

@@ -7,12 +7,10 @@ use core::sync::atomic::Ordering;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use super::{Connection, Vqp};
+use super::{Connection, Queues, Vqp, VqpQueue, VqpStream};
 use crate::array_vec::{room, ArrayVec, Room};
 use crate::dc::{Entry, Origin, Way};
 use crate::errno;
-use crate::peer::{VqpQueue, VqpStream};
-use crate::queues::Queues;
 use crate::rc::Posted;
 use crate::sync::Woken;
 
