@@ -8,14 +8,15 @@
 //! namespace; they are spread over the nodes in turn. Each has a connection of its own
 //! to every other. What a worker has before it connects is ready before the clock
 //! starts: the device or session, registered memory whose address and key all know,
-//! and a completion queue.
+//! and a completion queue or, with Weft, queues. A worker posts all its WRITEs before it
+//! waits for any; with Weft that is one system call.
 //!
 //! - `warm`: verbs makes queue pairs, hands their addresses over in memory that all
 //!   share, which costs less than any network would, and connects. A queue pair may
 //!   only be written to once its other end is connected, so that workers meet before
 //!   they WRITE. Weft's DCCaches are empty.
 //! - `cached`: verbs has the whole mesh from before, and only WRITEs. Weft makes and
-//!   connects new VQPs; its nodes know one another.
+//!   connects new queue pairs; its nodes know one another.
 
 mod board;
 mod result;
