@@ -113,7 +113,8 @@ pub fn figures() -> Vec<Recipe> {
         Recipe {
             id: "fanout",
             title: "Many peers in one call",
-            limits: "soft-RoCE has no DC, so that verbs has a queue pair for each peer, and posts to \
+            limits:
+                "soft-RoCE has no DC, so that verbs has a queue pair for each peer, and posts to \
                      each by a system call of its own.",
             benches: &["fanout"],
             charts: |rows| vec![fanout(rows)],
@@ -298,7 +299,9 @@ fn fanout(rows: &Rows) -> Chart {
 
 fn fanout_numbers(rows: &Rows) -> Vec<Compared> {
     let many = fanouts(rows).into_iter().filter_map(|(name, row)| {
-        row.clone().least("targets").filter(|&targets| targets > 1.0)?;
+        row.clone()
+            .least("targets")
+            .filter(|&targets| targets > 1.0)?;
         let calls = row.least("syscalls_per_batch");
         Some([
             Compared::new(
@@ -381,7 +384,10 @@ mod tests {
         );
         let rows = rows.unwrap();
         let all = fanout_numbers(&rows);
-        assert_eq!(all[0].what, "Weft, 16 to 16 queue pairs, 16 nodes: over a batch to one");
+        assert_eq!(
+            all[0].what,
+            "Weft, 16 to 16 queue pairs, 16 nodes: over a batch to one"
+        );
         assert_eq!(all[0].here.as_deref(), Some("1.2 ×"));
         assert_eq!(all.len(), 2);
         assert!(fanout(&rows).has_data());

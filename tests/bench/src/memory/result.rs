@@ -155,7 +155,9 @@ impl Results {
     fn ratio(&self) -> Option<(usize, f64)> {
         let of = |kind: Kind| {
             let name = (kind.system().name(), kind.case());
-            self.0.iter().filter(move |row| (row.system, row.case) == name)
+            self.0
+                .iter()
+                .filter(move |row| (row.system, row.case) == name)
         };
         let pairs = of(Kind::Verbs).filter_map(|verbs| {
             let weft = of(Kind::Weft).find(|weft| weft.connections == verbs.connections)?;

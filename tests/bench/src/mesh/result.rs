@@ -220,7 +220,10 @@ mod tests {
         results.add(row(System::Weft, "warm", 10));
         let ratios = results.ratios();
         assert_eq!(ratios.len(), 2);
-        assert!(ratios.iter().all(|(_, ratio)| (ratio - 3.0).abs() < 0.2), "{ratios:?}");
+        assert!(
+            ratios.iter().all(|(_, ratio)| (ratio - 3.0).abs() < 0.2),
+            "{ratios:?}"
+        );
         results.add(row(System::Verbs, "cached", 20));
         let (what, ratio) = results.ratios().pop().unwrap();
         assert_eq!(what, "4 processes, written: verbs cached / Weft warm");

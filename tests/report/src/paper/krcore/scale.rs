@@ -79,7 +79,10 @@ fn memory_numbers(rows: &Rows) -> Vec<Compared> {
         (most > 0.0).then(|| bytes / most)
     };
     let (verbs, weft) = (each("verbs"), each("weft"));
-    let five_thousand = memory.clone().is("system", "weft").eq("connections", 5000.0);
+    let five_thousand = memory
+        .clone()
+        .is("system", "weft")
+        .eq("connections", 5000.0);
     let handles = rows.of("memory").is("case", "handles");
     vec![
         Compared::new(
