@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! `weft-bench fanout`: 8-byte WRITEs to many peers in one system call, beside a batch of
+//! `weft-bench fanout`: small WRITEs to many peers in one system call, beside a batch of
 //! as many to one peer.
 //!
 //! One sample is one batch: from its post until all of it is done. Each WRITE makes a
@@ -12,6 +12,10 @@
 //!   a batch to one peer as a list, of which only the last makes a completion.
 //! - `unconnected` (Weft alone: the nodes' devices have no DC): one queue pair, whose
 //!   requests each name a handle. Batches go to the targets in turn.
+//!
+//! Requests of a few bytes to one node share packets, those to several nodes cannot; of
+//! 4,096 bytes each has a packet of its own in any case. Both are measured over queue
+//! pairs, 8 bytes over handles.
 //!
 //! `targets` are queue pairs or handles; `nodes` is what they are spread over. A first
 //! WRITE to each target is made before and does not count. The memory of handles is
@@ -72,6 +76,10 @@ pub struct FanoutArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [16, 125],
           value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_BATCH)))]
     pub batches: Vec<u16>,
+    /// Bytes of a WRITE to a queue pair, each 1 to 4096; to a handle the first of them.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [8, 4096],
+          value_parser = clap::value_parser!(u32).range(1..=REGION_BYTES as i64))]
+    pub sizes: Vec<u32>,
     /// Batches of each case. [default: 2000; quick: 300]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub samples: Option<u32>,
@@ -105,6 +113,8 @@ struct Shape {
     nodes: usize,
     /// WRITEs of a batch.
     batch: usize,
+    /// Bytes of a WRITE.
+    bytes: u32,
 }
 
 /// The peers, and where Weft's clients find their memory.
@@ -169,12 +179,13 @@ pub fn run(args: &FanoutArgs) -> Result<()> {
 /// All cases: each with many targets has one with a single target beside it.
 fn shapes(args: &FanoutArgs) -> Vec<Shape> {
     let (peers, handles) = (usize::from(args.peers), args.handles as usize);
-    let connected = |system, targets, nodes| Shape {
+    let connected = |system, targets, nodes, bytes| Shape {
         system,
         by: Targets::Connected,
         targets,
         nodes,
         batch: peers,
+        bytes,
     };
     let unconnected = |targets: usize, nodes: usize, batch| Shape {
         system: System::Weft,
@@ -182,14 +193,18 @@ fn shapes(args: &FanoutArgs) -> Vec<Shape> {
         targets,
         nodes: nodes.min(targets),
         batch,
+        bytes: args.sizes.first().copied().unwrap_or(8),
     };
-    let mut shapes = vec![
-        connected(System::Verbs, 1, 1),
-        connected(System::Verbs, peers, peers),
-        connected(System::Weft, 1, 1),
-        connected(System::Weft, peers, 1),
-        connected(System::Weft, peers, peers),
-    ];
+    let mut shapes = Vec::new();
+    for &bytes in &args.sizes {
+        shapes.extend([
+            connected(System::Verbs, 1, 1, bytes),
+            connected(System::Verbs, peers, peers, bytes),
+            connected(System::Weft, 1, 1, bytes),
+            connected(System::Weft, peers, 1, bytes),
+            connected(System::Weft, peers, peers, bytes),
+        ]);
+    }
     for &batch in &args.batches {
         let batch = usize::from(batch);
         shapes.extend([
@@ -241,7 +256,7 @@ mod tests {
             panic!("another command");
         };
         let shapes = shapes(&args);
-        assert_eq!(shapes.len(), 8);
+        assert_eq!(shapes.len(), 13);
         for shape in &shapes {
             let single = Shape {
                 targets: 1,

@@ -17,7 +17,8 @@
 //! they were made, with the same processes at work: so what a session and its queues take
 //! is in neither.
 //!
-//! - `module_bytes`: the kernel, by `/proc/meminfo`: Slab (objects), VmallocUsed (rings,
+//! - `module_bytes`: the kernel: its objects, by their pages (Slab in `/proc/meminfo`) or
+//!   by their number and size (`/proc/slabinfo`), whichever is more; VmallocUsed (rings,
 //!   tables), Percpu and PageTables.
 //! - `process_bytes`: the processes on both sides, by the PSS of all mappings in
 //!   `smaps` but those of the devices, which are the kernel's memory and counted above.
@@ -214,11 +215,11 @@ fn measure(kind: Kind, peers: &[Node], count: usize) -> Result<Used> {
     let used = Used {
         made,
         limit,
-        module_bytes: after.kernel - before.kernel,
+        module_bytes: after.kernel_since(&before),
         process_bytes: process_bytes(client.helper.pid())? - process,
         peer_process_bytes: processes_bytes(&servers)? - peer_processes,
         machine_bytes: after.all - before.all,
-        noise_bytes: (before.kernel - first.kernel).abs(),
+        noise_bytes: before.kernel_since(&first).abs(),
         machine_noise_bytes: (before.all - first.all).abs(),
     };
     client.helper.let_go();

@@ -117,7 +117,7 @@ pub fn figures() -> Vec<Recipe> {
                 "soft-RoCE has no DC, so that verbs has a queue pair for each peer, and posts to \
                      each by a system call of its own.",
             benches: &["fanout"],
-            charts: |rows| vec![fanout(rows)],
+            charts: |rows| vec![fanout(rows, 8.0), fanout(rows, 4096.0)],
             compare: fanout_numbers,
         },
         Recipe {
@@ -255,8 +255,8 @@ fn registration(rows: &Rows) -> Chart {
 }
 
 /// Kinds of batches to many targets, and their names.
-fn fanouts(rows: &Rows) -> Vec<(String, Selection<'_>)> {
-    let all = rows.of("fanout");
+fn fanouts(rows: &Rows, bytes: f64) -> Vec<(String, Selection<'_>)> {
+    let all = rows.of("fanout").eq("bytes", bytes);
     let mut kinds = Vec::new();
     for (system, name) in [("verbs", "verbs"), ("weft", "Weft")] {
         for (case, words) in [("connected", "queue pairs"), ("unconnected", "handles")] {
@@ -280,25 +280,25 @@ fn fanouts(rows: &Rows) -> Vec<(String, Selection<'_>)> {
     kinds
 }
 
-fn fanout(rows: &Rows) -> Chart {
+fn fanout(rows: &Rows, bytes: f64) -> Chart {
     let stack = |(name, row): (String, Selection<'_>)| Stack {
         name,
         parts: vec![row.least("write_us_p50")],
     };
     Chart {
-        name: "fanout".to_owned(),
-        title: "A WRITE of 8 bytes in a batch".to_owned(),
+        name: format!("fanout-{bytes}"),
+        title: format!("A WRITE of {} in a batch", Unit::Bytes.show(bytes)),
         plot: Plot::Bars(Bars {
             y: Axis::linear("time of a batch over its WRITEs, median", Unit::Us),
             parts: vec!["time".to_owned()],
-            stacks: fanouts(rows).into_iter().map(stack).collect(),
+            stacks: fanouts(rows, bytes).into_iter().map(stack).collect(),
             is_sum: false,
         }),
     }
 }
 
 fn fanout_numbers(rows: &Rows) -> Vec<Compared> {
-    let many = fanouts(rows).into_iter().filter_map(|(name, row)| {
+    let many = fanouts(rows, 8.0).into_iter().filter_map(|(name, row)| {
         row.clone()
             .least("targets")
             .filter(|&targets| targets > 1.0)?;
@@ -378,8 +378,8 @@ mod tests {
     fn batches_to_many_peers_stand_beside_those_to_one() {
         let rows = Rows::parse(
             r#"
-{"bench":"fanout","system":"weft","case":"connected","targets":1,"nodes":1,"batch":16,"write_us_p50":10,"to_one_target":1}
-{"bench":"fanout","system":"weft","case":"connected","targets":16,"nodes":16,"batch":16,"write_us_p50":12,"to_one_target":1.2,"syscalls_per_batch":1}
+{"bench":"fanout","system":"weft","case":"connected","targets":1,"nodes":1,"batch":16,"bytes":8,"write_us_p50":10,"to_one_target":1}
+{"bench":"fanout","system":"weft","case":"connected","targets":16,"nodes":16,"batch":16,"bytes":8,"write_us_p50":12,"to_one_target":1.2,"syscalls_per_batch":1}
 "#,
         );
         let rows = rows.unwrap();
@@ -390,7 +390,7 @@ mod tests {
         );
         assert_eq!(all[0].here.as_deref(), Some("1.2 ×"));
         assert_eq!(all.len(), 2);
-        assert!(fanout(&rows).has_data());
+        assert!(fanout(&rows, 8.0).has_data());
     }
 
     #[test]

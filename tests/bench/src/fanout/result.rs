@@ -52,7 +52,7 @@ impl Row {
             targets: shape.targets,
             nodes: shape.nodes,
             batch: shape.batch,
-            bytes: 8,
+            bytes: shape.bytes,
             samples: outcome.call.count(),
             batch_us_p50: rounded(p50),
             batch_us_p99: rounded(outcome.call.percentile_us(99.0)),
@@ -67,7 +67,7 @@ impl Row {
     pub fn compare(rows: &mut [Self]) {
         let all = rows.to_vec();
         for row in rows {
-            let kind = |row: &Self| (row.system, row.case, row.batch);
+            let kind = |row: &Self| (row.system, row.case, row.batch, row.bytes);
             let single = all
                 .iter()
                 .find(|other| other.targets == 1 && kind(other) == kind(row));
@@ -87,6 +87,7 @@ impl Row {
             self.targets.to_string(),
             self.nodes.to_string(),
             self.batch.to_string(),
+            self.bytes.to_string(),
             self.samples.to_string(),
             number(self.batch_us_p50),
             number(self.batch_us_p99),
@@ -99,12 +100,13 @@ impl Row {
     }
 }
 
-const COLUMNS: [&str; 13] = [
+const COLUMNS: [&str; 14] = [
     "system",
     "case",
     "#targets",
     "#nodes",
     "#WRITEs",
+    "#bytes",
     "#iterations",
     "t_typical[usec]",
     "99% percentile[usec]",
@@ -147,6 +149,7 @@ mod tests {
                 targets,
                 nodes: targets,
                 batch,
+                bytes: 8,
             };
             Row::new(shape, &outcome, Counts::default())
         };

@@ -32,14 +32,14 @@ impl VerbsFan {
         let connect = |(_, peer): &(Node, Peer)| -> Result<_> {
             let exchange = Exchange::with(ExchangeKind::Tcp, &peer.ready);
             let link = Link::warm(stack.clone(), local, exchange)?;
-            let request = link.request(Op::Write, 8, 0);
+            let request = link.request(Op::Write, shape.bytes, 0);
             Ok((link, request))
         };
         let peers = peers.iter().take(shape.nodes).cycle().take(shape.targets);
         let links = peers.map(connect).collect::<Result<Vec<_>>>()?;
         let list = match &links[..] {
             [(link, _)] => {
-                let one = || link.request(Op::Write, 8, 0);
+                let one = || link.request(Op::Write, shape.bytes, 0);
                 let all: Vec<_> = std::iter::repeat_with(one).take(shape.batch).collect();
                 Some(Batch::new(&all))
             }

@@ -28,6 +28,8 @@ pub struct WeftFan {
     remotes: Vec<Remote>,
     queues: Queues,
     memory: MemoryRegion,
+    /// Of a WRITE.
+    bytes: usize,
     /// Room for a batch's completions.
     room: Vec<Wc>,
     /// The target that comes next.
@@ -69,6 +71,7 @@ impl WeftFan {
             remotes,
             queues,
             memory: MemoryRegion::allocate(&device, REGION_BYTES, Access::LOCAL_WRITE)?,
+            bytes: usize::try_from(shape.bytes)?,
             room: vec![Wc::default(); shape.batch],
             next: 0,
         };
@@ -87,10 +90,11 @@ impl Case for WeftFan {
             remotes,
             queues,
             memory,
+            bytes,
             room,
             next,
         } = self;
-        let local = memory.slice(0..8)?;
+        let local = memory.slice(0..*bytes)?;
         let request = |turn: usize| {
             let at = turn % remotes.len();
             let write = SendWr::write(local, remotes[at]).signaled();

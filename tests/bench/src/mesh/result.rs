@@ -15,6 +15,10 @@ use crate::stats::Times;
 pub struct Rounds {
     connected: Times,
     written: Times,
+    /// What each worker took by itself until it was connected.
+    own: Times,
+    /// From when the first worker set off until the last one did.
+    setting_off: Times,
 }
 
 impl Rounds {
@@ -23,6 +27,8 @@ impl Rounds {
         Self {
             connected: Times::new(),
             written: Times::new(),
+            own: Times::new(),
+            setting_off: Times::new(),
         }
     }
 
@@ -37,6 +43,11 @@ impl Rounds {
         };
         self.connected.record(until(|span| span.connected_ns));
         self.written.record(until(|span| span.written_ns));
+        self.setting_off.record(until(|span| span.start_ns));
+        for span in spans {
+            let ns = span.connected_ns.saturating_sub(span.start_ns);
+            self.own.record(Duration::from_nanos(ns));
+        }
     }
 }
 
@@ -60,6 +71,10 @@ pub struct Row {
     written_us: Option<f64>,
     written_us_min: Option<f64>,
     written_us_max: Option<f64>,
+    /// From when the first worker set off until the last one did: they share processors.
+    setting_off_us: Option<f64>,
+    /// What a worker took by itself until it was connected to all others.
+    worker_us_p50: Option<f64>,
 }
 
 impl Row {
@@ -70,7 +85,12 @@ impl Row {
         nodes: u16,
         rounds: &Rounds,
     ) -> Self {
-        let Rounds { connected, written } = rounds;
+        let Rounds {
+            connected,
+            written,
+            own,
+            setting_off,
+        } = rounds;
         Self {
             bench: "mesh",
             system: system.name(),
@@ -86,6 +106,8 @@ impl Row {
             written_us: rounded(written.percentile_us(50.0)),
             written_us_min: rounded(written.min_us()),
             written_us_max: rounded(written.max_us()),
+            setting_off_us: rounded(setting_off.percentile_us(50.0)),
+            worker_us_p50: rounded(own.percentile_us(50.0)),
         }
     }
 
@@ -97,6 +119,8 @@ impl Row {
             self.processes.to_string(),
             self.connections.to_string(),
             self.rounds.to_string(),
+            number(self.setting_off_us),
+            number(self.worker_us_p50),
             number(self.total_us),
             number(self.written_us_min),
             number(self.written_us),
@@ -105,14 +129,16 @@ impl Row {
     }
 }
 
-const COLUMNS: [&str; 10] = [
+const COLUMNS: [&str; 12] = [
     "system",
     "case",
     "#workers",
     "#processes",
     "#connections",
     "#iterations",
-    "connected[usec]",
+    "set off[usec]",
+    "a worker",
+    "connected",
     "written: min[usec]",
     "typical[usec]",
     "max[usec]",
