@@ -31,6 +31,8 @@ pub struct WeftWorker {
     others: Vec<(usize, Node)>,
     /// The DCCache is emptied before each round.
     forget: bool,
+    /// It waits for the others where verbs' workers have to.
+    meets: bool,
     connected: Vec<(Qp, Remote)>,
     /// Room for the completions of all WRITEs.
     room: Vec<Wc>,
@@ -68,9 +70,17 @@ impl WeftWorker {
             kind,
             others: all.filter(|&(other, _)| other != index).collect(),
             forget,
+            meets: false,
             connected: Vec::new(),
             room: vec![Wc::default(); places.len()],
         })
+    }
+}
+
+impl WeftWorker {
+    /// Whether it waits for the others where verbs' workers have to.
+    pub fn that_meets(self, meets: bool) -> Self {
+        Self { meets, ..self }
     }
 }
 
@@ -83,7 +93,7 @@ impl Worker for WeftWorker {
     }
 
     fn meets(&self) -> bool {
-        false
+        self.meets
     }
 
     fn offer(&mut self) -> Result<()> {
