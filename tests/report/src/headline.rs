@@ -81,7 +81,7 @@ fn control(rows: &Rows) -> Vec<Headline> {
     };
     let workers = rows.of("worker").most("workers");
     let [verbs, weft] = cold_workers(rows, workers, "round_us_p50");
-    let (mesh, [verbs_mesh, weft_mesh]) = largest_mesh(rows);
+    let (mesh, [verbs_mesh, weft_mesh]) = largest_mesh(rows, "written_us");
     let count = |of: Option<f64>| of.unwrap_or(0.0);
     let all = [
         sum("cold").named("a new process, to its first WRITE".to_owned()),
