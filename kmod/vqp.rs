@@ -113,6 +113,9 @@ pub(crate) struct Vqp {
     /// It was destroyed: nothing lands in its receive buffers any more, and nobody hears of
     /// its requests.
     deaf: AtomicBool,
+    /// A branch that its VQP has let go of: another one takes its place. Set under
+    /// `submitter`, so that nothing is posted here afterwards.
+    is_retired: AtomicBool,
     /// Softirqs that copy into them.
     landing: AtomicU32,
     in_flight: InFlight,
@@ -174,6 +177,7 @@ impl Vqp {
                 only_dc: AtomicBool::new(false),
                 by_rc: AtomicBool::new(false),
                 deaf: AtomicBool::new(false),
+                is_retired: AtomicBool::new(false),
                 landing: AtomicU32::new(0),
                 in_flight: InFlight::new(max_send_wr),
                 connection: Once::new(),

@@ -15,6 +15,10 @@ use crate::sync::Woken;
 /// How long a waiter looks for a completion before it sleeps.
 const SPIN_NS: u64 = 20_000;
 
+/// How long a waiter sleeps at most for room among the completions of other queues than it
+/// waits at: those do not wake it.
+const ROOM_NAP_NS: u64 = 1_000_000;
+
 /// One call's wait.
 pub(crate) struct Waiting<'a, R: Requester> {
     queues: &'a Queues<R>,
@@ -86,6 +90,11 @@ impl<'a, R: Requester> Waiting<'a, R> {
 
     fn wait(&mut self, full: Option<&dyn Fn() -> bool>) -> Result<bool> {
         let queues = self.queues;
+        let is_elsewhere = |vqp: &Vqp| !core::ptr::eq(&**vqp.cq(), queues);
+        let longest_ns = match full.is_some_and(is_elsewhere) {
+            true => ROOM_NAP_NS,
+            false => uapi::MAX_WAIT_NS,
+        };
         // Since when none of the requests has ended.
         let mut silent_ns = None;
         loop {
@@ -121,7 +130,7 @@ impl<'a, R: Requester> Waiting<'a, R> {
             drop(self.attending.take());
             if waited_ns < SPIN_NS && !self.queue.is_some_and(RcQueue::is_busy) {
                 self.spin(seen, left_ns.min(SPIN_NS));
-            } else if self.doze(seen, left_ns) == Woken::Signal {
+            } else if self.doze(seen, left_ns.min(longest_ns)) == Woken::Signal {
                 return Err(EINTR);
             }
         }

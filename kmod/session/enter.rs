@@ -122,7 +122,8 @@ impl Session {
 
     /// The VQP that a request names, or its branch to the peer that it names.
     fn find<'a>(&self, way: Way, found: &'a mut Option<Found>) -> Result<&'a Arc<Vqp>> {
-        if found.as_ref().is_none_or(|found| found.way != way) {
+        let is_it = |found: &Found| found.way == way && !found.vqp.is_retired();
+        if !found.as_ref().is_some_and(is_it) {
             let mut vqp = self.vqp(way.vqp)?;
             if vqp.is_unconnected() {
                 let open = || self.open_peer(way.peer);

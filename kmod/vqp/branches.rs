@@ -83,7 +83,7 @@ impl Table {
         let mut cursor = self.branches.cursor_front_mut();
         while let Some(at) = cursor {
             let (_, branch) = at.current();
-            cursor = if branch.is_idle() {
+            cursor = if branch.is_idle() && branch.vqp.retire() {
                 at.remove_current().0
             } else {
                 kept += 1;
@@ -131,6 +131,23 @@ impl Branches {
 }
 
 impl Vqp {
+    /// Lets go of a branch, unless somebody posts to it: a thread that has found it before
+    /// looks for its successor. So requests of a thread to a peer stay in order, and a
+    /// destroyed VQP's branches are all known.
+    fn retire(&self) -> bool {
+        let Some(_submitter) = self.submitter.try_lock() else {
+            return false;
+        };
+        let is_idle = self.under_way() == 0;
+        self.is_retired.store(is_idle, Ordering::Relaxed);
+        is_idle
+    }
+
+    /// Whether it is a branch that was let go of.
+    pub(crate) fn is_retired(&self) -> bool {
+        self.is_retired.load(Ordering::Relaxed)
+    }
+
     /// Whether each of its requests names its peer.
     pub(crate) fn is_unconnected(&self) -> bool {
         self.branches.is_some()

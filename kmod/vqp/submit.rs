@@ -115,7 +115,7 @@ impl Vqp {
     }
 
     /// Takes the requests from the source that are this VQP's, by their `way`, until there
-    /// is another's or no room.
+    /// is another's or no room. A branch that was let go of takes none.
     ///
     /// # Errors
     ///
@@ -129,6 +129,9 @@ impl Vqp {
         let connection = self.connection.get().ok_or_else(errno::not_conn)?;
         // Another thread must not post between the choice and what is posted by it.
         let mut submitter = self.submitter.lock();
+        if self.is_retired() {
+            return Ok(());
+        }
         let queue = self.choose(&mut submitter, &connection.peer);
         let outcome = self.submit_by(connection, queue.as_deref(), source, way, unsent);
         // With the requests on their way, there is time for it.

@@ -226,7 +226,14 @@ fn reached_deep(stats: &Stats, by: Transport, ops: u64) -> Result<()> {
         let count = stats.count(&format!("status {status}"));
         ensure!(count > 0, "no request ended with {status}");
     }
-    for what in ["messages received", "senders accepted", "ports bound"] {
+    let wanted = [
+        "messages received",
+        "senders accepted",
+        "ports bound",
+        "VQPs on shared rings",
+        "requests to peers",
+    ];
+    for what in wanted {
         ensure!(stats.count(what) > 0, "no {what}");
     }
     let ran = stats.count("requests run");

@@ -24,6 +24,7 @@ mod registration;
 mod rings;
 mod scene;
 mod several;
+mod shared;
 mod table;
 mod unprivileged;
 pub mod users;

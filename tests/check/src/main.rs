@@ -8,6 +8,7 @@
 
 mod bad;
 mod cgroup;
+mod churn;
 mod data;
 mod failnth;
 mod fuzz;
@@ -22,6 +23,7 @@ mod peer_down;
 mod poll;
 mod raw;
 mod rc;
+mod shared_queues;
 mod signals;
 mod traffic;
 mod two_sided;
@@ -66,6 +68,10 @@ enum What {
     Cgroup,
     /// `poll(2)` and epoll tell of completions.
     Poll,
+    /// Threads with rings of their own and with one, whose processes are killed.
+    Churn(churn::Args),
+    /// Rings that VQPs share, and VQPs that are not connected.
+    SharedQueues,
     /// A peer whose link is down.
     PeerDown,
     /// Processes that die between and during calls leave nothing behind.
@@ -99,6 +105,8 @@ enum Worker {
     Fuzz(fuzz::WorkerArgs),
     /// One of four that exchange data.
     Peer(killed_peer::PeerArgs),
+    /// One of two with 64 threads that write.
+    Churn(churn::WorkerArgs),
     /// Calls a port with many VQPs, and hears the same back.
     Caller(two_sided::CallerArgs),
     /// Sends long messages for ever.
@@ -147,6 +155,8 @@ fn main() -> ExitCode {
         What::Packets(args) => packets::run(&mut report, &args, seed),
         What::Cgroup => cgroup::run(&mut report),
         What::Poll => poll::run(&mut report),
+        What::Churn(args) => churn::run(&mut report, &args, seed),
+        What::SharedQueues => shared_queues::run(&mut report, seed),
         What::PeerDown => peer_down::run(&mut report),
         What::KilledWorker => killed_worker::run(&mut report, seed, 40, world::Transport::Usual),
         What::ManyConnections => many_connections::run(&mut report),
@@ -175,6 +185,7 @@ fn work(worker: &Worker, report: &mut Report) -> ExitCode {
         Worker::Sequence(args) => killed_worker::sequence(args),
         Worker::Fuzz(args) => fuzz::work(args),
         Worker::Peer(args) => killed_peer::work(args),
+        Worker::Churn(args) => churn::work(args),
         Worker::Caller(args) => two_sided::call(args),
         Worker::Sender(args) => two_sided::send_for_ever(args),
         Worker::Listener(args) => two_sided::listen_for_ever(args),

@@ -161,20 +161,56 @@ impl Session {
         Ok(arg.vqp)
     }
 
+    /// Makes a VQP as it is described.
+    pub fn make_vqp(&self, mut arg: uapi::VqpCreate) -> Result<u32, Errno> {
+        self.call(uapi::IOC_VQP_CREATE, &mut arg)?;
+        Ok(arg.vqp)
+    }
+
     /// Makes rings for one VQP.
     pub fn create_rings(
         &self,
         max_send_wr: u32,
         max_recv_wr: u32,
     ) -> Result<uapi::RingsCreate, Errno> {
+        let max_wc = max_send_wr.saturating_add(max_recv_wr);
+        self.make_rings(max_send_wr, max_wc, max_recv_wr)
+    }
+
+    /// Makes rings of any size.
+    pub fn make_rings(
+        &self,
+        max_send_wr: u32,
+        max_wc: u32,
+        max_recv_wr: u32,
+    ) -> Result<uapi::RingsCreate, Errno> {
         let mut arg = uapi::RingsCreate {
             max_send_wr,
-            max_wc: max_send_wr.saturating_add(max_recv_wr),
+            max_wc,
             max_recv_wr,
             ..Pod::zeroed()
         };
         self.call(uapi::IOC_RINGS_CREATE, &mut arg)?;
         Ok(arg)
+    }
+
+    /// Opens a peer, for messages to a port too if that is not 0.
+    pub fn open_peer(&self, gid: Gid, port: u32) -> Result<u32, Errno> {
+        let mut arg = uapi::PeerOpen {
+            gid,
+            port,
+            ..Pod::zeroed()
+        };
+        self.call(uapi::IOC_PEER_OPEN, &mut arg)?;
+        Ok(arg.peer)
+    }
+
+    /// Closes a peer.
+    pub fn close_peer(&self, peer: u32) -> Result<(), Errno> {
+        self.call(
+            uapi::IOC_PEER_CLOSE,
+            &mut uapi::PeerHandle { peer, reserved: 0 },
+        )
     }
 
     /// Destroys rings.
@@ -298,10 +334,22 @@ impl Session {
         wc_min: u32,
         timeout_ns: u64,
     ) -> Result<usize, Errno> {
+        self.enter_any(rings, wr_count, rings, wc_min, timeout_ns)
+    }
+
+    /// Submits what is in one set of rings, and waits for what comes to another one.
+    pub fn enter_any(
+        &self,
+        sq: u32,
+        wr_count: u32,
+        cq: u32,
+        wc_min: u32,
+        timeout_ns: u64,
+    ) -> Result<usize, Errno> {
         let mut arg = uapi::Enter {
-            sq: rings,
+            sq,
             wr_count,
-            cq: rings,
+            cq,
             wc_min,
             timeout_ns,
             ..Pod::zeroed()

@@ -5,6 +5,7 @@
 
 mod data;
 mod requests;
+mod shared;
 mod two_sided;
 
 use std::io::Write as _;
@@ -68,9 +69,19 @@ struct Queue {
     /// It sends messages, too.
     has_port: bool,
     is_bound: bool,
+    /// Each of its requests names its peer; `to` is then any node.
+    is_unconnected: bool,
     /// Who has sent it something.
     sender: Option<u32>,
     failed: bool,
+}
+
+/// A peer that should be open.
+#[derive(Clone, Copy)]
+struct Peer {
+    handle: u32,
+    /// Its node.
+    to: u8,
 }
 
 /// A session and what a thread knows of it.
@@ -80,6 +91,7 @@ struct Known {
     node: u8,
     queues: Vec<Queue>,
     regions: Vec<Region>,
+    peers: Vec<Peer>,
 }
 
 impl Known {
@@ -89,6 +101,7 @@ impl Known {
             node,
             queues: Vec::new(),
             regions: Vec::new(),
+            peers: Vec::new(),
         }
     }
 }
@@ -105,6 +118,8 @@ struct Fuzzer<'a> {
     /// Sessions on node 1, which nobody may open.
     foreign: &'a Mutex<Vec<Known>>,
     live: &'a Live,
+    /// Handles of what is gone.
+    gone: Vec<u32>,
     /// It has its parent's sessions, but not the rings.
     is_child: bool,
     stats: Stats,
@@ -134,6 +149,7 @@ pub fn work(args: &WorkerArgs) -> Result<()> {
                     pool: &pool,
                     foreign: &foreign,
                     live: &live,
+                    gone: Vec::new(),
                     is_child: false,
                     stats: Stats::default(),
                 };

@@ -3,8 +3,11 @@
 //! As much as one process can get. It is no secret how much that is; what counts
 //! is that the victim, which looks while it is held, goes on.
 
-use anyhow::{Context, Result};
-use weft_core::uapi::{WcStatus, MAX_MRS_PER_SESSION};
+use anyhow::{ensure, Context, Result};
+use nix::errno::Errno;
+use weft_core::uapi::{
+    WcStatus, MAX_MRS_PER_SESSION, MAX_PEERS_PER_USER, MAX_RINGS_PER_SESSION, MAX_VQPS_PER_USER,
+};
 use weft_shim::{Device, Remote, SendWr, Vqp, Wc};
 
 use super::attacker::{unanimous, Outcome, Stage};
@@ -13,7 +16,7 @@ use super::folded::Folded;
 use super::users::{open_victims, with_reserve};
 use super::victim::Part;
 use crate::raw::{Memory, MANY_VQPS};
-use crate::world::connect;
+use crate::world::{connect, gid};
 
 const PAGE: usize = 4096;
 /// More requests than one stream takes.
@@ -122,5 +125,60 @@ pub fn vqps(stage: &mut Stage) -> Result<Outcome> {
         sessions.push(session);
     }
     stage.hold(sessions);
+    Ok(Outcome::Said("made"))
+}
+
+/// Has something until it is refused; answers how many there were, and why.
+fn until_refused<T>(mut more: impl FnMut() -> Result<T, Errno>) -> (u32, Errno) {
+    let mut count = 0;
+    loop {
+        match more() {
+            Ok(_) => count += 1,
+            Err(errno) => return (count, errno),
+        }
+    }
+}
+
+/// VQPs on one completion ring, until its user may have no more.
+pub fn light_vqps(stage: &mut Stage) -> Result<Outcome> {
+    let session = open_victims()?;
+    let rings = session.make_rings(16, 16, 0)?;
+    let (count, errno) = until_refused(|| session.light_vqp(&rings));
+    eprintln!("# {count} VQPs");
+    // Some are in other sessions of its.
+    ensure!(
+        errno == Errno::EMFILE && (MAX_VQPS_PER_USER - 1000..=MAX_VQPS_PER_USER).contains(&count),
+        "after {count} it was {errno}"
+    );
+    stage.hold(session);
+    Ok(Outcome::Said("made"))
+}
+
+/// Peers, until its user may have no more.
+pub fn peers(stage: &mut Stage) -> Result<Outcome> {
+    let session = open_victims()?;
+    let (count, errno) = until_refused(|| session.open_peer(gid(1), 0));
+    eprintln!("# {count} open peers");
+    ensure!(
+        (count, errno) == (MAX_PEERS_PER_USER, Errno::EMFILE),
+        "after {count} it was {errno}"
+    );
+    stage.hold(session);
+    Ok(Outcome::Said("opened"))
+}
+
+/// Rings, until each of three sessions may have no more, or no more memory is had.
+pub fn rings(stage: &mut Stage) -> Result<Outcome> {
+    for _ in 0..3 {
+        let session = open_victims()?;
+        let (count, errno) = until_refused(|| session.make_rings(1, 1, 1));
+        eprintln!("# {count} rings, then {errno}");
+        let is_full = (count as usize, errno) == (MAX_RINGS_PER_SESSION, Errno::EMFILE);
+        ensure!(
+            is_full || errno == Errno::ENOMEM,
+            "after {count} it was {errno}"
+        );
+        stage.hold(session);
+    }
     Ok(Outcome::Said("made"))
 }

@@ -16,7 +16,7 @@ use super::users::ROOT;
 use super::victim::Part::{self, Counters, Elsewhere, Readable, Secret, Stale, Writable};
 use super::victim::LEN;
 use super::{exhaust, floods, forged, guesses, handles, member, messages};
-use super::{registration, rings, several, unprivileged};
+use super::{registration, rings, several, shared, unprivileged};
 use Attempt::{Astray, In, Local, Other, Peer};
 use Verb::{Cas, Faa, Read, Write};
 
@@ -150,6 +150,16 @@ const TABLE: &[Row] = attempts! {
     "deregistering the victim's regions":              Other(handles::deregister)               => Errno(ENOENT);
     "deregistering the regions of a second session":   Other(handles::deregister_second)        => Errno(ENOENT);
 
+    // Rings, VQPs and peers that requests and calls name.
+    "destroying the victim's rings":                   Other(shared::destroy_rings)             => Errno(EBADF);
+    "VQPs that complete to the victim's rings":        Other(shared::complete_to)               => Errno(EBADF);
+    "VQPs that receive from the victim's rings":       Other(shared::receive_from)              => Errno(EBADF);
+    "submitting from the victim's rings":              Other(shared::submit_from)               => Errno(EBADF);
+    "waiting for what comes to the victim's rings":    Other(shared::wait_for)                  => Errno(EBADF);
+    "requests that name the victim's VQPs":            Other(shared::name_vqps)                 => Errno(EBADF);
+    "requests to the victim's peers":                  Other(shared::name_peers)                => Errno(EBADF);
+    "closing the victim's peers":                      Other(shared::close_peers)               => Errno(EBADF);
+
     // Rings.
     "mapping rings by any offset":                     Other(rings::anywhere)                   => Errno(EBADF);
     "mapping from the midst of rings":                 Other(rings::between)                    => Errno(EINVAL);
@@ -233,6 +243,9 @@ const BESIDE: &[Row] = attempts! {
     "binding the victim's ports":                      Other(messages::bind)                    => Errno(EADDRINUSE);
     "as many regions as there are":                    Other(exhaust::regions)                  => Said("registered");
     "as many VQPs as a hundred sessions get":          Other(exhaust::vqps)                     => Said("made");
+    "as many VQPs on one ring as a user gets":         Other(exhaust::light_vqps)               => Said("made");
+    "as many open peers as a user gets":               Other(exhaust::peers)                    => Said("opened");
+    "as many rings as three sessions get":             Other(exhaust::rings)                    => Said("made");
     "messages to a port of its own without buffers":   Other(floods::own_deaf)                  => Said("posted");
     "as many streams as there are":                    Other(floods::streams)                   => Said("made");
     "as many receivers as there are":                  Other(floods::names)                     => Said("made");

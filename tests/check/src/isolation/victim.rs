@@ -5,6 +5,7 @@
 
 mod body;
 mod mailbox;
+mod peers;
 
 use std::io::{stdin, stdout, BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, Stdio};
@@ -77,6 +78,9 @@ pub struct Told {
     pub vqps: Vec<u32>,
     /// Where their rings are mapped from, and their bytes.
     pub rings: Vec<(u64, u32)>,
+    /// Handles of rings, and of peers that it has opened.
+    pub ring_handles: Vec<u32>,
+    pub peers: Vec<u32>,
     /// That it receives at; for the second it has no buffers.
     pub ports: [u32; 2],
     /// Its number for one of its senders.

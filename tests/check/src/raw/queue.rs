@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 
 use nix::errno::Errno;
 use nix::sys::mman::{MapFlags, ProtFlags};
-use weft_core::uapi::{self, Pod, RecvWr, RingHeader, SendWr, Sge, Wc, WcStatus};
+use weft_core::uapi::{self, Pod, RecvWr, RingHeader, RingsCreate, SendWr, Sge, Wc, WcStatus};
 
 use super::{Memory, Said, Session};
 
@@ -89,6 +89,15 @@ impl Queue {
         Ok(this)
     }
 
+    /// Maps rings that any number of VQPs use.
+    pub fn of_rings(session: &Session, of_rings: &RingsCreate) -> Result<Self, Errno> {
+        let said = Said {
+            vqp: 0,
+            of_rings: *of_rings,
+        };
+        Self::map(session, &said)
+    }
+
     /// An index.
     pub fn index(&self, field: Field) -> &AtomicU32 {
         self.rings.half(field.offset())
@@ -149,10 +158,16 @@ impl Queue {
         count
     }
 
-    /// Puts a request into a place, counted from the first that was not taken.
+    /// Puts a request of the VQP into a place, counted from the first that was not taken.
     pub fn put_next(&self, at: u32, wr: &SendWr) {
+        let vqp = self.vqp;
+        self.put_any_next(at, &SendWr { vqp, ..*wr });
+    }
+
+    /// Puts a request of any VQP into a place, counted from the first that was not taken.
+    pub fn put_any_next(&self, at: u32, wr: &SendWr) {
         let taken = *self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        self.put(taken.wrapping_add(at), wr);
+        self.put_any(taken.wrapping_add(at), wr);
     }
 
     /// So many were taken.
@@ -188,6 +203,28 @@ impl Queue {
             return Err(Errno::ENOSPC);
         }
         Ok((submitted, completed))
+    }
+
+    /// Submits requests of any VQPs in one call, which waits for `min` completions in the
+    /// rings `cq`; answers how many were taken, which it does not take off the ring.
+    pub fn submit(
+        &self,
+        session: &Session,
+        wrs: &[SendWr],
+        cq: u32,
+        min: u32,
+        timeout_ns: u64,
+    ) -> Result<usize, Errno> {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut count = 0;
+        for wr in wrs {
+            self.put_any(taken.wrapping_add(count), wr);
+            count += 1;
+        }
+        let rings = self.said.of_rings.rings;
+        let submitted = session.enter_any(rings, count, cq, min, timeout_ns)?;
+        *taken = taken.wrapping_add(submitted as u32);
+        Ok(submitted)
     }
 
     /// How one signalled request ends, if nothing else is on its way.

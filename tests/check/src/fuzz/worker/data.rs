@@ -44,7 +44,7 @@ impl Fuzzer<'_> {
         self.batch(at, &queue, count);
         let mut arg = uapi::Enter {
             sq: queue.rings.said.of_rings.rings,
-            cq: queue.rings.said.of_rings.rings,
+            cq: self.rings_to_wait_for(at, &queue),
             wr_count: count as u32,
             wc_min: self.rng.below(count + 1) as u32,
             timeout_ns: self.rng.next() % 3_000_000,
@@ -57,7 +57,8 @@ impl Fuzzer<'_> {
                 queue.rings.took(taken as u32);
                 self.stats.add("work requests posted", taken as u64);
             }
-            Err(Errno::EBADF) => {
+            // It may be gone, or a request has named what is.
+            Err(Errno::EBADF) if self.rng.below(4) == 0 => {
                 self.known[at].queues.swap_remove(chosen);
                 return Err(Errno::EBADF);
             }
@@ -91,10 +92,13 @@ impl Fuzzer<'_> {
 
     /// One, on a VQP that has not failed if there is one.
     fn run_one(&mut self, at: usize) -> Result<(), Errno> {
+        let is_any = self.rng.below(40) == 0;
         let queues = &self.known[at].queues;
         let with = |may_have_failed: bool| {
-            let is_usable =
-                |queue: &&Queue| queue.to.is_some() && (may_have_failed || !queue.failed);
+            let is_usable = |queue: &&Queue| {
+                let is_connected = queue.to.is_some() && (is_any || !queue.is_unconnected);
+                is_connected && (may_have_failed || !queue.failed)
+            };
             queues.iter().rfind(is_usable).cloned()
         };
         let Some(queue) = with(false).or_else(|| with(true)) else {
@@ -132,18 +136,24 @@ impl Fuzzer<'_> {
         if self.is_child {
             return;
         }
-        let queue = &mut self.known[at].queues[chosen];
+        let queues = &mut self.known[at].queues;
         let mut wcs = [Wc::zeroed(); 64];
-        let count = queue.rings.take(&mut wcs);
+        let count = queues[chosen].rings.take(&mut wcs);
         for wc in &wcs[..count] {
             self.stats.completion(wc.status);
             let is_message = wc.opcode >= uapi::WC_RECV;
-            queue.failed |= wc.status != 0 && !is_message;
+            let of_it = queues.iter().position(|queue| queue.handle == wc.vqp);
+            let queue = &mut queues[of_it.unwrap_or(chosen)];
+            // Of an unconnected one, what failed is a peer's alone.
+            queue.failed |= wc.status != 0 && !is_message && !queue.is_unconnected;
             if is_message && wc.status == 0 {
                 self.stats.add("messages received", 1);
             }
-            if wc.src != SRC_NONE {
+            if wc.src != SRC_NONE && is_message {
                 queue.sender = Some(wc.src);
+            }
+            if queue.is_unconnected && wc.status == 0 {
+                self.stats.add("requests to peers", 1);
             }
         }
     }
@@ -155,12 +165,13 @@ impl Fuzzer<'_> {
             _ => usize::MAX,
         };
         for i in 0..count {
-            let mut wr = self.work_request(at, queue);
+            let wr = self.work_request(at, queue);
+            let mut wr = self.name(at, queue, wr);
             if i == bad {
                 mutate(&mut self.rng, self.arena, &mut wr);
             }
             if !self.is_child {
-                queue.rings.put_next(i as u32, &wr);
+                queue.rings.put_any_next(i as u32, &wr);
             }
         }
     }

@@ -42,8 +42,10 @@ impl Fuzzer<'_> {
         match self.rng.below(100) {
             0..=9 if queues >= 2 => self.destroy(at),
             0..=9 => self.create(at),
-            10..=14 if queues < OBJECTS => self.create(at),
-            15..=24 => self.connect(at),
+            10..=11 if queues < OBJECTS => self.create(at),
+            12..=15 if queues < OBJECTS => self.create_light(at),
+            16..=18 => self.peer(at),
+            19..=24 => self.connect(at),
             25..=34 if regions < OBJECTS => self.register(at),
             35..=39 if regions > 2 => self.deregister(at),
             40..=47 => self.ask(at),
@@ -191,6 +193,7 @@ impl Fuzzer<'_> {
             to: None,
             has_port: false,
             is_bound: false,
+            is_unconnected: false,
             sender: None,
             failed: false,
         });
@@ -214,7 +217,8 @@ impl Fuzzer<'_> {
             && ring(said.rq_offset, said.rq_entries, size_of::<uapi::RecvWr>())
     }
 
-    /// Those that have failed go first.
+    /// Those that have failed go first. Their rings go with the last VQP on them; now and
+    /// then it is tried before.
     pub(super) fn destroy(&mut self, at: usize) -> Result<(), Errno> {
         let queues = &self.known[at].queues;
         let failed = queues.iter().position(|queue| queue.failed);
@@ -222,8 +226,18 @@ impl Fuzzer<'_> {
         let queue = self.known[at].queues.swap_remove(gone);
         let (vqp, rings) = (queue.handle, queue.rings.said.of_rings.rings);
         let session = self.known[at].session.clone();
+        if self.rng.below(20) == 0 {
+            let _ = self.destroy_rings(at, rings);
+        }
         let mut arg = uapi::VqpHandle { vqp, reserved: 0 };
         self.call(&session, uapi::IOC_VQP_DESTROY, &mut arg)?;
+        self.forget(vqp);
+        let mut others = self.known[at].queues.iter();
+        let is_used = others.any(|other| other.rings.said.of_rings.rings == rings);
+        if is_used {
+            return Ok(());
+        }
+        self.forget(rings);
         self.destroy_rings(at, rings)
     }
 
@@ -234,7 +248,8 @@ impl Fuzzer<'_> {
 
     pub(super) fn connect_to(&mut self, at: usize, to: u8) -> Result<(), Errno> {
         let queues = &self.known[at].queues;
-        let is_free = |queue: &Queue| queue.to.is_none() && !queue.is_bound;
+        let is_free =
+            |queue: &Queue| queue.to.is_none() && !queue.is_bound && !queue.is_unconnected;
         let Some(free) = queues.iter().position(is_free) else {
             return self.create(at);
         };

@@ -81,7 +81,7 @@ impl Fuzzer<'_> {
             .iter()
             .find_map(|queue| Some((queue.handle, queue.sender?)));
         // Handles of a session's first VQPs, mostly.
-        let any = self.rng.next() as u32 % 16 | 1 << 20;
+        let any = (self.rng.next() as u32 % 16) | (1 << 20);
         let (bound, src) = heard.unwrap_or((any, self.rng.next() as u32));
         let of_rings = self.create_rings(at)?;
         let mut arg = uapi::Accept {
@@ -128,8 +128,14 @@ impl Fuzzer<'_> {
         let said = self.known[at].queues[chosen].rings.said;
         if self.rng.below(3) == 0 {
             let queue = self.known[at].queues.swap_remove(chosen);
+            let (vqp, to, is_unconnected) = (queue.handle, queue.to, queue.is_unconnected);
             drop(queue);
-            return self.take_in(at, &said);
+            self.take_in(at, &Said { vqp, ..said })?;
+            let again = self.known[at].queues.last_mut();
+            if let Some(queue) = again.filter(|queue| queue.handle == vqp && is_unconnected) {
+                (queue.to, queue.is_unconnected) = (to, true);
+            }
+            return Ok(());
         }
         let flips = |rng: &mut crate::rng::Rng, value: u64| match rng.below(3) {
             0 => value ^ (1 << rng.below(40)),

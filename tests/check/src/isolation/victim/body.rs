@@ -8,6 +8,7 @@ use weft_shim::{Device, MemoryRegion};
 
 use super::super::users::with_reserve;
 use super::mailbox::{Mailbox, DEAF_PORT, PORT};
+use super::peers::Peers;
 use super::{Part, Place, Told, DOORMAT, LEN, PARTS};
 use crate::raw::{Memory, Queue, Session};
 use crate::rng::Rng;
@@ -47,6 +48,7 @@ pub(super) struct Body {
     idle: Vec<Idle>,
     lanes: Vec<Lane>,
     mailbox: Mailbox,
+    peers: Peers,
     /// To register and deregister.
     spare: Memory,
     seed: u64,
@@ -75,7 +77,9 @@ impl Body {
         let idle = (0..VQPS)
             .map(|n| Idle::new(&near, n % 2, &mut rng))
             .collect::<Result<Vec<_>>>()?;
-        let mailbox = Mailbox::new(seed)?;
+        let (mailbox, peers) = (Mailbox::new(seed)?, Peers::new()?);
+        let handles = idle.iter().map(|idle| idle.queue.said.of_rings.rings);
+        let ring_handles = handles.chain([peers.rings()]).collect();
         let rings = idle.iter().map(|idle| &idle.queue.said);
         let told = Told {
             pid: std::process::id(),
@@ -83,6 +87,8 @@ impl Body {
             rings: rings
                 .map(|said| (said.map_offset, said.ring_bytes))
                 .collect(),
+            ring_handles,
+            peers: peers.handles.clone(),
             ports: [PORT, DEAF_PORT],
             src: mailbox.src,
             places,
@@ -96,6 +102,7 @@ impl Body {
             idle,
             lanes,
             mailbox,
+            peers,
             spare: Memory::map(PAGE)?,
             seed,
             noticed: Vec::new(),
@@ -127,6 +134,8 @@ impl Body {
         }
         let talked = self.mailbox.round();
         note(&mut self.noticed, talked);
+        let written = self.peers.round();
+        note(&mut self.noticed, written);
         let untouched = self.idle.iter().try_for_each(Idle::look);
         note(&mut self.noticed, untouched);
         let kept = self.handles_are_kept();

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Rings that VQPs share, as completion queues and shared receive queues of verbs, and VQPs
+//! that are not connected: one call submits requests of any of them, one completion ring
+//! has what comes of all, and nobody's mistake is another's. Three nodes.
+
+mod batches;
+mod creation;
+mod destroyed;
+mod errors;
+mod library;
+mod receive;
+mod room;
+mod scene;
+mod several;
+mod unconnected;
+
+use anyhow::Result;
+
+use crate::world::{Baseline, Transport};
+use weft_testkit::report::Report;
+
+/// All checks.
+pub fn run(report: &mut Report, seed: u64) {
+    let baseline = report.need("the gauges stand still", || Baseline::take(3));
+    on(report, Transport::Usual, seed);
+    shared_rings(report);
+    receiving(report);
+    unconnected_vqps(report);
+    library(report);
+    report.check("100,000 VQPs of a session come and go", creation::many);
+    if let Some(baseline) = baseline {
+        report.check("all of it leaves nothing behind", || baseline.is_back());
+    }
+    if report.need("a peer by RC", crate::rc::pin).is_some() {
+        on(report, Transport::Rc, seed);
+    }
+}
+
+/// What does not depend on the transport, by this one.
+fn on(report: &mut Report, transport: Transport, seed: u64) {
+    let times = if transport == Transport::Rc {
+        300
+    } else {
+        3000
+    };
+    let mut check = |name: &str, body: &mut dyn FnMut() -> Result<()>| {
+        transport.check(report, &format!("{transport:?}: {name}"), body);
+    };
+    check("one call for 16 VQPs, each in its order", &mut || {
+        batches::one_call(seed)
+    });
+    check("256 VQPs on one completion ring", &mut || {
+        batches::many(seed)
+    });
+    check("a bad key is its VQP's alone", &mut errors::bad_key);
+    check("so is a region that is gone", &mut errors::closed_region);
+    check("a full completion ring loses nothing", &mut room::full);
+    check("unsignalled requests make room", &mut room::unsignaled);
+    check("a ring that is too small for all", &mut room::too_small);
+    check("VQPs that are destroyed under way say nothing", &mut || {
+        destroyed::under_way(seed, times)
+    });
+    check("so do unconnected ones", &mut || {
+        destroyed::unconnected(times / 3)
+    });
+    check("so does one that two threads post to", &mut || {
+        destroyed::while_others_post(seed, times / 10)
+    });
+    check("one VQP writes to 240 peers", &mut || {
+        unconnected::many_peers(seed)
+    });
+    check(
+        "a peer that is closed meanwhile",
+        &mut unconnected::closed_meanwhile,
+    );
+    check(
+        "two threads post to one VQP from two rings",
+        &mut several::two_threads,
+    );
+}
+
+fn shared_rings(report: &mut Report) {
+    report.check("a slow VQP holds up no other one", errors::slow_one);
+    report.check("nor does one to a dead peer", errors::dead_peer);
+    report.check(
+        "an entry that names nothing stops the call there",
+        errors::bad_handles,
+    );
+    report.check(
+        "handles of what is gone name nothing",
+        errors::stale_handles,
+    );
+    report.check(
+        "a VQP that cannot be made leaves nothing",
+        creation::refusals,
+    );
+    report.check("a VQP is made and connected in one call", creation::at_once);
+    report.check(
+        "requests and completions in different rings",
+        several::apart,
+    );
+    report.check(
+        "a call waits for room in other rings",
+        several::room_elsewhere,
+    );
+    report.check("poll tells of any ring's completions", several::any_ring);
+    report.check("edge-triggered epoll does too", several::edges);
+}
+
+fn receiving(report: &mut Report) {
+    report.check("VQPs take shared buffers in order", receive::in_turn);
+    report.check("each of many messages has one of its own", receive::at_once);
+    report.check(
+        "a full ring takes no message, and loses none",
+        receive::full,
+    );
+    report.check(
+        "a VQP that fails leaves shared buffers",
+        receive::failed_one,
+    );
+    report.check("a ring of its own comes back", receive::own_ring);
+    report.check(
+        "a VQP that goes in a message gives its buffer back",
+        receive::destroyed_in_message,
+    );
+}
+
+fn unconnected_vqps(report: &mut Report) {
+    report.check(
+        "a peer's error is its handle's",
+        unconnected::errors_per_peer,
+    );
+    report.check("it stays until that is closed", unconnected::error_is_kept);
+    report.check("a dead peer holds up no other one", unconnected::dead_peer);
+    report.check("peers that are not used cost nothing", unconnected::pruned);
+    report.check("messages go to a handle's port", unconnected::messages);
+    report.check("peers that cannot be opened", unconnected::refusals);
+}
+
+fn library(report: &mut Report) {
+    report.check("library: one call for 16 queue pairs", library::one_call);
+    report.check("library: dropped queue pairs say nothing", library::dropped);
+    report.check("library: shared receive queues", library::receives);
+    report.check(
+        "library: receive queues of their own",
+        library::own_receives,
+    );
+    report.check("library: one queue pair for 16 peers", library::unconnected);
+    report.check("library: mistakes are told", library::refusals);
+}
