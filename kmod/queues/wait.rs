@@ -75,26 +75,31 @@ impl<'a, R: Requester> Waiting<'a, R> {
     ///
     /// `EINTR`.
     pub(crate) fn for_completions(&mut self) -> Result {
-        self.wait(None).map(drop)
+        self.wait(None, uapi::MAX_WAIT_NS).map(drop)
     }
 
-    /// Waits until there is room for a request, as `has_room` says. Answers whether there
-    /// is: otherwise there are completions enough, or the time is over.
+    /// Waits until there is room for a request whose completion goes to `cq`, as `has_room`
+    /// says. Answers whether there is: otherwise there are completions enough, or the time
+    /// is over.
     ///
     /// # Errors
     ///
     /// `EINTR`.
-    pub(crate) fn for_room(&mut self, has_room: impl Fn() -> bool) -> Result<bool> {
-        self.wait(Some(&has_room))
+    pub(crate) fn for_room(
+        &mut self,
+        cq: &Queues<R>,
+        has_room: impl Fn() -> bool,
+    ) -> Result<bool> {
+        let longest_ns = match core::ptr::eq(cq, self.queues) {
+            true => uapi::MAX_WAIT_NS,
+            false => ROOM_NAP_NS,
+        };
+        self.wait(Some(&has_room), longest_ns)
     }
 
-    fn wait(&mut self, full: Option<&dyn Fn() -> bool>) -> Result<bool> {
+    /// Sleeps for at most `longest_ns` at a time.
+    fn wait(&mut self, full: Option<&dyn Fn() -> bool>, longest_ns: u64) -> Result<bool> {
         let queues = self.queues;
-        let is_elsewhere = |vqp: &Vqp| !core::ptr::eq(&**vqp.cq(), queues);
-        let longest_ns = match full.is_some_and(is_elsewhere) {
-            true => ROOM_NAP_NS,
-            false => uapi::MAX_WAIT_NS,
-        };
         // Since when none of the requests has ended.
         let mut silent_ns = None;
         loop {
