@@ -321,7 +321,10 @@ impl<R: Requester> DcCache<R> {
     }
 
     /// The sets whose bits `take` finds in `used`.
-    fn used_sets(&self, take: impl Fn(&AtomicU64) -> u64) -> impl Iterator<Item = &FastLock<Set<R>>> {
+    fn used_sets(
+        &self,
+        take: impl Fn(&AtomicU64) -> u64,
+    ) -> impl Iterator<Item = &FastLock<Set<R>>> {
         let bits = self.used.iter().map(take);
         let chunks = self.sets.chunks(64).zip(bits);
         chunks.flat_map(|(sets, bits)| {

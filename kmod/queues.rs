@@ -24,9 +24,7 @@ use weft_core::vqp::{Completions, Receives};
 use crate::dc::Requester;
 use crate::rc::RcQueue;
 use crate::rings::{Arena, Rings};
-use crate::sync::{
-    new_event_count, new_lock, BhLock, EventCount, FastLock, FastMutex, PollQueue,
-};
+use crate::sync::{new_event_count, new_lock, BhLock, EventCount, FastLock, FastMutex, PollQueue};
 
 pub(crate) use wait::Waiting;
 

@@ -84,7 +84,9 @@ impl Kernel {
         }
         let index = books.complete().expect("it had a place");
         self.ring.put(index, value);
-        self.ring.tail.store(index.wrapping_add(1), Ordering::Release);
+        self.ring
+            .tail
+            .store(index.wrapping_add(1), Ordering::Release);
     }
 
     /// The user takes what is there.
@@ -164,7 +166,10 @@ fn a_vqp_that_is_destroyed_says_nothing_more() {
         let before = kernel.reap();
         ends.join().unwrap();
         let after = kernel.reap();
-        assert!(!after.contains(&1), "it was heard of after it was destroyed");
+        assert!(
+            !after.contains(&1),
+            "it was heard of after it was destroyed"
+        );
         let others = before.iter().chain(&after).filter(|value| **value == 2);
         assert_eq!(others.count(), 1, "another's completion was lost");
         assert_eq!(kernel.free(), ENTRIES);

@@ -85,11 +85,7 @@ impl<'a, R: Requester> Waiting<'a, R> {
     /// # Errors
     ///
     /// `EINTR`.
-    pub(crate) fn for_room(
-        &mut self,
-        cq: &Queues<R>,
-        has_room: impl Fn() -> bool,
-    ) -> Result<bool> {
+    pub(crate) fn for_room(&mut self, cq: &Queues<R>, has_room: impl Fn() -> bool) -> Result<bool> {
         let longest_ns = match core::ptr::eq(cq, self.queues) {
             true => uapi::MAX_WAIT_NS,
             false => ROOM_NAP_NS,

@@ -189,7 +189,10 @@ impl Session {
     }
 
     /// The queues that a VQP is to use.
-    fn queues_for(&self, request: &VqpCreate) -> Result<(Arc<Queues>, Option<(Arc<Queues>, bool)>)> {
+    fn queues_for(
+        &self,
+        request: &VqpCreate,
+    ) -> Result<(Arc<Queues>, Option<(Arc<Queues>, bool)>)> {
         let owned = self.owned.lock();
         let cq = owned.queues.get(request.cq).ok_or(EBADF)?;
         let is_shared = request.flags & VQP_SHARED_RECEIVE != 0;
@@ -219,7 +222,8 @@ impl Session {
                     let found: Option<&Arc<Queues>> = owned.queues.get(handle);
                     found.is_some_and(|found| Arc::ptr_eq(found, queues))
                 };
-                if !is_same(cq, vqp.cq()) || !vqp.rq().is_none_or(|(queues, _)| is_same(rq, queues)) {
+                if !is_same(cq, vqp.cq()) || !vqp.rq().is_none_or(|(queues, _)| is_same(rq, queues))
+                {
                     return Err(EBADF);
                 }
                 let handle = owned.vqps.insert(vqp.clone()).map_err(|_| ENOMEM)?;

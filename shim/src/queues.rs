@@ -191,7 +191,9 @@ impl Queues {
     pub fn poll_cq(&mut self, wcs: &mut [Wc]) -> usize {
         loop {
             let taken = self.take(wcs);
-            let kept = self.end.without_dropped(&mut wcs[..taken], || self.rings.done.ready(1));
+            let kept = self
+                .end
+                .without_dropped(&mut wcs[..taken], || self.rings.done.ready(1));
             if kept != 0 || taken == 0 {
                 return kept;
             }

@@ -78,11 +78,7 @@ impl End {
     /// are left. `ready` says how many more there are in the ring. A receive buffer comes
     /// back in any case.
     #[inline]
-    pub(super) fn without_dropped(
-        &self,
-        wcs: &mut [Wc],
-        ready: impl FnOnce() -> usize,
-    ) -> usize {
+    pub(super) fn without_dropped(&self, wcs: &mut [Wc], ready: impl FnOnce() -> usize) -> usize {
         if !self.has_dropped.load(Ordering::Acquire) {
             return wcs.len();
         }

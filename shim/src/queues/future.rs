@@ -89,11 +89,7 @@ impl AsyncQueues {
             }
             // The session is readable for the completions of its other queues too, and
             // each that comes makes it so anew.
-            let mut ready = self
-                .session
-                .readable()
-                .await
-                .map_err(|_| Error::NodeGone)?;
+            let mut ready = self.session.readable().await.map_err(|_| Error::NodeGone)?;
             if ready.ready().is_read_closed() {
                 return self.last(wcs);
             }

@@ -8,7 +8,7 @@ use nix::errno::Errno;
 use weft_core::uapi::{self, Pod, RecvWr, Sge, Wc, WcStatus, MAX_PORT, SRC_NONE, WC_RECV};
 
 use super::{expect, refused};
-use crate::raw::{buffer, vqp_on, message, Memory, Queue, Session};
+use crate::raw::{buffer, message, vqp_on, Memory, Queue, Session};
 use crate::world::gid;
 use weft_testkit::report::Report;
 

@@ -98,7 +98,11 @@ async fn writes(
 
 fn check(wcs: &[Wc], round: u64) -> Result<()> {
     ensure!(wcs.len() == 1, "{} completions of one WRITE", wcs.len());
-    ensure!(wcs[0].wr_id() == round, "of another one: {}", wcs[0].wr_id());
+    ensure!(
+        wcs[0].wr_id() == round,
+        "of another one: {}",
+        wcs[0].wr_id()
+    );
     wcs[0].result()?;
     Ok(())
 }

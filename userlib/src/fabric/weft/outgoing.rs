@@ -118,10 +118,7 @@ impl Outgoing {
         let Some(other) = self.0.iter().position(|posted| posted.peer != peer) else {
             return false;
         };
-        let (behind, mut before) = (
-            self.0.split_off(other),
-            std::mem::take(&mut self.0),
-        );
+        let (behind, mut before) = (self.0.split_off(other), std::mem::take(&mut self.0));
         let (same, others): (VecDeque<_>, VecDeque<_>) =
             behind.into_iter().partition(|posted| posted.peer == peer);
         before.extend(same);
@@ -158,7 +155,8 @@ mod tests {
 
     fn left(outgoing: &Outgoing) -> Vec<(usize, usize)> {
         let all = outgoing.0.iter();
-        all.map(|posted| (posted.peer, posted.write.local)).collect()
+        all.map(|posted| (posted.peer, posted.write.local))
+            .collect()
     }
 
     #[test]
