@@ -228,7 +228,8 @@ int weft_dereg_mr(struct weft_mr *mr);
  * or whose completion was not taken, needs room for one, signalled or not, and so does
  * each message that has arrived: a CQ whose cqe is the sum of its VQPs' max_send_wr, and
  * of the receive buffers posted for them, never lacks it. One that is smaller loses
- * nothing: posting is ENOMEM then, and messages wait at their sender until there is room.
+ * nothing: posting is ENOMEM then, and messages wait at their sender as if there were no
+ * receive buffer.
  * A CQ also has room to submit the requests of its VQPs, 128 in one system call. Its
  * memory counts against RLIMIT_MEMLOCK.
  *
@@ -267,8 +268,9 @@ int weft_post_srq_recv(const struct weft_srq *srq, struct ibv_recv_wr *wr, struc
  * against RLIMIT_MEMLOCK.
  *
  * When a VQP fails, the buffers of its own receive queue come back with
- * IBV_WC_WR_FLUSH_ERR, if its CQ is its own too. Otherwise they stay where they are, as
- * those of an SRQ do, and are free when the VQP is destroyed.
+ * IBV_WC_WR_FLUSH_ERR, if its CQ is its own too. On a CQ that it was given, they stay
+ * posted until the VQP is destroyed; their memory is the program's again then. Those of an
+ * SRQ stay there for its other VQPs.
  *
  * Errors: EINVAL (attr; cq or srq of another device; an unconnected VQP with gid, srq or
  * max_recv_wr; a port without gid), E2BIG (attr->size), EMFILE (max_vqp or max_cq
@@ -297,9 +299,9 @@ struct weft_cq *weft_vqp_cq(const struct weft_vqp *vqp);
  *
  * Errors: EISCONN (connected already), EINVAL (zero GID, no such port, a VQP that is
  * bound or unconnected), EHOSTUNREACH (no meta server knows the GID), EAGAIN (no meta
- * server is connected and the peer is not cached), ETIMEDOUT (the meta server did not answer), EINTR (a signal came before the
- * answer, and its handler does not have calls restarted: nothing has changed), ENODEV
- * (the local node went away), EBADF.
+ * server is connected and the peer is not cached), ETIMEDOUT (the meta server did not
+ * answer), EINTR (a signal came before the answer, and its handler does not have calls
+ * restarted: nothing has changed), ENODEV (the local node went away), EBADF.
  */
 int weft_qconnect(const struct weft_vqp *vqp, const union ibv_gid *gid, uint32_t port);
 
@@ -358,8 +360,8 @@ void *weft_vqp_context(const struct weft_vqp *vqp);
  *
  * opcode: IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_ATOMIC_CMP_AND_SWP,
  * IBV_WR_ATOMIC_FETCH_AND_ADD (on aligned 8-byte words); on a VQP that is connected
- * to a port (to a peer with one, if it is unconnected), or was accepted: IBV_WR_SEND, IBV_WR_SEND_WITH_IMM,
- * IBV_WR_RDMA_WRITE_WITH_IMM. num_sge: at most max_sge. send_flags:
+ * to a port (to a peer with one, if it is unconnected), or was accepted: IBV_WR_SEND,
+ * IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_WRITE_WITH_IMM. num_sge: at most max_sge. send_flags:
  * IBV_SEND_SIGNALED; IBV_SEND_INLINE (the data is copied now, at most
  * max_inline_data bytes, and needs no region; not for READs and atomic operations);
  * IBV_SEND_SOLICITED means nothing here and is ignored.
@@ -376,7 +378,8 @@ int weft_post_send(const struct weft_vqp *vqp, struct ibv_send_wr *wr, struct ib
 
 /*
  * As weft_post_send(), to a peer, on an unconnected VQP. Requests to one peer are in order,
- * and max_send_wr counts for each peer. One that fails stops later requests to that peer,
+ * and max_send_wr counts for each peer; a CQ of the VQP's own has room for max_send_wr
+ * requests to all of them together. One that fails stops later requests to that peer,
  * until the peer is closed, and none to others.
  *
  * Errors: those of weft_post_send(); EINVAL (the VQP is not an unconnected one, or the
