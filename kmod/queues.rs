@@ -183,9 +183,13 @@ impl<R: Requester> Queues<R> {
         completions.has_room()
     }
 
-    /// Gives places back whose requests were not posted after all.
-    pub(crate) fn release(&self, places: u32) {
-        self.completions.lock().release(places);
+    /// Gives places back whose requests were not posted after all. Answers whether there
+    /// was no room meanwhile, so that somebody may wait for it.
+    pub(crate) fn release(&self, places: u32) -> bool {
+        let mut completions = self.completions.lock();
+        let was_full = !completions.has_room();
+        completions.release(places);
+        was_full
     }
 
     /// What had a place has ended. Its completion is written, if there is one; `is_deaf`

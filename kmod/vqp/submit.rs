@@ -195,8 +195,13 @@ impl Vqp {
 
     /// Gives places back whose requests were not posted after all.
     fn withdraw(&self, places: u32) {
-        self.cq.release(places);
+        let was_full = !self.in_flight.has_room();
+        let was_cq_full = self.cq.release(places);
         self.in_flight.end(places);
+        if was_full || was_cq_full {
+            // Another thread may have found no room, and no completion comes of these.
+            self.cq.done().notify();
+        }
     }
 
     /// The origin of its requests.

@@ -116,6 +116,10 @@ fn receiving(report: &mut Report) {
         receive::full,
     );
     report.check(
+        "a full ring holds up its own VQP's messages",
+        receive::different_rings,
+    );
+    report.check(
         "a VQP that fails leaves shared buffers",
         receive::failed_one,
     );

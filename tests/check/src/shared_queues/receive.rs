@@ -227,6 +227,70 @@ pub fn full() -> Result<()> {
     all_good(&scene.collect(wrs.len())?)
 }
 
+/// VQPs share a receive ring, and their completions go to rings of their own: one of those is
+/// full, which holds up the messages of its VQP alone.
+pub fn different_rings() -> Result<()> {
+    const MESSAGES: usize = 8;
+    let (scene, ears) = (Scene::new(64, 64, 0)?, Ears::new(0, 0, BUFFERS * ROOM)?);
+    let mut ends = Vec::new();
+    for room in [BUFFERS as u32, 2] {
+        let to = ears.session.make_rings(0, room, 0)?;
+        let queue = Queue::of_rings(&ears.session, &to)?;
+        let arg = VqpCreate {
+            cq: to.rings,
+            ..ears.shared()
+        };
+        let (vqp, port) = (ears.session.make_vqp(arg)?, new_port());
+        ears.session.qbind(vqp, port)?;
+        let arg = VqpCreate {
+            gid: gid(1),
+            port,
+            ..scene.vqp_arg(32)
+        };
+        ends.push((queue, vqp, scene.session.make_vqp(arg)?));
+    }
+    ears.post(0..2 * MESSAGES)?;
+    let numbered = |at: usize, n| numbered(ends[at].2, n);
+    let before = counter("not_ready")?;
+    let wrs: Vec<SendWr> = (0..MESSAGES).map(|n| numbered(1, n)).collect();
+    scene.post_all(&wrs)?;
+    wait_for("a message meets no place", PATIENCE, || {
+        Ok(counter("not_ready")? > before)
+    })?;
+    ensure!(ears.taken() == 2, "{} buffers were taken", ears.taken());
+    let wrs: Vec<SendWr> = (0..MESSAGES).map(|n| numbered(0, n)).collect();
+    scene.post_all(&wrs)?;
+    let mut buffers = Vec::new();
+    for (queue, vqp, _) in &ends {
+        for n in 0..MESSAGES {
+            let rings = queue.said.of_rings.rings;
+            ears.session.enter_rings(rings, 0, 1, PATIENCE_NS)?;
+            let mut wcs = [Wc::zeroed()];
+            ensure!(queue.take(&mut wcs) == 1, "message {n} has not come");
+            let wc = wcs[0];
+            ensure!((wc.vqp, wc.status) == (*vqp, 0), "message {n}: {wc:?}");
+            ensure!(
+                number_in(&ears, &wc) == n as u64,
+                "message {n} is another one"
+            );
+            buffers.push(wc.wr_id);
+        }
+    }
+    buffers.sort_unstable();
+    ensure!(
+        buffers.iter().copied().eq(0..2 * MESSAGES as u64),
+        "the buffers {buffers:?} were taken"
+    );
+    all_good(&scene.collect(2 * MESSAGES)?)?;
+    // The receive ring is in use as long as one of them is there.
+    for (_, vqp, _) in &ends {
+        let refused = ears.session.destroy_rings(ears.rings.rings);
+        ensure!(refused == Err(Errno::EBUSY), "destroying it: {refused:?}");
+        ears.session.destroy_vqp(*vqp)?;
+    }
+    Ok(ears.session.destroy_rings(ears.rings.rings)?)
+}
+
 /// A VQP on the ears' rings that is connected to the sender of a message.
 fn accepted(scene: &Scene, ears: &Ears, vqp: VqpCreate) -> Result<u32> {
     let (bound, port) = ears.bound[0];
