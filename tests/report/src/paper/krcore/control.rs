@@ -10,7 +10,7 @@ use crate::rows::{Best, Rows, Selection};
 const PARTS: [(&str, &str); 5] = [
     ("open_us_p50", "open the device"),
     ("register_us_p50", "register memory"),
-    ("create_us_p50", "make queues, queue pair"),
+    ("create_us_p50", "make the queue pair"),
     ("call_us_p50", "connect"),
     ("first_write_us_p50", "first WRITE"),
 ];
