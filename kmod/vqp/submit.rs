@@ -17,7 +17,7 @@ use crate::sync::Woken;
 /// Requests copied and posted at a time.
 const POST_BATCH: usize = 16;
 /// Streams whose requests may wait to be sent together with those of other VQPs.
-const UNSENT_STREAMS: usize = 8;
+const UNSENT_STREAMS: usize = 32;
 /// How long a submission waits for room on the stream.
 const ROOM_WAIT_NS: u64 = 1_000_000_000;
 /// How long it sleeps at most while requests end whose queue changes.
