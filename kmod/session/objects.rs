@@ -17,7 +17,7 @@ use crate::handles::{Handles, MorePlaces};
 use crate::queues::ReceiveUse;
 use crate::quota::Kind;
 use crate::rings::Arena;
-use crate::vqp::{OpenPeer, Owner, Queues, Senders, Vqp, VqpConfig};
+use crate::vqp::{OpenPeer, Owner, Queues, ReceiveQueue, Senders, Vqp, VqpConfig};
 
 /// Numbers of flows. They come round: a receiver's that another one has is refused
 /// ([`Session::take_in`]). 0 is nobody.
@@ -189,10 +189,7 @@ impl Session {
     }
 
     /// The queues that a VQP is to use.
-    fn queues_for(
-        &self,
-        request: &VqpCreate,
-    ) -> Result<(Arc<Queues>, Option<(Arc<Queues>, bool)>)> {
+    fn queues_for(&self, request: &VqpCreate) -> Result<(Arc<Queues>, Option<ReceiveQueue>)> {
         let owned = self.owned.lock();
         let cq = owned.queues.get(request.cq).ok_or(EBADF)?;
         let is_shared = request.flags & VQP_SHARED_RECEIVE != 0;
