@@ -42,7 +42,7 @@ use crate::vqp::Progress;
 use crate::wc::Wc;
 use crate::wr::{RecvWr, SendWr};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use weft_core::gid::Gid;
 use weft_core::uapi::{self, Pod, MAX_WAIT_NS};
 
@@ -189,13 +189,26 @@ impl Queues {
     /// are thrown away.
     #[inline]
     pub fn poll_cq(&mut self, wcs: &mut [Wc]) -> usize {
+        self.reap(wcs).0
+    }
+
+    /// The same, and whether some were thrown away.
+    #[inline]
+    fn reap(&mut self, wcs: &mut [Wc]) -> (usize, bool) {
+        let mut threw_some = false;
         loop {
             let taken = self.take(wcs);
+<<<<<<< HEAD
             let kept = self
                 .end
                 .without_dropped(&mut wcs[..taken], || self.rings.done.ready(1));
+=======
+            let ready = || self.rings.done.ready(usize::MAX);
+            let kept = self.end.without_dropped(&mut wcs[..taken], ready);
+            threw_some |= kept < taken;
+>>>>>>> wtests
             if kept != 0 || taken == 0 {
-                return kept;
+                return (kept, threw_some);
             }
         }
     }
@@ -222,8 +235,19 @@ impl Queues {
         if min > room {
             return Err(Error::NoRoom { min, room });
         }
+        let start = self.end.has_dropped().then(Instant::now);
         let submitted = self.submit(wrs, None, min, timeout)?;
-        let completed = self.poll_cq(wcs);
+        let (mut completed, mut threw_some) = self.reap(wcs);
+        // The wait was for those that were thrown away, too.
+        while threw_some && completed < min {
+            let left = start.map_or(timeout, |start| timeout.saturating_sub(start.elapsed()));
+            if left.is_zero() || self.submit(&[], None, min - completed, left).is_err() {
+                break;
+            }
+            let (more, threw_more) = self.reap(&mut wcs[completed..]);
+            completed += more;
+            threw_some = threw_more;
+        }
         if submitted.is_full && submitted.count == 0 && completed == 0 {
             return Err(Error::QueueFull);
         }

@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::ioctl;
 use crate::wc::Wc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use weft_core::uapi::{self, Pod};
 
 /// Rings by their handle; destroyed on drop. Queue pairs hold it: as long as there are any,
@@ -20,8 +20,16 @@ pub(crate) struct End {
     calls: AtomicU64,
     /// There may be some in `dropped`.
     has_dropped: AtomicBool,
-    /// Queue pairs that were dropped, and of which there may be completions in the ring.
-    dropped: Mutex<Vec<u32>>,
+    dropped: Mutex<Vec<Dropped>>,
+}
+
+/// A queue pair that was dropped, and of which there may be completions in the ring.
+#[derive(Debug)]
+struct Dropped {
+    vqp: u32,
+    /// They are among the next so many that are taken. `None`: among those that were there
+    /// when the ring is looked at next, because the kernel writes no more of them.
+    within: Option<usize>,
 }
 
 impl End {
@@ -69,9 +77,27 @@ impl End {
 
     /// A queue pair was dropped: the kernel writes no completion of it any more.
     pub(super) fn note_dropped(&self, vqp: u32) {
-        let mut dropped = self.dropped.lock().unwrap_or_else(PoisonError::into_inner);
-        dropped.push(vqp);
+        let within = None;
+        self.dropped().push(Dropped { vqp, within });
         self.has_dropped.store(true, Ordering::Release);
+    }
+
+    /// A queue pair was made. The kernel gives a number again after some thousand others:
+    /// completions with it are the new one's from now on.
+    pub(super) fn note_made(&self, vqp: u32) {
+        if self.has_dropped() {
+            self.dropped().retain(|dropped| dropped.vqp != vqp);
+        }
+    }
+
+    /// Whether there may be completions of queue pairs that were dropped.
+    #[inline]
+    pub(super) fn has_dropped(&self) -> bool {
+        self.has_dropped.load(Ordering::Acquire)
+    }
+
+    fn dropped(&self) -> MutexGuard<'_, Vec<Dropped>> {
+        self.dropped.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes out those of requests of queue pairs that were dropped; answers with how many
@@ -79,24 +105,42 @@ impl End {
     /// back in any case.
     #[inline]
     pub(super) fn without_dropped(&self, wcs: &mut [Wc], ready: impl FnOnce() -> usize) -> usize {
+<<<<<<< HEAD
         if !self.has_dropped.load(Ordering::Acquire) {
             return wcs.len();
+=======
+        match self.has_dropped() {
+            true => self.sift(wcs, ready),
+            false => wcs.len(),
+>>>>>>> wtests
         }
-        self.sift(wcs, ready)
     }
 
     #[cold]
     fn sift(&self, wcs: &mut [Wc], ready: impl FnOnce() -> usize) -> usize {
-        let mut dropped = self.dropped.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut dropped = self.dropped();
+        let is_of_dropped = |at: usize, wc: &Wc| {
+            let is_it = |dropped: &Dropped| {
+                dropped.vqp == wc.vqp() && dropped.within.is_none_or(|within| at < within)
+            };
+            !wc.is_recv() && dropped.iter().any(is_it)
+        };
         let mut kept = 0;
         for at in 0..wcs.len() {
-            if wcs[at].is_recv() || !dropped.contains(&wcs[at].vqp()) {
+            if !is_of_dropped(at, &wcs[at]) {
                 wcs[kept] = wcs[at];
                 kept += 1;
             }
         }
-        if ready() == 0 {
-            dropped.clear();
+        let more = ready();
+        for dropped in dropped.iter_mut() {
+            let within = dropped
+                .within
+                .map(|within| within.saturating_sub(wcs.len()));
+            dropped.within = within.or(Some(more));
+        }
+        dropped.retain(|dropped| dropped.within != Some(0));
+        if dropped.is_empty() {
             self.has_dropped.store(false, Ordering::Release);
         }
         kept

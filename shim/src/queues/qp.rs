@@ -78,6 +78,7 @@ impl Qp {
         }
         ioctl::vqp_create(queues.device().fd(), &mut arg)
             .map_err(|errno| of_create(errno, config, gid))?;
+        queues.note_made(arg.vqp);
         Ok(Self {
             queues: Arc::clone(queues),
             number: arg.vqp,

@@ -145,6 +145,14 @@ fn unconnected_vqps(report: &mut Report) {
 fn library(report: &mut Report) {
     report.check("library: one call for 16 queue pairs", library::one_call);
     report.check("library: dropped queue pairs say nothing", library::dropped);
+    report.check(
+        "library: a call waits for the others",
+        library::waits_for_others,
+    );
+    report.check(
+        "library: a number that is given again",
+        library::numbers_again,
+    );
     report.check("library: shared receive queues", library::receives);
     report.check(
         "library: receive queues of their own",

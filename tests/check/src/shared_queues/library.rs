@@ -136,6 +136,61 @@ pub fn dropped() -> Result<()> {
     Ok(())
 }
 
+/// A call that waits does not take completions of queue pairs that were dropped for what it
+/// waits for.
+pub fn waits_for_others() -> Result<()> {
+    let desk = Desk::new()?;
+    let mut queues = desk.queues()?;
+    let mut ear = Ear::new(4096, 8)?;
+    let slow = queues.connect(gid(1), ear.port, &QpConfig::default())?;
+    let gone = connect(&queues, 1)?;
+    let taken = queues.post_send(&[desk.write(0)?.on(&gone[0]); 4])?;
+    ensure!(taken == 4, "{taken} were taken");
+    thread::sleep(Duration::from_millis(50));
+    drop(gone);
+    let call = SendWr::send(Payload::inline(b"call")?).signaled().on(&slow);
+    let mut wcs = [Wc::default(); 8];
+    let progress = thread::scope(|scope| {
+        scope.spawn(|| {
+            thread::sleep(Duration::from_millis(300));
+            ear.post(1, 64)
+        });
+        queues.enter(&[call], &mut wcs, 1, patient(PATIENCE))
+    })?;
+    ensure!(
+        (progress.submitted, progress.completed, wcs[0].vqp()) == (1, 1, slow.number()),
+        "{progress:?}, {:?}",
+        wcs[0]
+    );
+    wcs[0].result()?;
+    Ok(())
+}
+
+/// A queue pair that has the number of one that was dropped before gets its completions.
+pub fn numbers_again() -> Result<()> {
+    let desk = Desk::new()?;
+    let mut queues = desk.queues()?;
+    let first = connect(&queues, 1)?.remove(0).number();
+    let mut tries = 0;
+    let qp = loop {
+        let qp = connect(&queues, 1)?.remove(0);
+        tries += 1;
+        if qp.number() == first {
+            break qp;
+        }
+        ensure!(tries < 10_000, "no number was given again");
+    };
+    println!("# a number was given again after {tries} queue pairs");
+    let mut wcs = [Wc::default()];
+    for _ in 0..3 {
+        let wr = desk.write(0)?.on(&qp);
+        let progress = queues.enter(&[wr], &mut wcs, 1, patient(PATIENCE / 10))?;
+        ensure!(progress.completed == 1, "{progress:?}");
+        wcs[0].result()?;
+    }
+    Ok(())
+}
+
 /// Room for receive buffers.
 const BUFFERS: usize = 8;
 
