@@ -198,15 +198,9 @@ impl Queues {
         let mut threw_some = false;
         loop {
             let taken = self.take(wcs);
-<<<<<<< HEAD
-            let kept = self
-                .end
-                .without_dropped(&mut wcs[..taken], || self.rings.done.ready(1));
-=======
             let ready = || self.rings.done.ready(usize::MAX);
             let kept = self.end.without_dropped(&mut wcs[..taken], ready);
             threw_some |= kept < taken;
->>>>>>> wtests
             if kept != 0 || taken == 0 {
                 return (kept, threw_some);
             }

@@ -105,14 +105,9 @@ impl End {
     /// back in any case.
     #[inline]
     pub(super) fn without_dropped(&self, wcs: &mut [Wc], ready: impl FnOnce() -> usize) -> usize {
-<<<<<<< HEAD
-        if !self.has_dropped.load(Ordering::Acquire) {
-            return wcs.len();
-=======
         match self.has_dropped() {
             true => self.sift(wcs, ready),
             false => wcs.len(),
->>>>>>> wtests
         }
     }
 
