@@ -112,7 +112,9 @@ impl<T> Handles<T> {
     pub(crate) fn grow(&mut self, more: MorePlaces<T>) -> Option<MorePlaces<T>> {
         let MorePlaces { chunk, directory } = more;
         let wanted = self.chunks.len() * CHUNK + 1;
-        let is_next = chunk.first().is_some_and(|place| place.next_free as usize == wanted);
+        let is_next = chunk
+            .first()
+            .is_some_and(|place| place.next_free as usize == wanted);
         if self.free != NONE || !is_next {
             return Some(MorePlaces { chunk, directory });
         }

@@ -25,20 +25,20 @@ use crate::dc::SoftDc;
 use crate::mem::MrTable;
 use crate::meta::{Directory, Uplink};
 use crate::net::{Endpoint, Netns, UdpBearer};
-use crate::peer::{DcCache, Peer};
 use crate::quota::{Kind, Quota};
 use crate::random::{random_u32, random_u64};
 use crate::rc::Rc;
 use crate::rdma::{Connector, Netdev, Pd, Port};
 use crate::sync::{lock_interruptible, new_poll_queue, PollQueue};
-use crate::vqp::{Sender, Vqp};
+use crate::vqp::{Peer, Sender, Vqp};
 
 pub(crate) use netns::Namespaces;
 pub(crate) use port_agent::Ports;
 pub(crate) use registry::{count, get, init, of_caller};
 
 /// A node's DC provider.
-pub(crate) type Dc = SoftDc<UdpBearer, Vqp>;
+pub(crate) type Dc = crate::peer::Dc<Vqp>;
+type DcCache = crate::peer::DcCache<Vqp>;
 
 /// Peers that are looked up at the same time, at most.
 const LOOKUP_LANES: usize = 16;

@@ -19,12 +19,10 @@ use weft_core::gid::Gid;
 use weft_core::meta::Record;
 
 use crate::counters::{Counted, COUNTERS};
-use crate::dc::{count_peer_change, Stream, Suspicion, Target};
+use crate::dc::{count_peer_change, Requester, SoftDc, Stream, Suspicion, Target};
 use crate::net::{Endpoint, UdpBearer};
-use crate::node::Dc;
 use crate::rc::{Rc, RcQueue};
 use crate::sync::{new_lock, BhLock, FastLock};
-use crate::vqp::Vqp;
 
 use senders::Senders;
 
@@ -33,36 +31,36 @@ use senders::Senders;
 /// (krcore §4.2).
 pub(crate) const INITIATORS: usize = 8;
 
-/// A stream as VQPs use it.
-pub(crate) type VqpStream = Stream<UdpBearer, Vqp>;
-/// An RC queue pair as VQPs use it.
-pub(crate) type VqpQueue = RcQueue<Vqp>;
+/// A node's DC initiators and target, for requesters `R`.
+pub(crate) type Dc<R> = SoftDc<UdpBearer, R>;
+/// A stream to a peer.
+pub(crate) type PeerStream<R> = Stream<UdpBearer, R>;
 
 /// The user that a node's own control messages go by: none that a process could be of.
 pub(crate) const NODE_USER: u32 = u32::MAX;
 
 /// A stream that the VQPs of a user share, on one DC initiator. Users do not share
 /// streams with each other: one that fills its own holds up nobody else.
-struct Shared {
+struct Shared<R: Requester> {
     user: u32,
     initiator: usize,
-    stream: Arc<VqpStream>,
+    stream: Arc<PeerStream<R>>,
 }
 
 /// A peer whose record was looked up, with the streams to it.
 #[pin_data(PinnedDrop)]
-pub(crate) struct Peer {
+pub(crate) struct Peer<R: Requester> {
     gid: Gid,
-    dc: Arc<Dc>,
-    rc: Arc<Rc<Vqp>>,
+    dc: Arc<Dc<R>>,
+    rc: Arc<Rc<R>>,
     target: Target,
     /// Those that VQPs share, with the user that each is for.
     #[pin]
-    streams: BhLock<KVec<Shared>>,
+    streams: BhLock<KVec<Shared<R>>>,
     _count: Counted,
 }
 
-impl Peer {
+impl<R: Requester> Peer<R> {
     /// A peer with the record that a meta server holds of it.
     ///
     /// # Errors
@@ -72,8 +70,8 @@ impl Peer {
     pub(crate) fn new(
         gid: Gid,
         record: &Record,
-        dc: Arc<Dc>,
-        rc: Arc<Rc<Vqp>>,
+        dc: Arc<Dc<R>>,
+        rc: Arc<Rc<R>>,
     ) -> Result<Arc<Self>> {
         let addr = gid.to_ipv4().ok_or_else(crate::errno::host_unreach)?;
         let target = Target {
@@ -103,7 +101,7 @@ impl Peer {
     }
 
     /// The RC queue pair that a VQP of a user's is to use; `None`: DC.
-    pub(crate) fn rc_queue(&self, user: u32) -> Option<Arc<VqpQueue>> {
+    pub(crate) fn rc_queue(&self, user: u32) -> Option<Arc<RcQueue<R>>> {
         self.rc.choose(&self.gid, user)
     }
 
@@ -112,7 +110,7 @@ impl Peer {
     /// # Errors
     ///
     /// `ENOMEM`; `EMFILE` (the user has too many).
-    pub(crate) fn stream(&self, user: u32, cpu: usize) -> Result<Arc<VqpStream>> {
+    pub(crate) fn stream(&self, user: u32, cpu: usize) -> Result<Arc<PeerStream<R>>> {
         let initiator = cpu % INITIATORS;
         if let Some(stream) = shared(&self.streams.lock(), user, initiator) {
             return Ok(stream);
@@ -147,12 +145,12 @@ impl Peer {
     /// # Errors
     ///
     /// As [`Peer::stream`].
-    pub(crate) fn own_stream(&self, user: u32) -> Result<Arc<VqpStream>> {
+    pub(crate) fn own_stream(&self, user: u32) -> Result<Arc<PeerStream<R>>> {
         self.dc.connect(&self.target, holder(user))
     }
 
     /// Ends a stream of [`Peer::own_stream`].
-    pub(crate) fn close(&self, stream: &VqpStream) {
+    pub(crate) fn close(&self, stream: &PeerStream<R>) {
         self.dc.close(stream);
     }
 
@@ -168,14 +166,18 @@ fn holder(user: u32) -> Option<u32> {
     (user != NODE_USER).then_some(user)
 }
 
-fn shared(streams: &[Shared], user: u32, initiator: usize) -> Option<Arc<VqpStream>> {
-    let is_it = |shared: &&Shared| shared.user == user && shared.initiator == initiator;
+fn shared<R: Requester>(
+    streams: &[Shared<R>],
+    user: u32,
+    initiator: usize,
+) -> Option<Arc<PeerStream<R>>> {
+    let is_it = |shared: &&Shared<R>| shared.user == user && shared.initiator == initiator;
     let shared = streams.iter().find(is_it)?;
     Some(shared.stream.clone())
 }
 
 #[pinned_drop]
-impl PinnedDrop for Peer {
+impl<R: Requester> PinnedDrop for Peer<R> {
     fn drop(self: Pin<&mut Self>) {
         let streams = core::mem::take(&mut *self.streams.lock());
         for shared in &streams {
@@ -189,11 +191,11 @@ const WAYS: usize = 4;
 
 /// A cached peer. The GID stands beside it, so that a look-up touches only the
 /// peer that it finds.
-type Way = Option<(u128, Arc<Peer>)>;
+type Way<R> = Option<(u128, Arc<Peer<R>>)>;
 
 /// Peers of the same set, and which of them is replaced next.
-struct Set {
-    ways: [Way; WAYS],
+struct Set<R: Requester> {
+    ways: [Way<R>; WAYS],
     victim: usize,
 }
 
@@ -210,14 +212,14 @@ fn mix(bits: u128) -> usize {
 /// A node's peers by their GID. Of fixed size: the oldest of a set makes room.
 ///
 /// Lock order: a set's lock is held alone; peers are dropped without it.
-pub(crate) struct DcCache {
-    sets: Pin<KVBox<[FastLock<Set>; SETS]>>,
+pub(crate) struct DcCache<R: Requester> {
+    sets: Pin<KVBox<[FastLock<Set<R>>; SETS]>>,
     /// The sets that have had a peer since they were last flushed, one bit each.
     used: [AtomicU64; SETS / 64],
-    senders: Senders,
+    senders: Senders<R>,
 }
 
-impl DcCache {
+impl<R: Requester> DcCache<R> {
     /// An empty cache.
     pub(crate) fn new() -> Result<Self> {
         let set = |_| {
@@ -236,7 +238,7 @@ impl DcCache {
         })
     }
 
-    fn set(&self, bits: u128) -> &FastLock<Set> {
+    fn set(&self, bits: u128) -> &FastLock<Set<R>> {
         &self.sets[mix(bits) % SETS]
     }
 
@@ -246,7 +248,7 @@ impl DcCache {
     }
 
     /// The peer, if it is here and its record is not suspect.
-    pub(crate) fn find(&self, gid: &Gid) -> Option<Arc<Peer>> {
+    pub(crate) fn find(&self, gid: &Gid) -> Option<Arc<Peer<R>>> {
         let wanted = word(gid);
         let set = self.set(wanted).lock();
         let (_, peer) = set.ways.iter().flatten().find(|(gid, _)| *gid == wanted)?;
@@ -263,9 +265,9 @@ impl DcCache {
         &self,
         from: Endpoint,
         node: Destination,
-        dc: &Arc<Dc>,
-        rc: &Arc<Rc<Vqp>>,
-    ) -> Result<Arc<Peer>> {
+        dc: &Arc<Dc<R>>,
+        rc: &Arc<Rc<R>>,
+    ) -> Result<Arc<Peer<R>>> {
         match self.find(&Gid::from_ipv4(from.addr)) {
             Some(peer) if peer.is_at(from, node) => Ok(peer),
             _ => self.senders.find_or_make(from, node, dc, rc),
@@ -273,11 +275,11 @@ impl DcCache {
     }
 
     /// Takes a peer in, in place of what was known of it.
-    pub(crate) fn insert(&self, peer: Arc<Peer>) {
+    pub(crate) fn insert(&self, peer: Arc<Peer<R>>) {
         let gid = word(&peer.gid);
         let replaced = {
             let mut set = self.set(gid).lock();
-            let same = |way: &Way| way.as_ref().is_some_and(|(other, _)| *other == gid);
+            let same = |way: &Way<R>| way.as_ref().is_some_and(|(other, _)| *other == gid);
             let way = match set
                 .ways
                 .iter()
@@ -319,7 +321,10 @@ impl DcCache {
     }
 
     /// The sets whose bits `take` finds in `used`.
-    fn used_sets(&self, take: impl Fn(&AtomicU64) -> u64) -> impl Iterator<Item = &FastLock<Set>> {
+    fn used_sets(
+        &self,
+        take: impl Fn(&AtomicU64) -> u64,
+    ) -> impl Iterator<Item = &FastLock<Set<R>>> {
         let bits = self.used.iter().map(take);
         let chunks = self.sets.chunks(64).zip(bits);
         chunks.flat_map(|(sets, bits)| {

@@ -21,11 +21,10 @@ use kernel::sync::Arc;
 use weft_core::uapi::{self, RecvWr, RingsCreate, Wc, WcStatus};
 use weft_core::vqp::{Completions, Receives};
 
-use crate::peer::VqpQueue;
+use crate::dc::Requester;
+use crate::rc::RcQueue;
 use crate::rings::{Arena, Rings};
-use crate::sync::{
-    new_event_count, new_lock, BhLock, EventCount, FastLock, FastMutex, PollQueue,
-};
+use crate::sync::{new_event_count, new_lock, BhLock, EventCount, FastLock, FastMutex, PollQueue};
 
 pub(crate) use wait::Waiting;
 
@@ -46,7 +45,7 @@ const NOBODY: u64 = u64::MAX;
 
 /// The queues on one set of rings.
 #[pin_data]
-pub(crate) struct Queues {
+pub(crate) struct Queues<R: Requester> {
     rings: Rings,
     /// The index of the next request to copy.
     #[pin]
@@ -64,7 +63,7 @@ pub(crate) struct Queues {
     flushes_for: AtomicU64,
     /// The RC queue that a VQP of theirs began to use last: who waits polls that one.
     #[pin]
-    queue: FastLock<Option<Arc<VqpQueue>>>,
+    queue: FastLock<Option<Arc<RcQueue<R>>>>,
     /// Counts completions, and requests that have ended without one.
     #[pin]
     done: EventCount,
@@ -72,7 +71,7 @@ pub(crate) struct Queues {
     pollers: Arc<PollQueue>,
 }
 
-impl Queues {
+impl<R: Requester> Queues<R> {
     /// Queues on new rings, which are described in `request`.
     ///
     /// # Errors
@@ -275,20 +274,20 @@ impl Queues {
     }
 
     /// A VQP of theirs goes by this RC queue from now on.
-    pub(crate) fn goes_by(&self, queue: Arc<VqpQueue>) {
+    pub(crate) fn goes_by(&self, queue: Arc<RcQueue<R>>) {
         let before = self.queue.lock().replace(queue);
         drop(before);
     }
 
     /// A VQP of theirs no longer goes by that RC queue.
-    pub(crate) fn leaves(&self, queue: &Arc<VqpQueue>) {
-        let is_it = |current: &mut Arc<VqpQueue>| Arc::ptr_eq(current, queue);
+    pub(crate) fn leaves(&self, queue: &Arc<RcQueue<R>>) {
+        let is_it = |current: &mut Arc<RcQueue<R>>| Arc::ptr_eq(current, queue);
         let before = self.queue.lock().take_if(is_it);
         drop(before);
     }
 
     /// The RC queue that a VQP of theirs began to use last.
-    fn rc_queue(&self) -> Option<Arc<VqpQueue>> {
+    fn rc_queue(&self) -> Option<Arc<RcQueue<R>>> {
         self.queue.lock().clone()
     }
 }

@@ -22,13 +22,11 @@ use weft_core::uapi::{self, MrReg, QConnect, MAX_MRS_PER_SESSION};
 
 use crate::counters::{Counted, COUNTERS};
 use crate::dc::peer_changes;
-use crate::node::Node;
-use crate::peer::Peer;
 use crate::handles::Handles;
-use crate::queues::Queues;
+use crate::node::Node;
 use crate::rings::Arena;
 use crate::sync::{new_lock, new_poll_queue, FastLock, PollQueue};
-use crate::vqp::{OpenPeer, Vqp};
+use crate::vqp::{OpenPeer, Peer, Queues, Vqp};
 
 /// Events of `poll(2)`, as `uapi/linux/eventpoll.h` has them.
 const EPOLLIN: u32 = 0x1;

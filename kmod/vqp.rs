@@ -34,14 +34,23 @@ use weft_core::vqp::{Direct, InFlight};
 use crate::counters::{Counted, COUNTERS};
 use crate::dc::Requester;
 use crate::errno;
-use crate::peer::{Peer, VqpQueue, VqpStream};
-use crate::queues::Queues;
+use crate::peer::PeerStream;
 use crate::quota::Held;
 use crate::sync::{cpu, new_lock, FastLock, FastMutex, Once};
 
 pub(crate) use branches::{Branches, OpenPeer};
 pub(crate) use senders::{Sender, Senders};
 pub(crate) use submit::{Source, Unsent};
+
+/// A peer as VQPs use it, and what their requests to it go by.
+pub(crate) type Peer = crate::peer::Peer<Vqp>;
+pub(crate) type VqpStream = PeerStream<Vqp>;
+pub(crate) type VqpQueue = crate::rc::RcQueue<Vqp>;
+/// The queues that VQPs share.
+pub(crate) type Queues = crate::queues::Queues<Vqp>;
+
+/// Where a VQP's receive buffers come from, and whether other VQPs' do.
+pub(crate) type ReceiveQueue = (Arc<Queues>, bool);
 
 /// A VQP's connection to a peer.
 struct Connection {
@@ -78,7 +87,7 @@ pub(crate) struct VqpConfig {
     /// Where its completions go.
     pub(crate) cq: Arc<Queues>,
     /// Where its receive buffers come from, if it receives, and whether other VQPs' do.
-    pub(crate) rq: Option<(Arc<Queues>, bool)>,
+    pub(crate) rq: Option<ReceiveQueue>,
     /// Requests that may be outstanding.
     pub(crate) max_send_wr: u32,
     /// It is to be an unconnected one.
@@ -126,7 +135,7 @@ pub(crate) struct Vqp {
     branch_to: u32,
     cq: Arc<Queues>,
     /// Where its receive buffers come from, and whether other VQPs' do.
-    rq: Option<(Arc<Queues>, bool)>,
+    rq: Option<ReceiveQueue>,
     /// The thread that submits requests has a reference to `queue`'s to go on with: taking
     /// one costs more than having it. `None`: it has to be taken.
     #[pin]
@@ -210,7 +219,7 @@ impl Vqp {
     }
 
     /// Where its receive buffers come from, if it receives, and whether other VQPs' do.
-    pub(crate) fn rq(&self) -> Option<&(Arc<Queues>, bool)> {
+    pub(crate) fn rq(&self) -> Option<&ReceiveQueue> {
         self.rq.as_ref()
     }
 

@@ -13,8 +13,9 @@ use weft_core::rc::{Hello, Role};
 
 use super::{as_connect_error, DeviceUse, Node};
 use crate::dc::{ControlMessage, Reader};
-use crate::peer::{Peer, NODE_USER};
+use crate::peer::NODE_USER;
 use crate::rc::{Claim, Exchange};
+use crate::vqp::Peer;
 
 /// The DC initiator that these messages go by.
 const INITIATOR: usize = 0;

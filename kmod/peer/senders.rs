@@ -15,13 +15,12 @@ use weft_core::dc::wire::Destination;
 use weft_core::gid::Gid;
 use weft_core::meta::Record;
 
-use super::Peer;
+use super::{Dc, Peer};
+use crate::dc::Requester;
 use crate::net::Endpoint;
-use crate::node::Dc;
 use crate::random::KeyedHash;
 use crate::rc::Rc;
 use crate::sync::{new_lock, FastLock};
-use crate::vqp::Vqp;
 
 /// Claims that are kept: sets, and claims in each. The oldest of a set makes room; the
 /// VQPs that use it keep it.
@@ -29,19 +28,19 @@ const SETS: usize = 32;
 const WAYS: usize = 4;
 
 /// Claims of the same set, and which of them is replaced next.
-struct Set {
-    ways: [Option<Arc<Peer>>; WAYS],
+struct Set<R: Requester> {
+    ways: [Option<Arc<Peer<R>>>; WAYS],
     victim: usize,
 }
 
 /// The senders of messages.
-pub(super) struct Senders {
+pub(super) struct Senders<R: Requester> {
     /// Spreads the claims: nobody can choose which share a set.
     hash: KeyedHash,
-    sets: Pin<KVBox<[FastLock<Set>; SETS]>>,
+    sets: Pin<KVBox<[FastLock<Set<R>>; SETS]>>,
 }
 
-impl Senders {
+impl<R: Requester> Senders<R> {
     /// None.
     pub(super) fn new() -> Result<Self> {
         let set = |_| {
@@ -59,7 +58,7 @@ impl Senders {
         })
     }
 
-    fn set(&self, from: Endpoint, node: Destination) -> &FastLock<Set> {
+    fn set(&self, from: Endpoint, node: Destination) -> &FastLock<Set<R>> {
         let addr = u32::from_ne_bytes(from.addr);
         let (high, low) = ((node.dct_key >> 32) as u32, node.dct_key as u32);
         let first = [
@@ -81,9 +80,9 @@ impl Senders {
         &self,
         from: Endpoint,
         node: Destination,
-        dc: &Arc<Dc>,
-        rc: &Arc<Rc<Vqp>>,
-    ) -> Result<Arc<Peer>> {
+        dc: &Arc<Dc<R>>,
+        rc: &Arc<Rc<R>>,
+    ) -> Result<Arc<Peer<R>>> {
         let set = self.set(from, node);
         if let Some(peer) = set.lock().find(from, node) {
             return Ok(peer);
@@ -110,15 +109,15 @@ impl Senders {
     }
 }
 
-impl Set {
-    fn find(&self, from: Endpoint, node: Destination) -> Option<Arc<Peer>> {
+impl<R: Requester> Set<R> {
+    fn find(&self, from: Endpoint, node: Destination) -> Option<Arc<Peer<R>>> {
         let mut peers = self.ways.iter().flatten();
         let peer = peers.find(|peer| peer.is_at(from, node) && !peer.is_suspect())?;
         Some(peer.clone())
     }
 
     /// Takes a peer in; answers the one whose place it has.
-    fn insert(&mut self, peer: Arc<Peer>) -> Option<Arc<Peer>> {
+    fn insert(&mut self, peer: Arc<Peer<R>>) -> Option<Arc<Peer<R>>> {
         let free = self.ways.iter().position(Option::is_none);
         let at = free.unwrap_or_else(|| {
             self.victim = (self.victim + 1) % WAYS;

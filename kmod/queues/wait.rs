@@ -8,10 +8,9 @@ use weft_core::uapi;
 
 use super::Queues;
 use crate::clock::now_ns;
-use crate::peer::VqpQueue;
-use crate::rc::{self, Attending};
+use crate::dc::Requester;
+use crate::rc::{self, Attending, RcQueue};
 use crate::sync::Woken;
-use crate::vqp::Vqp;
 
 /// How long a waiter looks for a completion before it sleeps.
 const SPIN_NS: u64 = 20_000;
@@ -21,22 +20,22 @@ const SPIN_NS: u64 = 20_000;
 const ROOM_NAP_NS: u64 = 1_000_000;
 
 /// One call's wait.
-pub(crate) struct Waiting<'a> {
-    queues: &'a Queues,
+pub(crate) struct Waiting<'a, R: Requester> {
+    queues: &'a Queues<R>,
     /// Completions that have to be there.
     wanted: u32,
     timeout_ns: u64,
     /// The RC queue that is polled meanwhile, and that others need no event for.
-    queue: Option<&'a VqpQueue>,
-    attending: Option<Attending<'a, Vqp>>,
+    queue: Option<&'a RcQueue<R>>,
+    attending: Option<Attending<'a, R>>,
     /// When it began to wait, once it had to.
     start_ns: Option<u64>,
 }
 
-impl Queues {
+impl<R: Requester> Queues<R> {
     /// The RC queue to poll while waiting here, if the requests of the call say nothing
     /// better.
-    pub(crate) fn queue_to_poll(&self) -> Option<Arc<VqpQueue>> {
+    pub(crate) fn queue_to_poll(&self) -> Option<Arc<RcQueue<R>>> {
         self.rc_queue()
     }
 
@@ -52,20 +51,20 @@ impl Queues {
     }
 }
 
-impl<'a> Waiting<'a> {
+impl<'a, R: Requester> Waiting<'a, R> {
     /// A wait that has not begun. From now on `queue` is attended: what ends there needs no
     /// event.
     pub(crate) fn new(
-        queues: &'a Queues,
+        queues: &'a Queues<R>,
         request: &uapi::Enter,
-        queue: Option<&'a VqpQueue>,
+        queue: Option<&'a RcQueue<R>>,
     ) -> Self {
         Self {
             queues,
             wanted: request.wc_min,
             timeout_ns: request.timeout_ns.min(uapi::MAX_WAIT_NS),
             queue,
-            attending: queue.map(VqpQueue::attend),
+            attending: queue.map(RcQueue::attend),
             start_ns: None,
         }
     }
@@ -76,32 +75,33 @@ impl<'a> Waiting<'a> {
     ///
     /// `EINTR`.
     pub(crate) fn for_completions(&mut self) -> Result {
-        self.wait(None).map(drop)
+        self.wait(None, uapi::MAX_WAIT_NS).map(drop)
     }
 
-    /// Waits until a request of the VQP would be taken. Answers whether one would:
-    /// otherwise there are completions enough, or the time is over.
+    /// Waits until there is room for a request whose completion goes to `cq`, as `has_room`
+    /// says. Answers whether there is: otherwise there are completions enough, or the time
+    /// is over.
     ///
     /// # Errors
     ///
     /// `EINTR`.
-    pub(crate) fn for_room(&mut self, vqp: &Vqp) -> Result<bool> {
-        self.wait(Some(vqp))
+    pub(crate) fn for_room(&mut self, cq: &Queues<R>, has_room: impl Fn() -> bool) -> Result<bool> {
+        let longest_ns = match core::ptr::eq(cq, self.queues) {
+            true => uapi::MAX_WAIT_NS,
+            false => ROOM_NAP_NS,
+        };
+        self.wait(Some(&has_room), longest_ns)
     }
 
-    fn wait(&mut self, full: Option<&Vqp>) -> Result<bool> {
+    /// Sleeps for at most `longest_ns` at a time.
+    fn wait(&mut self, full: Option<&dyn Fn() -> bool>, longest_ns: u64) -> Result<bool> {
         let queues = self.queues;
-        let is_elsewhere = |vqp: &Vqp| !core::ptr::eq(&**vqp.cq(), queues);
-        let longest_ns = match full.is_some_and(is_elsewhere) {
-            true => ROOM_NAP_NS,
-            false => uapi::MAX_WAIT_NS,
-        };
         // Since when none of the requests has ended.
         let mut silent_ns = None;
         loop {
             let seen = queues.done.seen();
             self.look();
-            if full.is_some_and(Vqp::has_room) {
+            if full.is_some_and(|has_room| has_room()) {
                 return Ok(true);
             }
             if self.has_enough() {
@@ -116,7 +116,7 @@ impl<'a> Waiting<'a> {
             let silence_ns = looked_ns.saturating_sub(*silent_ns.get_or_insert(looked_ns));
             let polls = waited_ns < rc::LONGEST_SPIN_NS
                 && silence_ns < rc::SPIN_NS
-                && self.queue.is_some_and(VqpQueue::is_worth_polling);
+                && self.queue.is_some_and(RcQueue::is_worth_polling);
             if let Some(polling) = self.attending.as_ref().filter(|_| polls) {
                 let has_ended = || queues.done.seen() != seen;
                 let has_news = polling.spin(has_ended, left_ns.min(rc::SPIN_NS));
@@ -129,7 +129,7 @@ impl<'a> Waiting<'a> {
                 continue;
             }
             drop(self.attending.take());
-            if waited_ns < SPIN_NS && !self.queue.is_some_and(VqpQueue::is_busy) {
+            if waited_ns < SPIN_NS && !self.queue.is_some_and(RcQueue::is_busy) {
                 self.spin(seen, left_ns.min(SPIN_NS));
             } else if self.doze(seen, left_ns.min(longest_ns)) == Woken::Signal {
                 return Err(EINTR);

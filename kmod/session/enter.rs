@@ -9,9 +9,12 @@ use weft_core::uapi::{self, Enter};
 use super::objects::next_flow;
 use super::Session;
 use crate::dc::Way;
-use crate::peer::VqpQueue;
-use crate::queues::{Queues, Waiting};
-use crate::vqp::{Source, Unsent, Vqp};
+use crate::queues::Waiting;
+use crate::vqp::{Queues, Source, Unsent, Vqp, VqpQueue};
+
+/// Times that a request is looked at before it is taken, or not: what it names may change
+/// in between.
+const TRIES: u32 = 16;
 
 /// A request's VQP, found by what it names.
 struct Found {
@@ -70,7 +73,10 @@ impl Session {
         let mut before = None;
         while outcome == Err(ENOSPC) && before != Some(left) {
             before = Some(left);
-            let full = found.as_ref().map(|found| waiting.for_room(&found.vqp));
+            let full = found.as_ref().map(|found| {
+                let vqp = &found.vqp;
+                waiting.for_room(vqp.cq(), || vqp.has_room())
+            });
             outcome = match full {
                 Some(Ok(true)) => self.submit(sq, &mut left, &mut found),
                 Some(Ok(false)) | None => return (left, outcome),
@@ -105,13 +111,22 @@ impl Session {
             head: &mut head,
             count: *left,
         };
-        let mut outcome = Ok(());
+        let (mut outcome, mut tries) = (Ok(()), TRIES);
         while source.count != 0 && outcome.is_ok() {
-            let way = source.way();
+            let (way, before) = (source.way(), source.count);
             outcome = match self.find(way, found) {
                 Ok(vqp) => vqp.submit(&mut source, way, &mut unsent),
                 Err(error) => Err(error),
             };
+            if source.count != before {
+                tries = TRIES;
+            } else if outcome.is_ok() {
+                // The user changes the ring meanwhile, or the branch was let go of.
+                tries -= 1;
+                if tries == 0 {
+                    outcome = Err(EBADF);
+                }
+            }
         }
         *left = source.count;
         outcome

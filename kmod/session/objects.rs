@@ -14,10 +14,10 @@ use weft_core::uapi::{
 
 use super::{receiver, Owned, Session};
 use crate::handles::{Handles, MorePlaces};
-use crate::queues::{Queues, ReceiveUse};
+use crate::queues::ReceiveUse;
 use crate::quota::Kind;
 use crate::rings::Arena;
-use crate::vqp::{OpenPeer, Owner, Senders, Vqp, VqpConfig};
+use crate::vqp::{OpenPeer, Owner, Queues, ReceiveQueue, Senders, Vqp, VqpConfig};
 
 /// Numbers of flows. They come round: a receiver's that another one has is refused
 /// ([`Session::take_in`]). 0 is nobody.
@@ -189,7 +189,7 @@ impl Session {
     }
 
     /// The queues that a VQP is to use.
-    fn queues_for(&self, request: &VqpCreate) -> Result<(Arc<Queues>, Option<(Arc<Queues>, bool)>)> {
+    fn queues_for(&self, request: &VqpCreate) -> Result<(Arc<Queues>, Option<ReceiveQueue>)> {
         let owned = self.owned.lock();
         let cq = owned.queues.get(request.cq).ok_or(EBADF)?;
         let is_shared = request.flags & VQP_SHARED_RECEIVE != 0;
@@ -219,7 +219,8 @@ impl Session {
                     let found: Option<&Arc<Queues>> = owned.queues.get(handle);
                     found.is_some_and(|found| Arc::ptr_eq(found, queues))
                 };
-                if !is_same(cq, vqp.cq()) || !vqp.rq().is_none_or(|(queues, _)| is_same(rq, queues)) {
+                if !is_same(cq, vqp.cq()) || !vqp.rq().is_none_or(|(queues, _)| is_same(rq, queues))
+                {
                     return Err(EBADF);
                 }
                 let handle = owned.vqps.insert(vqp.clone()).map_err(|_| ENOMEM)?;

@@ -14,9 +14,8 @@ use kernel::rbtree::RBTree;
 use kernel::sync::Arc;
 use weft_core::dc::wire::Receiver;
 
-use super::{Owner, Vqp, VqpConfig};
+use super::{Owner, Peer, Vqp, VqpConfig};
 use crate::errno;
-use crate::peer::Peer;
 use crate::quota::Held;
 use crate::sync::{new_lock, FastMutex};
 

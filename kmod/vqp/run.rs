@@ -7,8 +7,7 @@ use kernel::sync::Arc;
 use weft_core::uapi::{self, WcStatus};
 use weft_core::vqp::check_run;
 
-use super::Vqp;
-use crate::peer::VqpQueue;
+use super::{Vqp, VqpQueue};
 use crate::rc::{self, Attending, SingleRequest};
 use crate::sync::Woken;
 

@@ -7,19 +7,17 @@ use core::sync::atomic::Ordering;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
-use super::{Connection, Vqp};
+use super::{Connection, Queues, Vqp, VqpQueue, VqpStream};
 use crate::array_vec::{room, ArrayVec, Room};
 use crate::dc::{Entry, Origin, Way};
 use crate::errno;
-use crate::peer::{VqpQueue, VqpStream};
-use crate::queues::Queues;
 use crate::rc::Posted;
 use crate::sync::Woken;
 
 /// Requests copied and posted at a time.
 const POST_BATCH: usize = 16;
 /// Streams whose requests may wait to be sent together with those of other VQPs.
-const UNSENT_STREAMS: usize = 8;
+const UNSENT_STREAMS: usize = 32;
 /// How long a submission waits for room on the stream.
 const ROOM_WAIT_NS: u64 = 1_000_000_000;
 /// How long it sleeps at most while requests end whose queue changes.
@@ -175,8 +173,8 @@ impl Vqp {
             source.advance(taken);
             posted?;
             if copied == 0 {
-                // The user changes the ring meanwhile.
-                return Err(EBADF);
+                // As if it had been another's from the start.
+                return Ok(());
             }
         }
         Ok(())
@@ -266,6 +264,7 @@ impl Vqp {
             return Ok(0);
         }
         if queue.is_some() && batch.need_dc {
+            unsent.send();
             self.leave_rc(queue, places)?;
         }
         loop {
@@ -279,6 +278,7 @@ impl Vqp {
                         }
                         Posted::Taken(taken) => return Ok(taken as u32),
                         Posted::NeedsDc => {
+                            unsent.send();
                             self.only_dc.store(true, Ordering::Relaxed);
                             self.leave_rc(queue, places)?;
                             continue;

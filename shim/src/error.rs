@@ -9,6 +9,7 @@ mod completion;
 
 pub use completion::CompletionError;
 
+use crate::listener::MAX_ACCEPTED;
 use nix::errno::Errno;
 use weft_core::gid::Gid;
 use weft_core::uapi::{
@@ -47,6 +48,10 @@ pub enum Error {
     /// The session's VQPs are used up.
     #[error("the user has {MAX_VQPS_PER_USER} VQPs on the node, which is the limit, or as many open peers or rings: drop some")]
     TooManyVqps,
+    /// A listener keeps as many VQPs to senders as it may, and each has completions that
+    /// were not taken.
+    #[error("the listener has {MAX_ACCEPTED} VQPs to senders, each with completions that were not taken: poll them, or forget a sender")]
+    TooManySenders,
     /// The receive queue is another queue pair's own.
     #[error("the receive queue is another queue pair's own: make both with Receive::Shared, or give each its queues")]
     ReceiveQueueInUse,

@@ -68,6 +68,8 @@ pub use error::{CompletionError, Error};
 pub use held::MAX_HELD_COMPLETIONS;
 pub use listener::{BindError, Listener, Message, MAX_ACCEPTED};
 pub use mr::{Access, LocalSlice, MemoryRegion, Remote};
+#[cfg(feature = "tokio")]
+pub use queues::AsyncQueues;
 pub use queues::{PeerHandle, Qp, QpConfig, Queues, QueuesConfig, Receive};
 pub use vqp::{Progress, Vqp, VqpConfig};
 pub use wc::{Opcode, Sender, Wc};

@@ -16,7 +16,9 @@ use std::time::Duration;
 use weft_core::uapi;
 
 /// VQPs to senders that a [`Listener`] keeps. One more takes the place of the one
-/// that was not used for longest, and drops what that one has outstanding.
+/// that was not used for longest, of those that owe their user nothing: with a signalled
+/// request whose completion was not taken, a VQP stays. Requests that are not signalled go
+/// on when their VQP is pushed out.
 pub const MAX_ACCEPTED: usize = 128;
 
 /// Messages that are taken off the ring at once.
@@ -157,7 +159,8 @@ impl Listener {
     ///
     /// # Errors
     ///
-    /// As [`Self::accept`].
+    /// As [`Self::accept`]; [`Error::TooManySenders`]: as many are kept, and each has
+    /// completions that were not taken.
     pub fn vqp(&mut self, sender: Sender) -> Result<&mut Vqp, Error> {
         let config = VqpConfig {
             max_recv_wr: 0,
@@ -165,7 +168,7 @@ impl Listener {
         };
         let bound = &self.vqp;
         self.accepted
-            .get_or_make(sender, || accept(bound, sender, &config))
+            .get_or_make(sender, Vqp::owes_nothing, || accept(bound, sender, &config))
     }
 
     /// A new VQP connected to a sender, for the caller to keep. Nobody is asked: what
@@ -219,14 +222,16 @@ impl<T> Default for Accepted<T> {
 }
 
 impl<T> Accepted<T> {
+    /// `may_go` says which may be pushed out.
     fn get_or_make(
         &mut self,
         sender: Sender,
+        may_go: impl Fn(&T) -> bool,
         make: impl FnOnce() -> Result<T, Error>,
     ) -> Result<&mut T, Error> {
         self.now += 1;
         if !self.vqps.contains_key(&sender) {
-            self.make_room();
+            self.make_room(may_go)?;
         }
         let (used, vqp) = match self.vqps.entry(sender) {
             Entry::Occupied(known) => known.into_mut(),
@@ -236,14 +241,15 @@ impl<T> Accepted<T> {
         Ok(vqp)
     }
 
-    fn make_room(&mut self) {
+    fn make_room(&mut self, may_go: impl Fn(&T) -> bool) -> Result<(), Error> {
         if self.vqps.len() < MAX_ACCEPTED {
-            return;
+            return Ok(());
         }
-        let oldest = self.vqps.iter().min_by_key(|(_, (used, _))| *used);
-        if let Some(sender) = oldest.map(|(sender, _)| *sender) {
-            self.vqps.remove(&sender);
-        }
+        let quiet = self.vqps.iter().filter(|(_, (_, vqp))| may_go(vqp));
+        let oldest = quiet.min_by_key(|(_, (used, _))| *used);
+        let sender = oldest.map(|(sender, _)| *sender);
+        self.vqps.remove(&sender.ok_or(Error::TooManySenders)?);
+        Ok(())
     }
 }
 
@@ -255,31 +261,56 @@ mod tests {
     fn a_sender_is_accepted_once() {
         let mut accepted = Accepted::default();
         for sender in [1, 2, 1] {
-            let made = accepted.get_or_make(Sender(sender), || Ok(sender * 10));
+            let made = accepted.get_or_make(Sender(sender), |_| true, || Ok(sender * 10));
             assert_eq!(made.copied(), Ok(sender * 10));
         }
-        let again = accepted.get_or_make(Sender(1), || Err(Error::TooManyVqps));
+        let again = accepted.get_or_make(Sender(1), |_| true, || Err(Error::TooManyVqps));
         assert_eq!(again.copied(), Ok(10));
     }
 
     #[test]
     fn a_sender_that_has_gone_leaves_no_trace() {
         let mut accepted = Accepted::<()>::default();
-        let gone = accepted.get_or_make(Sender(1), || Err(Error::SenderGone));
+        let gone = accepted.get_or_make(Sender(1), |_| true, || Err(Error::SenderGone));
         assert_eq!(gone, Err(Error::SenderGone));
         assert!(accepted.vqps.is_empty());
     }
 
-    #[test]
-    fn the_one_that_was_not_used_for_longest_goes() {
+    fn full() -> Accepted<u32> {
         let mut accepted = Accepted::default();
         for sender in 0..MAX_ACCEPTED as u32 {
-            accepted.get_or_make(Sender(sender), || Ok(())).unwrap();
+            let made = accepted.get_or_make(Sender(sender), |_| true, || Ok(sender));
+            made.unwrap();
         }
-        accepted.get_or_make(Sender(0), || Ok(())).unwrap();
-        accepted.get_or_make(Sender(9999), || Ok(())).unwrap();
+        accepted
+    }
+
+    #[test]
+    fn the_one_that_was_not_used_for_longest_goes() {
+        let mut accepted = full();
+        let new = || Ok(0);
+        accepted.get_or_make(Sender(0), |_| true, new).unwrap();
+        accepted.get_or_make(Sender(9999), |_| true, new).unwrap();
         assert_eq!(accepted.vqps.len(), MAX_ACCEPTED);
         assert!(accepted.vqps.contains_key(&Sender(0)));
         assert!(!accepted.vqps.contains_key(&Sender(1)));
+    }
+
+    #[test]
+    fn one_with_requests_under_way_is_not_pushed_out() {
+        let mut accepted = full();
+        let made = accepted.get_or_make(Sender(9999), |vqp| *vqp > 2, || Ok(0));
+        assert_eq!(made.copied(), Ok(0));
+        let kept = (0..5).filter(|sender| accepted.vqps.contains_key(&Sender(*sender)));
+        assert_eq!(kept.collect::<Vec<_>>(), [0, 1, 2, 4]);
+    }
+
+    #[test]
+    fn when_none_may_go_the_caller_is_told() {
+        let mut accepted = full();
+        let none = accepted.get_or_make(Sender(9999), |_| false, || Ok(0));
+        assert_eq!(none, Err(Error::TooManySenders));
+        let known = accepted.get_or_make(Sender(3), |_| false, || Ok(0));
+        assert_eq!(known.copied(), Ok(3));
     }
 }

@@ -30,6 +30,8 @@
 //! ```
 
 mod end;
+#[cfg(feature = "tokio")]
+mod future;
 mod qp;
 
 use crate::device::Device;
@@ -45,6 +47,8 @@ use weft_core::gid::Gid;
 use weft_core::uapi::{self, Pod, MAX_WAIT_NS};
 
 pub(crate) use end::End;
+#[cfg(feature = "tokio")]
+pub use future::AsyncQueues;
 pub use qp::{PeerHandle, Qp, QpConfig, Receive};
 
 /// What queues are made with.

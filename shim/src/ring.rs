@@ -184,6 +184,33 @@ impl CompletionRing {
         self.head.store(self.taken);
         count
     }
+
+    /// Throws away the completions that are there and that `is_dead` names; the others keep
+    /// their order. (`mlx5_cq_clean` of rdma-core)
+    ///
+    /// They move up to the newest place, so that the kernel sees free places where it
+    /// looks for them. The kernel writes none of the places that hold completions.
+    pub(crate) fn purge(&mut self, mut is_dead: impl FnMut(&uapi::Wc) -> bool) {
+        let count = self.ready(usize::MAX);
+        let Some(slots) = &self.slots else {
+            return;
+        };
+        // Entries from the oldest on are numbered from `taken`.
+        let mut free = count;
+        for at in (0..count).rev() {
+            let wc = slots.load(self.taken.wrapping_add(at as u32));
+            if !is_dead(&wc) {
+                free -= 1;
+                if free != at {
+                    slots.store(self.taken.wrapping_add(free as u32), &wc);
+                }
+            }
+        }
+        if free != 0 {
+            self.taken = self.taken.wrapping_add(free as u32);
+            self.head.store(self.taken);
+        }
+    }
 }
 
 /// Receive buffers on their way to the kernel.

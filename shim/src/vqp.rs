@@ -76,6 +76,8 @@ pub struct Vqp {
     /// Completions that a synchronous call reaped and that are not its own.
     held: Held,
     next_sync: u64,
+    /// Signalled requests whose completions were not taken.
+    unheard: usize,
     /// Requests go by RC, as the last completion said: a call that waits for one needs no
     /// ring then.
     goes_by_rc: bool,
@@ -105,6 +107,7 @@ impl Vqp {
             config: *config,
             held: Held::default(),
             next_sync: 0,
+            unheard: 0,
             goes_by_rc: false,
         }
     }
@@ -173,6 +176,7 @@ impl Vqp {
     pub fn post_send(&mut self, wrs: &[SendWr<'_>]) -> Result<usize, Error> {
         let vqp = self.handle.number();
         let submitted = self.queues.submit(wrs, Some(vqp), 0, Duration::ZERO)?;
+        self.note(&wrs[..submitted.count]);
         if submitted.is_full && submitted.count == 0 {
             return Err(Error::QueueFull);
         }
@@ -222,6 +226,7 @@ impl Vqp {
         }
         let (vqp, min) = (self.handle.number(), min.saturating_sub(held));
         let submitted = self.queues.submit(wrs, Some(vqp), min, timeout)?;
+        self.note(&wrs[..submitted.count]);
         let completed = self.reap(wcs);
         if submitted.is_full && submitted.count == 0 && completed == 0 {
             return Err(Error::QueueFull);
@@ -317,7 +322,23 @@ impl Vqp {
     #[inline]
     fn reap(&mut self, wcs: &mut [Wc]) -> usize {
         let held = self.held.take(wcs);
-        held + self.queues.take(&mut wcs[held..])
+        let count = held + self.queues.take(&mut wcs[held..]);
+        if self.unheard > 0 {
+            let heard = wcs[..count].iter().filter(|wc| !wc.is_recv()).count();
+            self.unheard = self.unheard.saturating_sub(heard);
+        }
+        count
+    }
+
+    /// These requests were taken.
+    #[inline]
+    fn note(&mut self, wrs: &[SendWr<'_>]) {
+        self.unheard += wrs.iter().filter(|wr| wr.is_signaled()).count();
+    }
+
+    /// Whether all completions of its signalled requests were taken.
+    pub(crate) fn owes_nothing(&self) -> bool {
+        self.unheard == 0
     }
 
     /// Waits until there are `min` completions, and leaves them where they are.

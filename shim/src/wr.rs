@@ -128,6 +128,11 @@ impl<'mr> SendWr<'mr> {
         self
     }
 
+    #[inline]
+    pub(crate) const fn is_signaled(&self) -> bool {
+        self.raw.flags & uapi::SEND_SIGNALED != 0
+    }
+
     /// As the ring has it.
     #[inline]
     pub(crate) const fn as_raw(&self) -> &uapi::SendWr {

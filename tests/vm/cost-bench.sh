@@ -1,9 +1,9 @@
 #!/bin/bash
-# The benchmarks of messages, tails, registration, single costs and multicast over RDMA
-# run, and their results have the fields that others read. What they find is nobody's
-# business here.
-# vm: --meta --nodes 3 --mem 2048
-# checks: 16
+# The benchmarks of messages, tails, registration, single costs, batches to many peers
+# and multicast over RDMA run, and their results have the fields that others read. What
+# they find is nobody's business here.
+# vm: --meta-node 3 --nodes 4 --mem 2048
+# checks: 20
 . "$(dirname "$0")/lib.sh"
 
 # bench NAME ARG...
@@ -32,6 +32,12 @@ check "factors" bench factors --samples 10
 is "there are seven" "$(rows factors '"name":".*"us_p50":[0-9].*"packets_per_op":[0-9]')" 7
 is "a READ over RC is one chain, one over DC one request" \
   "$(rows factors '"name":"weft_rc_read".*"rc_chains_per_op":1\.0') $(rows factors '"name":"weft_dc_read".*"dc_requests_per_op":1\.')" "1 1"
+
+check "batches to many peers" bench fanout --peers 2 --handles 20 --batches 5 --samples 4
+is "to queue pairs by both, to handles by Weft" \
+  "$(rows fanout '"case":"connected".*"batch_us_p50":[0-9].*"batch_us_p99":[0-9]') $(rows fanout '"system":"weft","case":"unconnected".*"write_us_p50":[0-9]')" "10 3"
+is "each has one to a single target beside" "$(rows fanout '"to_one_target":[0-9]')" 13
+is "a batch by Weft is one system call" "$(rows fanout '"system":"weft".*"syscalls_per_batch":1\.0')" 9
 
 check "multicast of large objects" bench rdmc --fabrics weft,verbs --experiments single --algorithms auto,sequential \
   --members 3 --sizes 16384,1048576 --samples 2 --rounds 1

@@ -51,7 +51,7 @@ static void complete(const char *what, int count, const struct ibv_wc *wc)
 
 static struct weft_vqp *vqp_on(struct weft_device *device)
 {
-	struct weft_vqp_init_attr init = { .cap = { .max_send_wr = 16, .max_recv_wr = 16 } };
+	struct weft_vqp_init_attr init = { .size = sizeof(init), .cap = { .max_send_wr = 16, .max_recv_wr = 16 } };
 
 	return made("weft_create_vqp", weft_create_vqp(device, &init));
 }
@@ -88,7 +88,7 @@ static void send_message(struct weft_vqp *vqp, struct weft_mr *memory, uint32_t 
 int main(void)
 {
 	static char at_server[BYTES], out[BYTES], back[BYTES];
-	struct weft_device_attr attr;
+	struct weft_device_attr attr = { .size = sizeof(attr) };
 	struct weft_msg msg;
 	struct ibv_wc wc;
 
@@ -116,7 +116,7 @@ int main(void)
 	printf("node 1 got %u bytes: %s\n", msg.wc.byte_len, at_server);
 	send_message(msg.from, buffer, msg.wc.byte_len);
 
-	complete("weft_wait_cq", weft_wait_cq(client, 1, &wc, 5000), &wc);
+	complete("weft_wait_cq", weft_wait_cq(weft_vqp_cq(client), 1, &wc, 5000), &wc);
 	printf("node 0 got %u bytes: %s\n", wc.byte_len, back);
 
 	weft_destroy_vqp(client);

@@ -69,8 +69,8 @@ int main(void)
 {
 	static char out[BYTES], back[BYTES], peers[BYTES];
 	const int remote_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
-	struct weft_vqp_init_attr init = { .cap = { .max_send_wr = 16, .max_send_sge = 1 } };
-	struct weft_device_attr peer_attr;
+	struct weft_vqp_init_attr init = { .size = sizeof(init), .cap = { .max_send_wr = 16, .max_send_sge = 1 } };
+	struct weft_device_attr peer_attr = { .size = sizeof(peer_attr) };
 	int error;
 
 	struct weft_device *peer = made("node 1", weft_open_device(1));

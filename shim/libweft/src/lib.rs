@@ -2,7 +2,8 @@
 
 //! `libweft.so`: the functions of `include/weft.h`, and no other symbol.
 //!
-//! They are written in `weft_shim::capi`. This crate exists because the library
-//! has another name, and another way of linking, than the Rust crate.
+//! They are written in `weft_shim::capi`. This crate is a static library, of which
+//! `scripts/build` links `libweft.so`: `libweft.map` gives the symbols their versions, and
+//! rustc allows no such file beside its own.
 
 pub use weft_shim::capi::*;

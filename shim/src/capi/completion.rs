@@ -3,9 +3,11 @@
 //! `weft_poll_cq`, `weft_wait_cq`, `weft_enter`: completions as `struct ibv_wc`,
 //! straight from the ring.
 
-use super::send::{post, Posted};
+use super::cq::Cq;
+use super::post::{post_all, Chain, List, Post};
+use super::queues::{is_recv, lock, Queues};
 use super::verbs::{self, SendWr, Wc};
-use super::vqp::{lock, Vqp};
+use super::vqp::Vqp;
 use super::{count, deref};
 use nix::errno::Errno;
 use std::ffi::c_int;
@@ -40,26 +42,46 @@ impl Reap {
             timeout_ns: u64::try_from(timeout_ms).map_or(MAX_WAIT_NS, |ms| ms * NS_PER_MS),
         })
     }
+
+    /// No more can be waited for than there is room for.
+    fn check(&self, queues: &Queues) -> Result<(), Errno> {
+        if self.min as usize > lock(&queues.done).entries() {
+            return Err(Errno::EINVAL);
+        }
+        Ok(())
+    }
 }
 
 /// Waits until there are as many completions as wanted.
-pub(super) fn wait(vqp: &Vqp, reap: &Reap) -> Result<(), Errno> {
+pub(super) fn wait(queues: &Queues, reap: &Reap) -> Result<(), Errno> {
     let wanted = reap.min as usize;
-    if lock(&vqp.done).ready(wanted) < wanted {
-        vqp.enter(0, reap.min, reap.timeout_ns)?;
+    if lock(&queues.done).ready(wanted) < wanted {
+        queues.enter(0, reap.min, reap.timeout_ns)?;
     }
     Ok(())
+}
+
+/// Takes what fits; answers with how many.
+///
+/// # Safety
+///
+/// `wc` has room for as many.
+unsafe fn take(queues: &Queues, room: usize, wc: *mut Wc) -> usize {
+    lock(&queues.done).take(room, |at, raw| {
+        // SAFETY: within the caller's room.
+        unsafe { wc.add(at).write(wide(&raw)) };
+    })
 }
 
 /// See `weft.h`.
 ///
 /// # Safety
 ///
-/// `vqp` is null or a VQP, `wc` null or room for `num_entries`.
+/// `cq` is null or a CQ, `wc` null or room for `num_entries`.
 #[no_mangle]
-pub unsafe extern "C" fn weft_poll_cq(vqp: *const Vqp, num_entries: c_int, wc: *mut Wc) -> c_int {
-    // SAFETY: the caller promises it; there is no chain.
-    unsafe { weft_enter(vqp, ptr::null_mut(), ptr::null_mut(), 0, num_entries, wc, 0) }
+pub unsafe extern "C" fn weft_poll_cq(cq: *const Cq, num_entries: c_int, wc: *mut Wc) -> c_int {
+    // SAFETY: the caller promises it; there is nothing to post.
+    unsafe { weft_enter_list(cq, ptr::null_mut(), 0, 0, num_entries, wc, 0) }
 }
 
 /// See `weft.h`.
@@ -69,15 +91,14 @@ pub unsafe extern "C" fn weft_poll_cq(vqp: *const Vqp, num_entries: c_int, wc: *
 /// As [`weft_poll_cq`].
 #[no_mangle]
 pub unsafe extern "C" fn weft_wait_cq(
-    vqp: *const Vqp,
+    cq: *const Cq,
     num_entries: c_int,
     wc: *mut Wc,
     timeout_ms: c_int,
 ) -> c_int {
     let min = c_int::from(num_entries > 0);
-    let none = ptr::null_mut();
-    // SAFETY: the caller promises it; there is no chain.
-    unsafe { weft_enter(vqp, none, ptr::null_mut(), min, num_entries, wc, timeout_ms) }
+    // SAFETY: the caller promises it; there is nothing to post.
+    unsafe { weft_enter_list(cq, ptr::null_mut(), 0, min, num_entries, wc, timeout_ms) }
 }
 
 /// See `weft.h`.
@@ -99,44 +120,82 @@ pub unsafe extern "C" fn weft_enter(
     count(|| {
         // SAFETY: the caller promises it.
         let vqp = unsafe { deref(vqp) }?;
+        let queues = &vqp.cq.queues;
         let reap = Reap::new(num_entries, wc.is_null(), min_complete, timeout_ms)?;
-        let too_many = reap.min as usize > lock(&vqp.done).entries();
-        if too_many || (bad_wr.is_null() && !wr.is_null()) {
+        reap.check(queues)?;
+        if bad_wr.is_null() && !wr.is_null() {
             return Err(Errno::EINVAL);
         }
-        let posted = if wr.is_null() {
-            Posted::NOTHING
-        } else {
-            // SAFETY: the caller promises the chain.
-            unsafe { post(vqp, wr, &reap) }
-        };
+        // SAFETY: the caller promises the chain.
+        let mut chain = unsafe { Chain::new(vqp, ptr::null(), wr) };
+        if wr.is_null() {
+            // Nothing to post is nothing to refuse.
+            chain.error = None;
+        }
+        // SAFETY: as above.
+        let waited = unsafe { post_all(queues, std::slice::from_mut(&mut chain), &reap) };
         if !bad_wr.is_null() {
             // SAFETY: not null, so the caller promises room.
-            unsafe { bad_wr.write(posted.left) };
+            unsafe { bad_wr.write(chain.left) };
         }
-        let is_full = match posted.error {
-            Some(Errno::ENOMEM) => posted.left == wr,
+        let is_full = match chain.error {
+            Some(Errno::ENOMEM) => chain.left == wr,
             Some(errno) => return Err(errno),
             None => false,
         };
-        if !posted.has_waited {
-            wait(vqp, &reap)?;
+        if !waited? {
+            wait(queues, &reap)?;
         }
-        let reaped = lock(&vqp.done).take(reap.room, |at, raw| {
-            // SAFETY: within the caller's room.
-            unsafe { wc.add(at).write(wide(&raw)) };
-        });
-        if is_full && reaped == 0 {
+        // SAFETY: the caller promises the room.
+        let taken = unsafe { take(queues, reap.room, wc) };
+        if is_full && taken == 0 {
             return Err(Errno::ENOMEM);
         }
-        Ok(reaped)
+        Ok(taken)
+    })
+}
+
+/// See `weft.h`.
+///
+/// # Safety
+///
+/// That of [`super::weft_post_list`], and `wc` is null or room for `num_entries`.
+#[no_mangle]
+pub unsafe extern "C" fn weft_enter_list(
+    cq: *const Cq,
+    posts: *mut Post,
+    num_posts: c_int,
+    min_complete: c_int,
+    num_entries: c_int,
+    wc: *mut Wc,
+    timeout_ms: c_int,
+) -> c_int {
+    count(|| {
+        // SAFETY: the caller promises it.
+        let queues = &unsafe { deref(cq) }?.queues;
+        let reap = Reap::new(num_entries, wc.is_null(), min_complete, timeout_ms)?;
+        reap.check(queues)?;
+        let mut waits = true;
+        if num_posts != 0 {
+            // SAFETY: the caller promises it.
+            let mut list = unsafe { List::new(posts, num_posts, queues.session()) }?;
+            // SAFETY: as above.
+            let waited = unsafe { post_all(queues, &mut list.chains, &reap) };
+            // SAFETY: as above.
+            unsafe { list.answer() };
+            waits = !waited? && list.may_wait();
+        }
+        if waits {
+            wait(queues, &reap)?;
+        }
+        // SAFETY: the caller promises the room.
+        Ok(unsafe { take(queues, reap.room, wc) })
     })
 }
 
 /// The completion that C gets.
 pub(super) fn wide(raw: &uapi::Wc) -> Wc {
     let status = WcStatus::from_number(raw.status.into());
-    let is_recv = matches!(raw.opcode, uapi::WC_RECV | uapi::WC_RECV_RDMA_WITH_IMM);
     let has_imm = raw.flags & uapi::WC_WITH_IMM != 0;
     Wc {
         wr_id: raw.wr_id,
@@ -150,7 +209,10 @@ pub(super) fn wide(raw: &uapi::Wc) -> Wc {
         byte_len: raw.byte_len,
         imm_data: if has_imm { raw.imm.to_be() } else { 0 },
         qp_num: raw.vqp,
-        src_qp: if is_recv { raw.src } else { 0 },
+        src_qp: match raw.src {
+            uapi::SRC_NONE if !is_recv(raw) => 0,
+            src => src,
+        },
         wc_flags: if has_imm { verbs::WC_WITH_IMM } else { 0 },
         pkey_index: 0,
         slid: 0,
@@ -210,6 +272,16 @@ mod tests {
         assert_eq!((wc.opcode, wc.src_qp), (verbs::WC_RECV, 7));
         assert_eq!(wc.wc_flags, verbs::WC_WITH_IMM);
         assert_eq!(wc.imm_data.to_ne_bytes(), [1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn a_request_of_an_unconnected_vqp_has_its_peer() {
+        let raw = uapi::Wc {
+            opcode: u16::from(uapi::OP_WRITE),
+            src: 77,
+            ..Pod::zeroed()
+        };
+        assert_eq!(wide(&raw).src_qp, 77);
     }
 
     #[test]

@@ -2,24 +2,26 @@
 
 //! `weft_open_device` and what concerns the session.
 
+use super::sized::{self, Extensible};
 use super::verbs::IbvGid;
-use super::{deref, handle, put, status, take};
+use super::{deref, handle, status, take};
 use crate::ioctl;
 use crate::ring::Lot;
 use nix::errno::Errno;
 use nix::fcntl::{open, OFlag};
 use nix::sys::stat::Mode;
 use std::ffi::c_int;
+use std::mem::offset_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use weft_core::uapi::{
     self, Pod, ABI_VERSION, DEVICE_PATH, MAX_INLINE, MAX_MRS_PER_SESSION, MAX_MR_BYTES,
-    MAX_MSG_BYTES, MAX_NODES, MAX_PORT, MAX_RECV_SGE, MAX_RECV_WR, MAX_SEND_WR, MAX_SGE,
-    MAX_VQPS_PER_USER, NODE_ANY,
+    MAX_MSG_BYTES, MAX_NODES, MAX_PEERS_PER_USER, MAX_PORT, MAX_RECV_SGE, MAX_RECV_WR,
+    MAX_RINGS_PER_SESSION, MAX_SEND_WR, MAX_SGE, MAX_VQPS_PER_USER, MAX_WC, NODE_ANY,
 };
 
 /// `WEFT_ABI_VERSION`: the number in the library's soname.
-pub(super) const C_ABI_VERSION: u32 = 0;
+pub(super) const C_ABI_VERSION: u32 = 1;
 
 /// `struct weft_device`. VQPs and regions made from it keep the session open.
 #[derive(Debug)]
@@ -52,6 +54,7 @@ impl Session {
 #[repr(C)]
 #[expect(missing_docs, reason = "weft.h explains the fields")]
 pub struct DeviceAttr {
+    pub size: usize,
     pub gid: IbvGid,
     pub max_mr_size: u64,
     pub node: u32,
@@ -66,7 +69,17 @@ pub struct DeviceAttr {
     pub max_recv_wr: u32,
     pub max_recv_sge: u32,
     pub max_port: u32,
-    pub reserved: [u32; 6],
+    pub max_cq: u32,
+    pub max_cqe: u32,
+    pub max_srq: u32,
+    pub max_srq_wr: u32,
+    pub max_peer: u32,
+    pub reserved: u32,
+}
+
+// SAFETY: it is, and has numbers only.
+unsafe impl Extensible for DeviceAttr {
+    const MIN_SIZE: usize = offset_of!(Self, max_cq);
 }
 
 /// See `weft.h`.
@@ -127,9 +140,11 @@ pub unsafe extern "C" fn weft_query_device(device: *const Device, attr: *mut Dev
     status(|| {
         // SAFETY: the caller promises it.
         let session = &unsafe { deref(device) }?.session;
+        // SAFETY: the caller promises it.
+        unsafe { sized::size(attr) }?;
         let value = attributes(session)?;
         // SAFETY: the caller promises it.
-        unsafe { put(attr, value) }
+        unsafe { sized::write(attr, &value) }
     })
 }
 
@@ -158,6 +173,7 @@ fn attributes(session: &Session) -> Result<DeviceAttr, Errno> {
     };
     ioctl::node(session.fd(), &mut node)?;
     Ok(DeviceAttr {
+        size: size_of::<DeviceAttr>(),
         gid: IbvGid { raw: node.gid },
         max_mr_size: MAX_MR_BYTES,
         node: session.node,
@@ -172,6 +188,11 @@ fn attributes(session: &Session) -> Result<DeviceAttr, Errno> {
         max_recv_wr: MAX_RECV_WR,
         max_recv_sge: MAX_RECV_SGE as u32,
         max_port: MAX_PORT,
-        reserved: [0; 6],
+        max_cq: MAX_RINGS_PER_SESSION as u32,
+        max_cqe: MAX_WC,
+        max_srq: MAX_RINGS_PER_SESSION as u32,
+        max_srq_wr: MAX_RECV_WR,
+        max_peer: MAX_PEERS_PER_USER,
+        reserved: 0,
     })
 }

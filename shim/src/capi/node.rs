@@ -3,11 +3,13 @@
 //! `weft_query_node`.
 
 use super::device::Device;
+use super::sized::{self, Extensible};
 use super::verbs::IbvGid;
-use super::{deref, put, status};
+use super::{deref, status};
 use crate::ioctl;
 use nix::errno::Errno;
 use std::ffi::c_int;
+use std::mem::offset_of;
 use weft_core::uapi::{self, Pod};
 
 /// `struct weft_node_attr`.
@@ -15,6 +17,7 @@ use weft_core::uapi::{self, Pod};
 #[repr(C)]
 #[expect(missing_docs, reason = "weft.h explains the fields")]
 pub struct NodeAttr {
+    pub size: usize,
     pub gid: IbvGid,
     pub netns: u64,
     pub device: [u8; 64],
@@ -27,7 +30,12 @@ pub struct NodeAttr {
     pub mrs: u32,
     pub cached_peers: u32,
     pub published: u32,
-    pub reserved: [u32; 7],
+    pub reserved: u32,
+}
+
+// SAFETY: it is, and has numbers only.
+unsafe impl Extensible for NodeAttr {
+    const MIN_SIZE: usize = offset_of!(Self, reserved);
 }
 
 /// See `weft.h`.
@@ -44,6 +52,8 @@ pub unsafe extern "C" fn weft_query_node(
     status(|| {
         // SAFETY: the caller promises it.
         let session = &unsafe { deref(device) }?.session;
+        // SAFETY: the caller promises it.
+        unsafe { sized::size(attr) }?;
         let index = match node {
             -1 => session.node,
             node => u32::try_from(node).map_err(|_| Errno::EINVAL)?,
@@ -54,7 +64,7 @@ pub unsafe extern "C" fn weft_query_node(
         };
         ioctl::node(session.fd(), &mut raw)?;
         // SAFETY: the caller promises it.
-        unsafe { put(attr, attributes(&raw)) }
+        unsafe { sized::write(attr, &attributes(&raw)) }
     })
 }
 
@@ -63,6 +73,7 @@ fn attributes(raw: &uapi::NodeInfo) -> NodeAttr {
     // The module ends it; C relies on that.
     device[63] = 0;
     NodeAttr {
+        size: size_of::<NodeAttr>(),
         gid: IbvGid { raw: raw.gid },
         netns: raw.netns,
         device,
@@ -75,6 +86,6 @@ fn attributes(raw: &uapi::NodeInfo) -> NodeAttr {
         mrs: raw.mrs,
         cached_peers: raw.cached_peers,
         published: raw.published,
-        reserved: [0; 7],
+        reserved: 0,
     }
 }

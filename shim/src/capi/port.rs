@@ -4,8 +4,10 @@
 //! (krcore §4.1).
 
 use super::completion::{wait, wide, Reap};
-use super::verbs::Wc;
-use super::vqp::{lock, Vqp, VqpInitAttr};
+use super::queues::lock;
+use super::sized;
+use super::verbs::{QpCap, Wc};
+use super::vqp::{Plan, Vqp, VqpInitAttr};
 use super::{count, deref, handle, status, take};
 use crate::ioctl;
 use nix::errno::Errno;
@@ -60,13 +62,13 @@ impl Drop for Accepted {
 pub unsafe extern "C" fn weft_bind(vqp: *const Vqp, port: u32) -> c_int {
     status(|| {
         // SAFETY: the caller promises it.
-        let handle = &unsafe { deref(vqp) }?.handle;
+        let vqp = unsafe { deref(vqp) }?;
         let mut arg = uapi::QBind {
-            vqp: handle.number,
+            vqp: vqp.number,
             port,
             ..Pod::zeroed()
         };
-        ioctl::qbind(handle.session.fd(), &mut arg)
+        ioctl::qbind(vqp.session().fd(), &mut arg)
     })
 }
 
@@ -85,22 +87,27 @@ pub unsafe extern "C" fn weft_accept(
     handle(|| {
         // SAFETY: the caller promises it.
         let bound = unsafe { deref(bound) }?;
-        // SAFETY: the caller promises it, and no other reference exists.
-        let attr = unsafe { attr.as_mut() }.ok_or(Errno::EINVAL)?;
-        accept(bound, src, attr)
+        // SAFETY: the caller promises it.
+        let asked = unsafe { sized::read(attr) }?;
+        if asked.flags != 0 || asked.port != 0 || !asked.gid.is_null() {
+            return Err(Errno::EINVAL);
+        }
+        // SAFETY: the caller promises it of what the attributes point to.
+        let vqp = accept(bound, src, unsafe { asked.plan(bound.session()) }?)?;
+        // SAFETY: the caller promises it.
+        unsafe { VqpInitAttr::say(attr, &vqp) };
+        Ok(vqp)
     })
 }
 
-fn accept(bound: &Vqp, src: u32, attr: &mut VqpInitAttr) -> Result<Vqp, Errno> {
-    let session = &bound.handle.session;
-    let rings = attr.rings(session)?;
+fn accept(bound: &Vqp, src: u32, plan: Plan) -> Result<Vqp, Errno> {
     let mut arg = uapi::Accept {
-        vqp: attr.asked(rings.number()),
-        bound: bound.handle.number,
+        vqp: plan.asked(),
+        bound: bound.number,
         src,
     };
-    ioctl::accept(session.fd(), &mut arg)?;
-    Ok(Vqp::adopt(session, attr, rings, arg.vqp.vqp))
+    ioctl::accept(bound.session().fd(), &mut arg)?;
+    Ok(plan.adopt(arg.vqp.vqp))
 }
 
 /// See `weft.h`.
@@ -120,8 +127,12 @@ pub unsafe extern "C" fn weft_pop_msgs(
         let bound = unsafe { deref(bound) }?;
         let min = c_int::from(num_msgs > 0 && timeout_ms != 0);
         let reap = Reap::new(num_msgs, msgs.is_null(), min, timeout_ms)?;
-        wait(bound, &reap)?;
-        let popped = lock(&bound.done).take(reap.room, |at, raw| {
+        if !bound.cq.is_private() {
+            return Err(Errno::EINVAL);
+        }
+        let queues = &bound.cq.queues;
+        wait(queues, &reap)?;
+        let popped = lock(&queues.done).take(reap.room, |at, raw| {
             let msg = Msg {
                 wc: wide(&raw),
                 from: ptr::null_mut(),
@@ -156,15 +167,13 @@ fn sender(bound: &Vqp, src: u32) -> Result<*mut Vqp, Errno> {
     if accepted.vqps.len() >= MAX_ACCEPTED {
         return Err(Errno::EMFILE);
     }
-    let mut attr = VqpInitAttr {
-        vqp_context: ptr::null_mut(),
-        cap: bound.cap,
-        sq_sig_all: c_int::from(bound.signal_all),
-        reserved: [0; 8],
-    };
     // What the sender sends arrives at the bound VQP.
-    attr.cap.max_recv_wr = 0;
-    let vqp = Box::new(accept(bound, src, &mut attr)?);
+    let cap = QpCap {
+        max_recv_wr: 0,
+        ..bound.cap
+    };
+    let plan = Plan::alone(bound.session(), cap, bound.signal_all)?;
+    let vqp = Box::new(accept(bound, src, plan)?);
     let vqp = NonNull::from(Box::leak(vqp));
     // INVARIANT: it was a box.
     accepted.vqps.insert(src, vqp);

@@ -3,13 +3,15 @@
 //! `weft_post_recv`: chains of `struct ibv_recv_wr`, put into the ring that the
 //! kernel takes them from.
 
+use super::queues::{lock, Queues};
 use super::send::elements;
 use super::verbs::RecvWr;
-use super::vqp::{lock, Vqp};
+use super::vqp::Vqp;
 use super::{deref, status};
 use crate::ring::RecvRing;
 use nix::errno::Errno;
 use std::ffi::c_int;
+use std::sync::Arc;
 use weft_core::uapi::{self, Pod, MAX_RECV_SGE};
 
 /// See `weft.h`.
@@ -27,18 +29,34 @@ pub unsafe extern "C" fn weft_post_recv(
     status(|| {
         // SAFETY: the caller promises it.
         let vqp = unsafe { deref(vqp) }?;
-        if wr.is_null() || bad_wr.is_null() {
-            return Err(Errno::EINVAL);
-        }
-        let mut ring = lock(&vqp.recv);
-        // SAFETY: the caller promises a chain.
-        let (left, outcome) = unsafe { post(&mut ring, wr) };
-        if outcome.is_err() {
-            // SAFETY: not null, so the caller promises room.
-            unsafe { bad_wr.write(left) };
-        }
-        outcome
+        // SAFETY: the caller promises it.
+        unsafe { post_to(vqp.recv_queues(), wr, bad_wr) }
     })
+}
+
+/// Posts a chain to a receive queue, if there is one.
+///
+/// # Safety
+///
+/// `wr` is null or a chain, `bad_wr` null or room for a pointer.
+pub(super) unsafe fn post_to(
+    queues: Option<&Arc<Queues>>,
+    wr: *mut RecvWr,
+    bad_wr: *mut *mut RecvWr,
+) -> Result<(), Errno> {
+    if wr.is_null() || bad_wr.is_null() {
+        return Err(Errno::EINVAL);
+    }
+    let (left, outcome) = match queues {
+        None => (wr, Err(Errno::EINVAL)),
+        // SAFETY: the caller promises a chain.
+        Some(queues) => unsafe { post(&mut lock(&queues.recv), wr) },
+    };
+    if outcome.is_err() {
+        // SAFETY: not null, so the caller promises room.
+        unsafe { bad_wr.write(left) };
+    }
+    outcome
 }
 
 /// Posts what comes before the first that cannot be posted, and answers with that.

@@ -1,180 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! `weft_post_send`: chains of `struct ibv_send_wr`, turned into what the module
-//! reads.
-//!
-//! A chain is converted into the VQP's ring, as much of it as fits at a time, one
-//! system call each. The last one may also wait for completions.
+//! `struct ibv_send_wr`, turned into what the module reads.
 
-use super::completion::Reap;
 use super::verbs::{self, SendWr, Sge};
-use super::vqp::{lock, Vqp};
-use super::{deref, status};
-use crate::ring::SendRing;
 use nix::errno::Errno;
 use std::ffi::c_int;
-use std::ptr::{self, addr_of};
+use std::ptr;
 use weft_core::uapi::{self, Pod, MAX_INLINE, MAX_SGE};
-
-/// Why a batch ends where it ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stop {
-    /// So does the chain.
-    End,
-    /// The ring has no more room.
-    Full,
-    /// The next request is none that can be posted.
-    Bad(Errno),
-}
-
-/// What became of a chain.
-pub(super) struct Posted {
-    /// The first request that was not taken; null if all were.
-    pub(super) left: *mut SendWr,
-    /// Why it was not; `ENOMEM`: the queue is full.
-    pub(super) error: Option<Errno>,
-    pub(super) has_waited: bool,
-}
-
-impl Posted {
-    /// What becomes of no chain.
-    pub(super) const NOTHING: Self = Self {
-        left: ptr::null_mut(),
-        error: None,
-        has_waited: false,
-    };
-
-    const fn failed(left: *mut SendWr, errno: Errno) -> Self {
-        Self {
-            left,
-            error: Some(errno),
-            has_waited: false,
-        }
-    }
-}
-
-/// See `weft.h`.
-///
-/// # Safety
-///
-/// `vqp` is null or a VQP, `wr` null or a chain, `bad_wr` null or room for a
-/// pointer.
-#[no_mangle]
-pub unsafe extern "C" fn weft_post_send(
-    vqp: *const Vqp,
-    wr: *mut SendWr,
-    bad_wr: *mut *mut SendWr,
-) -> c_int {
-    status(|| {
-        // SAFETY: the caller promises it.
-        let vqp = unsafe { deref(vqp) }?;
-        if wr.is_null() || bad_wr.is_null() {
-            return Err(Errno::EINVAL);
-        }
-        // SAFETY: the caller promises the chain.
-        let posted = unsafe { post(vqp, wr, &NO_WAIT) };
-        let Some(errno) = posted.error else {
-            return Ok(());
-        };
-        // SAFETY: not null, so the caller promises room.
-        unsafe { bad_wr.write(posted.left) };
-        Err(errno)
-    })
-}
-
-const NO_WAIT: Reap = Reap {
-    room: 0,
-    min: 0,
-    timeout_ns: 0,
-};
-
-/// Submits a chain and waits in the last system call. A request that cannot be
-/// posted ends it with an error after those before it were posted.
-///
-/// # Safety
-///
-/// `first` is a chain.
-pub(super) unsafe fn post(vqp: &Vqp, first: *mut SendWr, reap: &Reap) -> Posted {
-    let mut ring = lock(&vqp.send);
-    let (mut left, mut has_waited) = (first, false);
-    while !left.is_null() {
-        // SAFETY: `left` is within the caller's chain.
-        let (count, stop) = unsafe { fill(&mut ring, left, vqp.handle.number, vqp.signal_all) };
-        if let (0, Stop::Bad(errno)) = (count, stop) {
-            return Posted::failed(left, errno);
-        }
-        has_waited = stop == Stop::End;
-        let last = if has_waited { reap } else { &NO_WAIT };
-        let taken = match vqp.enter(count, last.min, last.timeout_ns) {
-            // Nothing was waited for: the signal's handler has run, go on.
-            Err(Errno::EINTR) if last.min == 0 => continue,
-            Err(Errno::ENOSPC) => 0,
-            Err(errno) => return Posted::failed(left, errno),
-            Ok(taken) => taken,
-        };
-        ring.took(taken);
-        // SAFETY: no more were taken than the chain has.
-        left = unsafe { skip(left, taken) };
-        if taken < count {
-            return Posted {
-                has_waited,
-                ..Posted::failed(left, Errno::ENOMEM)
-            };
-        }
-    }
-    Posted {
-        left,
-        error: None,
-        has_waited,
-    }
-}
-
-/// Converts requests from `wr` on into the ring, for a VQP; answers with how many.
-///
-/// # Safety
-///
-/// `wr` is a chain.
-unsafe fn fill(
-    ring: &mut SendRing,
-    mut wr: *const SendWr,
-    vqp: u32,
-    signal_all: bool,
-) -> (u32, Stop) {
-    let mut count = 0;
-    while (count as usize) < ring.room() {
-        if wr.is_null() {
-            return (count, Stop::End);
-        }
-        // SAFETY: not null, so it is a request of the chain.
-        match unsafe { convert(wr, signal_all) } {
-            Ok(raw) => ring.put(count, &uapi::SendWr { vqp, ..raw }),
-            Err(errno) => return (count, Stop::Bad(errno)),
-        }
-        count += 1;
-        // SAFETY: as above.
-        wr = unsafe { addr_of!((*wr).next).read() };
-    }
-    let stop = if wr.is_null() { Stop::End } else { Stop::Full };
-    (count, stop)
-}
-
-/// # Safety
-///
-/// The chain at `wr` has `count` requests at least.
-unsafe fn skip(mut wr: *mut SendWr, count: u32) -> *mut SendWr {
-    for _ in 0..count {
-        // SAFETY: within the chain.
-        wr = unsafe { addr_of!((*wr).next).read() };
-    }
-    wr
-}
 
 /// Turns one request into the module's form.
 ///
 /// # Safety
 ///
 /// `wr` is a request whose `sg_list` has `num_sge` elements.
-unsafe fn convert(wr: *const SendWr, signal_all: bool) -> Result<uapi::SendWr, Errno> {
+pub(super) unsafe fn convert(wr: *const SendWr, signal_all: bool) -> Result<uapi::SendWr, Errno> {
     // SAFETY: C's struct begins with this one, whose fields are set, or may be
     // uninitialised here too.
     let wr = unsafe { ptr::read(wr) };

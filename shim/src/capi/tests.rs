@@ -4,8 +4,8 @@
 //! `<infiniband/verbs.h>`: a C program that asserts what Rust believes has to
 //! compile.
 
-use super::verbs::{self, IbvGid, QpCap, RecvWr, SendWr, Sge, Wc};
-use super::{device, DeviceAttr, Mr, Msg, NodeAttr, VqpInitAttr};
+use super::verbs::{self, IbvGid, QpCap, RecvWr, SendWr, Sge, SrqAttr, Wc};
+use super::{device, vqp, DeviceAttr, Mr, Msg, NodeAttr, Post, SrqInitAttr, VqpInitAttr};
 use std::fmt::Write;
 use std::mem::offset_of;
 use std::path::Path;
@@ -13,20 +13,23 @@ use std::process::Command;
 use weft_core::uapi;
 
 const HEADER: &str = include_str!("../../include/weft.h");
-const SOURCES: [&str; 9] = [
+const SOURCES: [&str; 12] = [
     include_str!("completion.rs"),
+    include_str!("cq.rs"),
     include_str!("device.rs"),
     include_str!("error.rs"),
     include_str!("mr.rs"),
     include_str!("node.rs"),
+    include_str!("peer.rs"),
     include_str!("port.rs"),
+    include_str!("post.rs"),
     include_str!("recv.rs"),
-    include_str!("send.rs"),
+    include_str!("srq.rs"),
     include_str!("vqp.rs"),
 ];
 
 /// The C names of types in signatures.
-const TYPES: [(&str, &str); 23] = [
+const TYPES: [(&str, &str); 31] = [
     ("", "void"),
     ("c_int", "int"),
     ("u32", "uint32_t"),
@@ -41,6 +44,14 @@ const TYPES: [(&str, &str); 23] = [
     ("*mut Vqp", "struct weft_vqp *"),
     ("*const Vqp", "const struct weft_vqp *"),
     ("*mut VqpInitAttr", "struct weft_vqp_init_attr *"),
+    ("*mut Cq", "struct weft_cq *"),
+    ("*const Cq", "const struct weft_cq *"),
+    ("*mut Srq", "struct weft_srq *"),
+    ("*const Srq", "const struct weft_srq *"),
+    ("*mut SrqInitAttr", "struct weft_srq_init_attr *"),
+    ("*mut Peer", "struct weft_peer *"),
+    ("*const Peer", "const struct weft_peer *"),
+    ("*mut Post", "struct weft_post *"),
     ("*const IbvGid", "const union ibv_gid *"),
     ("*mut SendWr", "struct ibv_send_wr *"),
     ("*mut *mut SendWr", "struct ibv_send_wr **"),
@@ -137,6 +148,15 @@ fn the_structs_of_verbs_are_laid_out_as_their_header_says() {
     whole::<Wc>(&mut c, "struct ibv_wc");
     whole::<RecvWr>(&mut c, "struct ibv_recv_wr");
     whole::<QpCap>(&mut c, "struct ibv_qp_cap");
+    whole::<SrqAttr>(&mut c, "struct ibv_srq_attr");
+    fields!(
+        c,
+        SrqAttr,
+        "struct ibv_srq_attr",
+        max_wr = "max_wr",
+        max_sge = "max_sge",
+        srq_limit = "srq_limit",
+    );
     fields!(
         c,
         Sge,
@@ -225,7 +245,29 @@ fn the_headers_structs_are_laid_out_as_in_rust() {
     whole::<DeviceAttr>(&mut c, "struct weft_device_attr");
     whole::<NodeAttr>(&mut c, "struct weft_node_attr");
     whole::<VqpInitAttr>(&mut c, "struct weft_vqp_init_attr");
+    whole::<SrqInitAttr>(&mut c, "struct weft_srq_init_attr");
     whole::<Msg>(&mut c, "struct weft_msg");
+    whole::<Post>(&mut c, "struct weft_post");
+    fields!(
+        c,
+        Post,
+        "struct weft_post",
+        vqp = "vqp",
+        peer = "peer",
+        wr = "wr",
+        bad_wr = "bad_wr",
+        error = "error",
+        reserved = "reserved",
+    );
+    fields!(
+        c,
+        SrqInitAttr,
+        "struct weft_srq_init_attr",
+        size = "size",
+        srq_context = "srq_context",
+        attr = "attr",
+        reserved = "reserved",
+    );
     fields!(
         c,
         Msg,
@@ -239,6 +281,7 @@ fn the_headers_structs_are_laid_out_as_in_rust() {
         c,
         DeviceAttr,
         "struct weft_device_attr",
+        size = "size",
         gid = "gid",
         max_mr_size = "max_mr_size",
         node = "node",
@@ -253,12 +296,18 @@ fn the_headers_structs_are_laid_out_as_in_rust() {
         max_recv_wr = "max_recv_wr",
         max_recv_sge = "max_recv_sge",
         max_port = "max_port",
+        max_cq = "max_cq",
+        max_cqe = "max_cqe",
+        max_srq = "max_srq",
+        max_srq_wr = "max_srq_wr",
+        max_peer = "max_peer",
         reserved = "reserved",
     );
     fields!(
         c,
         NodeAttr,
         "struct weft_node_attr",
+        size = "size",
         gid = "gid",
         netns = "netns",
         device = "device",
@@ -277,10 +326,15 @@ fn the_headers_structs_are_laid_out_as_in_rust() {
         c,
         VqpInitAttr,
         "struct weft_vqp_init_attr",
+        size = "size",
         vqp_context = "vqp_context",
+        cq = "cq",
+        srq = "srq",
         cap = "cap",
         sq_sig_all = "sq_sig_all",
-        reserved = "reserved",
+        flags = "flags",
+        port = "port",
+        gid = "gid",
     );
     // Behind these C sees nothing.
     fields!(
@@ -299,6 +353,7 @@ fn the_headers_structs_are_laid_out_as_in_rust() {
 fn the_numbers_are_those_of_the_headers() {
     let numbers = [
         ("WEFT_ABI_VERSION", device::C_ABI_VERSION),
+        ("WEFT_VQP_UNCONNECTED", vqp::UNCONNECTED),
         ("IBV_WR_RDMA_WRITE", verbs::WR_RDMA_WRITE),
         ("WEFT_SRC_NONE", uapi::SRC_NONE),
         ("IBV_WR_RDMA_WRITE_WITH_IMM", verbs::WR_RDMA_WRITE_WITH_IMM),
@@ -372,7 +427,10 @@ fn a_cpp_program_may_include_the_header() {
 
 #[test]
 fn the_soname_has_the_abis_number() {
-    let build = include_str!("../../libweft/build.rs");
-    let soname = format!("-soname,libweft.so.{}\"", device::C_ABI_VERSION);
+    let build = include_str!("../../../scripts/build");
+    let soname = format!("-soname,libweft.so.{} ", device::C_ABI_VERSION);
     assert!(build.contains(&soname));
+    let install = include_str!("../../../scripts/install-c");
+    let name = format!("lib/libweft.so.{}\"", device::C_ABI_VERSION);
+    assert!(install.contains(&name));
 }

@@ -165,3 +165,12 @@ pub struct QpCap {
     pub max_recv_sge: u32,
     pub max_inline_data: u32,
 }
+
+/// `struct ibv_srq_attr`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct SrqAttr {
+    pub max_wr: u32,
+    pub max_sge: u32,
+    pub srq_limit: u32,
+}

@@ -2,61 +2,56 @@
 
 //! `weft_create_vqp`, `weft_qconnect`, `weft_destroy_vqp`.
 
+use super::cq::Cq;
 use super::device::{Device, Session};
 use super::port::Accepted;
+use super::queues::{lock, Queues, Sizes};
+use super::sized::{self, Extensible};
+use super::srq::Srq;
 use super::verbs::{IbvGid, QpCap};
-use super::{deref, guarded, handle, status, take};
+use super::{add_reference, deref, guarded, handle, status, take};
 use crate::ioctl;
-use crate::ring::{CompletionRing, RecvRing, Rings, SendRing};
 use nix::errno::Errno;
 use std::ffi::{c_int, c_void};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use weft_core::uapi::{self, Pod, MAX_INLINE, MAX_RECV_SGE, MAX_SGE, RINGS_NONE};
+use std::mem::offset_of;
+use std::ptr::{self, addr_of_mut};
+use std::sync::{Arc, Mutex};
+use weft_core::uapi::{
+    self, Pod, MAX_INLINE, MAX_RECV_SGE, MAX_SGE, RINGS_NONE, VQP_SHARED_RECEIVE, VQP_UNCONNECTED,
+};
 
-/// `struct weft_vqp`. Calls on it may be made by several threads at once: each
-/// ring has a lock. No thread holds two of them.
+/// `WEFT_VQP_UNCONNECTED`.
+pub(super) const UNCONNECTED: u32 = 1;
+
+/// `struct weft_vqp`. Calls on it may be made by several threads at once: each ring has a
+/// lock.
 #[derive(Debug)]
 pub struct Vqp {
-    pub(super) send: Mutex<SendRing>,
-    pub(super) done: Mutex<CompletionRing>,
-    pub(super) recv: Mutex<RecvRing>,
+    pub(super) number: u32,
+    pub(super) cq: Arc<Cq>,
+    pub(super) receive: Receive,
     pub(super) accepted: Mutex<Accepted>,
-    pub(super) handle: Handle,
     pub(super) cap: QpCap,
     /// Every request is signalled.
     pub(super) signal_all: bool,
+    /// Each request names its peer.
+    pub(super) is_unconnected: bool,
     /// The program's, never looked at.
     context: *mut c_void,
 }
 
-/// The kernel's side of a VQP, destroyed on drop.
+/// Where a VQP's receive buffers come from.
 #[derive(Debug)]
-pub(super) struct Handle {
-    pub(super) session: Arc<Session>,
-    pub(super) number: u32,
-    /// Dropped after the VQP is destroyed.
-    rings: RingsHandle,
-}
-
-/// Rings, destroyed on drop.
-#[derive(Debug)]
-struct RingsHandle {
-    session: Arc<Session>,
-    number: u32,
-}
-
-/// Rings that no VQP has yet.
-#[derive(Debug)]
-pub(super) struct NewRings {
-    handle: RingsHandle,
-    rings: Rings,
-}
-
-impl NewRings {
-    /// The handle, for the module.
-    pub(super) fn number(&self) -> u32 {
-        self.handle.number
-    }
+pub(super) enum Receive {
+    /// It receives nothing.
+    Nothing,
+    /// The rings of its CQ, which is its own too.
+    WithCq,
+    /// Rings that are there for this VQP alone. To the module they are shared ones: those
+    /// of one VQP have to be its CQ's.
+    Own(Arc<Queues>),
+    /// With other VQPs.
+    Srq(Arc<Srq>),
 }
 
 /// `struct weft_vqp_init_attr`.
@@ -64,15 +59,30 @@ impl NewRings {
 #[repr(C)]
 #[expect(missing_docs, reason = "weft.h explains the fields")]
 pub struct VqpInitAttr {
+    pub size: usize,
     pub vqp_context: *mut c_void,
+    pub cq: *mut Cq,
+    pub srq: *mut Srq,
     pub cap: QpCap,
     pub sq_sig_all: c_int,
-    pub reserved: [u32; 8],
+    pub flags: u32,
+    pub port: u32,
+    pub gid: *const IbvGid,
 }
 
-/// A lock whose data is whole even if a thread has panicked with it.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+// SAFETY: it is, and has numbers and pointers, which may be null.
+unsafe impl Extensible for VqpInitAttr {
+    const MIN_SIZE: usize = offset_of!(Self, flags);
+}
+
+/// What a VQP will be made of, before it exists.
+pub(super) struct Plan {
+    cq: Arc<Cq>,
+    receive: Receive,
+    cap: QpCap,
+    signal_all: bool,
+    is_unconnected: bool,
+    context: *mut c_void,
 }
 
 /// See `weft.h`.
@@ -89,122 +99,215 @@ pub unsafe extern "C" fn weft_create_vqp(
     handle(|| {
         // SAFETY: the caller promises it.
         let session = &unsafe { deref(device) }?.session;
-        // SAFETY: the caller promises it, and no other reference exists.
-        let attr = unsafe { attr.as_mut() }.ok_or(Errno::EINVAL)?;
-        let rings = attr.rings(session)?;
-        let mut arg = attr.asked(rings.number());
+        // SAFETY: the caller promises it.
+        let asked = unsafe { sized::read(attr) }?;
+        // SAFETY: the caller promises it of what the attributes point to.
+        let plan = unsafe { asked.plan(session) }?;
+        let mut arg = plan.asked();
+        arg.port = asked.port;
+        // SAFETY: as above.
+        if let Some(gid) = unsafe { asked.gid.as_ref() } {
+            if gid.raw.is_zero() {
+                return Err(Errno::EINVAL);
+            }
+            arg.gid = gid.raw;
+        }
         ioctl::vqp_create(session.fd(), &mut arg)?;
-        Ok(Vqp::adopt(session, attr, rings, arg.vqp))
+        let vqp = plan.adopt(arg.vqp);
+        // SAFETY: the caller promises it.
+        unsafe { VqpInitAttr::say(attr, &vqp) };
+        Ok(vqp)
     })
 }
 
 impl VqpInitAttr {
-    /// Makes rings for such a VQP.
-    pub(super) fn rings(&self, session: &Arc<Session>) -> Result<NewRings, Errno> {
+    /// Makes the queues that such a VQP needs and does not share.
+    ///
+    /// # Safety
+    ///
+    /// `cq` and `srq` are null or what they should be.
+    pub(super) unsafe fn plan(&self, session: &Arc<Session>) -> Result<Plan, Errno> {
         let cap = &self.cap;
         let elements =
             cap.max_send_sge as usize > MAX_SGE || cap.max_recv_sge as usize > MAX_RECV_SGE;
-        let is_none = cap.max_send_wr == 0 || self.reserved != [0; 8];
-        if elements || cap.max_inline_data > MAX_INLINE || is_none {
+        let is_odd = cap.max_send_wr == 0 || self.flags & !UNCONNECTED != 0;
+        if elements || cap.max_inline_data > MAX_INLINE || is_odd {
             return Err(Errno::EINVAL);
         }
-        let mut arg = uapi::RingsCreate {
-            max_send_wr: cap.max_send_wr,
-            max_wc: cap.max_send_wr.saturating_add(cap.max_recv_wr),
-            max_recv_wr: cap.max_recv_wr,
-            ..Pod::zeroed()
-        };
-        let lot = session.lot();
-        lot.with_room(|| ioctl::rings_create(session.fd(), &mut arg))?;
-        // Destroyed on drop from here on.
-        let handle = RingsHandle {
-            session: Arc::clone(session),
-            number: arg.rings,
-        };
-        let rings = Rings::map(session.fd(), lot, &arg)?;
-        Ok(NewRings { handle, rings })
+        // SAFETY: the caller promises it.
+        let cq = unsafe { add_reference(self.cq) };
+        // SAFETY: as above.
+        let srq = unsafe { add_reference(self.srq) };
+        let is_here = |queues: &Arc<Queues>| Arc::ptr_eq(queues.session(), session);
+        if !cq.as_ref().is_none_or(|cq| is_here(&cq.queues))
+            || !srq.as_ref().is_none_or(|srq| is_here(&srq.queues))
+        {
+            return Err(Errno::EINVAL);
+        }
+        let (cq, receive) = cap.queues(session, cq, srq)?;
+        Ok(Plan {
+            cq,
+            receive,
+            cap: *cap,
+            signal_all: self.sq_sig_all != 0,
+            is_unconnected: self.flags & UNCONNECTED != 0,
+            context: self.vqp_context,
+        })
     }
 
-    /// What the module is asked for, on those rings.
-    pub(super) fn asked(&self, rings: u32) -> uapi::VqpCreate {
+    /// Says what a VQP has, which is no less than was asked for, as in verbs.
+    ///
+    /// # Safety
+    ///
+    /// `attr` has been read, and may be written.
+    pub(super) unsafe fn say(attr: *mut Self, vqp: &Vqp) {
+        // SAFETY: every program has it.
+        unsafe { addr_of_mut!((*attr).cap).write(vqp.cap) };
+    }
+}
+
+impl QpCap {
+    /// The queues of a VQP: those that it is to use, and else new ones.
+    fn queues(
+        &self,
+        session: &Arc<Session>,
+        cq: Option<Arc<Cq>>,
+        srq: Option<Arc<Srq>>,
+    ) -> Result<(Arc<Cq>, Receive), Errno> {
+        let alone = Sizes {
+            max_send_wr: self.max_send_wr,
+            max_wc: self.max_send_wr,
+            max_recv_wr: 0,
+        };
+        Ok(match (cq, srq, self.max_recv_wr) {
+            (Some(cq), Some(srq), _) => (cq, Receive::Srq(srq)),
+            (Some(cq), None, 0) => (cq, Receive::Nothing),
+            (Some(cq), None, max_recv_wr) => {
+                let sizes = Sizes {
+                    max_recv_wr,
+                    ..Sizes::default()
+                };
+                (cq, Receive::Own(Queues::create(session, sizes)?))
+            }
+            (None, Some(srq), _) => {
+                let max_wc = alone.max_wc.saturating_add(srq.max_wr);
+                let cq = Cq::of_vqp(session, Sizes { max_wc, ..alone })?;
+                (cq, Receive::Srq(srq))
+            }
+            (None, None, 0) => (Cq::of_vqp(session, alone)?, Receive::Nothing),
+            (None, None, max_recv_wr) => {
+                let sizes = Sizes {
+                    max_wc: alone.max_wc.saturating_add(max_recv_wr),
+                    max_recv_wr,
+                    ..alone
+                };
+                (Cq::of_vqp(session, sizes)?, Receive::WithCq)
+            }
+        })
+    }
+}
+
+impl Plan {
+    /// A VQP that has its queues to itself.
+    pub(super) fn alone(
+        session: &Arc<Session>,
+        cap: QpCap,
+        signal_all: bool,
+    ) -> Result<Self, Errno> {
+        let (cq, receive) = cap.queues(session, None, None)?;
+        Ok(Self {
+            cq,
+            receive,
+            cap,
+            signal_all,
+            is_unconnected: false,
+            context: ptr::null_mut(),
+        })
+    }
+
+    /// What the module is asked for.
+    pub(super) fn asked(&self) -> uapi::VqpCreate {
+        let cq = self.cq.queues.number();
+        let (rq, receive_flags) = match &self.receive {
+            Receive::Nothing => (RINGS_NONE, 0),
+            Receive::WithCq => (cq, 0),
+            Receive::Own(queues) => (queues.number(), VQP_SHARED_RECEIVE),
+            Receive::Srq(srq) => (srq.queues.number(), VQP_SHARED_RECEIVE),
+        };
+        let unconnected = if self.is_unconnected {
+            VQP_UNCONNECTED
+        } else {
+            0
+        };
         uapi::VqpCreate {
-            cq: rings,
-            rq: match self.cap.max_recv_wr {
-                0 => RINGS_NONE,
-                _ => rings,
-            },
+            cq,
+            rq,
             max_send_wr: self.cap.max_send_wr,
+            flags: receive_flags | unconnected,
             ..Pod::zeroed()
+        }
+    }
+
+    /// Takes what the module has made.
+    #[expect(clippy::cast_possible_truncation, reason = "small constants")]
+    pub(super) fn adopt(self, number: u32) -> Vqp {
+        let (max_recv_wr, max_recv_sge) = match &self.receive {
+            Receive::Nothing | Receive::Srq(_) => (0, 0),
+            Receive::WithCq | Receive::Own(_) => (self.cap.max_recv_wr, MAX_RECV_SGE as u32),
+        };
+        // Destroyed on drop from here on.
+        Vqp {
+            number,
+            cap: QpCap {
+                max_send_wr: self.cap.max_send_wr,
+                max_recv_wr,
+                max_send_sge: MAX_SGE as u32,
+                max_recv_sge,
+                max_inline_data: MAX_INLINE,
+            },
+            cq: self.cq,
+            receive: self.receive,
+            accepted: Mutex::default(),
+            signal_all: self.signal_all,
+            is_unconnected: self.is_unconnected,
+            context: self.context,
         }
     }
 }
 
 impl Vqp {
-    /// Takes what the module has made, and says in `attr` what that has, which is no
-    /// less than was asked for, as in verbs.
-    #[expect(clippy::cast_possible_truncation, reason = "small constants")]
-    pub(super) fn adopt(
-        session: &Arc<Session>,
-        attr: &mut VqpInitAttr,
-        rings: NewRings,
-        number: u32,
-    ) -> Self {
-        let NewRings { handle, rings } = rings;
-        // Destroyed on drop from here on.
-        let handle = Handle {
-            session: Arc::clone(session),
-            number,
-            rings: handle,
-        };
-        attr.cap = QpCap {
-            max_send_sge: MAX_SGE as u32,
-            max_recv_sge: if attr.cap.max_recv_wr > 0 {
-                MAX_RECV_SGE as u32
-            } else {
-                0
-            },
-            max_inline_data: MAX_INLINE,
-            ..attr.cap
-        };
-        Self {
-            send: Mutex::new(rings.send),
-            done: Mutex::new(rings.done),
-            recv: Mutex::new(rings.recv),
-            accepted: Mutex::default(),
-            handle,
-            cap: attr.cap,
-            signal_all: attr.sq_sig_all != 0,
-            context: attr.vqp_context,
-        }
+    pub(super) fn session(&self) -> &Arc<Session> {
+        self.cq.queues.session()
     }
 
-    /// One `IOC_ENTER`; answers with how many requests were taken.
-    pub(super) fn enter(&self, count: u32, min: u32, timeout_ns: u64) -> Result<u32, Errno> {
-        let rings = &self.handle.rings;
-        let both = (rings.number, rings.number);
-        ioctl::enter(rings.session.fd(), both, count, min, timeout_ns)
+    /// The queue that `weft_post_recv` posts to.
+    pub(super) fn recv_queues(&self) -> Option<&Arc<Queues>> {
+        match &self.receive {
+            Receive::Nothing | Receive::Srq(_) => None,
+            Receive::WithCq => Some(&self.cq.queues),
+            Receive::Own(queues) => Some(queues),
+        }
     }
 }
 
-impl Drop for Handle {
+impl Drop for Vqp {
     fn drop(&mut self) {
         let mut arg = uapi::VqpHandle {
             vqp: self.number,
             ..Pod::zeroed()
         };
         // It fails only if the VQP went before, with its node.
-        let _ = ioctl::vqp_destroy(self.session.fd(), &mut arg);
-    }
-}
-
-impl Drop for RingsHandle {
-    fn drop(&mut self) {
-        let mut arg = uapi::RingsHandle {
-            rings: self.number,
-            ..Pod::zeroed()
-        };
-        // It fails only if they went before.
-        let _ = ioctl::rings_destroy(self.session.fd(), &mut arg);
+        let _ = ioctl::vqp_destroy(self.session().fd(), &mut arg);
+        if self.cq.is_private() {
+            return;
+        }
+        // Nothing is completed any more but buffers that others may share, of which a
+        // message was half there.
+        let mut done = lock(&self.cq.queues.done);
+        done.forget(self.number, matches!(self.receive, Receive::Srq(_)));
+        if let Receive::Own(_) = self.receive {
+            done.add_ghost(self.number);
+        }
     }
 }
 
@@ -234,12 +337,12 @@ pub unsafe extern "C" fn weft_qconnect(vqp: *const Vqp, gid: *const IbvGid, port
         // SAFETY: the caller promises it.
         let gid = unsafe { deref(gid) }?.raw;
         let mut arg = uapi::QConnect {
-            vqp: vqp.handle.number,
+            vqp: vqp.number,
             port,
             gid,
             ..Pod::zeroed()
         };
-        ioctl::qconnect(vqp.handle.session.fd(), &mut arg)
+        ioctl::qconnect(vqp.session().fd(), &mut arg)
     })
 }
 
@@ -251,7 +354,7 @@ pub unsafe extern "C" fn weft_qconnect(vqp: *const Vqp, gid: *const IbvGid, port
 #[no_mangle]
 pub unsafe extern "C" fn weft_vqp_num(vqp: *const Vqp) -> u32 {
     // SAFETY: the caller promises it.
-    guarded(|| unsafe { deref(vqp) }).map_or(u32::MAX, |vqp| vqp.handle.number)
+    guarded(|| unsafe { deref(vqp) }).map_or(u32::MAX, |vqp| vqp.number)
 }
 
 /// See `weft.h`.
@@ -262,5 +365,5 @@ pub unsafe extern "C" fn weft_vqp_num(vqp: *const Vqp) -> u32 {
 #[no_mangle]
 pub unsafe extern "C" fn weft_vqp_context(vqp: *const Vqp) -> *mut c_void {
     // SAFETY: the caller promises it.
-    guarded(|| unsafe { deref(vqp) }).map_or(std::ptr::null_mut(), |vqp| vqp.context)
+    guarded(|| unsafe { deref(vqp) }).map_or(ptr::null_mut(), |vqp| vqp.context)
 }

@@ -15,6 +15,20 @@ pub(crate) fn send_ring(entries: u32) -> SendRing {
     pair(entries, 0, 0).0.send
 }
 
+/// A ring with completions of these VQPs, with these opcodes.
+pub(crate) fn completions_of(wcs: &[(u32, u16)]) -> CompletionRing {
+    let (user, mut kernel) = pair(8, 0, 0);
+    for &(vqp, opcode) in wcs {
+        let wc = Wc {
+            vqp,
+            opcode,
+            ..Pod::zeroed()
+        };
+        assert!(kernel.complete(&wc));
+    }
+    user.done
+}
+
 fn request(wr_id: u64) -> SendWr {
     let mut wr = SendWr {
         wr_id,
@@ -117,9 +131,35 @@ fn nonsense_from_the_kernel_stays_within_the_ring() {
     for lie in [5, 17, 1 << 31, u32::MAX] {
         let (mut user, kernel) = pair(4, 4, 0);
         kernel.lie(lie, lie);
+        user.done.purge(|wc| wc.wr_id == 0 && lie == 17);
         let count = user.done.take(usize::MAX, |_, _| {});
         assert!(count <= user.done.entries());
         assert!(user.recv.room(100) <= 4);
+    }
+}
+
+#[test]
+fn a_purge_takes_out_what_it_is_told_to_and_keeps_the_order_of_the_rest() {
+    for (dead, left) in [
+        (&[][..], &[0, 1, 2, 3, 4, 5][..]),
+        (&[0, 1], &[2, 3, 4, 5]),
+        (&[5], &[0, 1, 2, 3, 4]),
+        (&[1, 2, 4], &[0, 3, 5]),
+        (&[0, 1, 2, 3, 4, 5], &[]),
+    ] {
+        let (mut user, mut kernel) = pair(8, 0, u32::MAX - 2);
+        (0..6).for_each(|id| assert!(kernel.complete(&completion(id))));
+        user.done.purge(|wc| dead.contains(&wc.wr_id));
+        assert_eq!(user.done.ready(1), left.len());
+        // The kernel has as many places more.
+        (6..8 + dead.len() as u64).for_each(|id| assert!(kernel.complete(&completion(id))));
+        assert!(!kernel.complete(&completion(99)));
+        let wanted: Vec<u64> = left
+            .iter()
+            .copied()
+            .chain(6..8 + dead.len() as u64)
+            .collect();
+        assert_eq!(drain(&mut user.done), wanted);
     }
 }
 

@@ -22,7 +22,7 @@ static int failures;
 static uint64_t local[WORDS], remote[WORDS];
 static struct weft_device *device, *peer;
 static struct weft_mr *mr, *target;
-static struct weft_device_attr attr, peer_attr;
+static struct weft_device_attr attr = { .size = sizeof(attr) }, peer_attr = { .size = sizeof(peer_attr) };
 static struct ibv_sge sges[CHAIN];
 static struct ibv_send_wr wrs[CHAIN], *bad;
 static struct ibv_wc wcs[CHAIN];
@@ -74,6 +74,7 @@ static struct weft_vqp *vqp_on(struct weft_device *node, uint32_t max_send_wr, u
 			       int signal_all)
 {
 	struct weft_vqp_init_attr init = {
+		.size = sizeof(init),
 		.vqp_context = &failures,
 		.cap = { .max_send_wr = max_send_wr, .max_recv_wr = max_recv_wr },
 		.sq_sig_all = signal_all,
@@ -100,7 +101,7 @@ static struct weft_vqp *connected(uint32_t max_send_wr, int signal_all)
 
 static void devices(void)
 {
-	struct weft_node_attr node;
+	struct weft_node_attr node = { .size = sizeof(node) };
 
 	is("the library is of the header's version", weft_abi_version(), WEFT_ABI_VERSION);
 	refused("a node that is not there", weft_open_device(60), ENODEV);
@@ -125,7 +126,7 @@ static void devices(void)
 
 static void null_pointers(struct weft_vqp *vqp)
 {
-	struct weft_vqp_init_attr init = { .cap = { .max_send_wr = 1 } };
+	struct weft_vqp_init_attr init = { .size = sizeof(init), .cap = { .max_send_wr = 1 } };
 	struct ibv_recv_wr *bad_recv;
 
 	chain(IBV_WR_RDMA_WRITE, 1);
@@ -145,8 +146,8 @@ static void null_pointers(struct weft_vqp *vqp)
 	is("post NULL", weft_post_send(vqp, NULL, &bad), EINVAL);
 	is("post without bad_wr", weft_post_send(vqp, wrs, NULL), EINVAL);
 	is("poll NULL", weft_poll_cq(NULL, 1, wcs), -EINVAL);
-	is("poll into NULL", weft_poll_cq(vqp, 1, NULL), -EINVAL);
-	is("poll less than nothing", weft_poll_cq(vqp, -1, wcs), -EINVAL);
+	is("poll into NULL", weft_poll_cq(weft_vqp_cq(vqp), 1, NULL), -EINVAL);
+	is("poll less than nothing", weft_poll_cq(weft_vqp_cq(vqp), -1, wcs), -EINVAL);
 	is("wait for NULL", weft_wait_cq(NULL, 1, wcs, 0), -EINVAL);
 	is("enter NULL", weft_enter(NULL, wrs, &bad, 0, 0, NULL, 0), -EINVAL);
 	is("enter without bad_wr", weft_enter(vqp, wrs, NULL, 0, 0, NULL, 0), -EINVAL);
@@ -159,7 +160,8 @@ static void null_pointers(struct weft_vqp *vqp)
 	is("pop from NULL", weft_pop_msgs(NULL, 1, msgs, 0), -EINVAL);
 	is("pop into NULL", weft_pop_msgs(vqp, 1, NULL, 0), -EINVAL);
 	is("forget on NULL", weft_forget(NULL, 0), EINVAL);
-	check("the number and context of NULL", weft_vqp_num(NULL) == UINT32_MAX && !weft_vqp_context(NULL));
+	check("the number, context and CQ of NULL", weft_vqp_num(NULL) == UINT32_MAX && !weft_vqp_context(NULL) &&
+	      !weft_vqp_cq(NULL));
 }
 
 static void memory(void)
@@ -183,6 +185,7 @@ static void memory(void)
 static void vqps(void)
 {
 	struct weft_vqp_init_attr init = {
+		.size = sizeof(init),
 		.cap = { .max_send_wr = 8, .max_inline_data = attr.max_inline_data + 1 },
 	};
 	union ibv_gid nobody = { .raw = { 0 } };
@@ -211,9 +214,9 @@ static void vqps(void)
 	is("connecting to a stranger", weft_qconnect(vqp, &nobody, 0), EHOSTUNREACH);
 	is("connecting", weft_qconnect(vqp, &peer_attr.gid, 0), 0);
 	is("connecting twice", weft_qconnect(vqp, &peer_attr.gid, 0), EISCONN);
-	is("nothing to poll", weft_poll_cq(vqp, 8, wcs), 0);
-	is("nothing to wait for", weft_wait_cq(vqp, 8, wcs, 20), 0);
-	is("no room to wait with", weft_wait_cq(vqp, 0, NULL, 20), 0);
+	is("nothing to poll", weft_poll_cq(weft_vqp_cq(vqp), 8, wcs), 0);
+	is("nothing to wait for", weft_wait_cq(weft_vqp_cq(vqp), 8, wcs, 20), 0);
+	is("no room to wait with", weft_wait_cq(weft_vqp_cq(vqp), 0, NULL, 20), 0);
 	is("destroying", weft_destroy_vqp(vqp), 0);
 }
 
@@ -271,7 +274,7 @@ static void data(void)
 		local[i] = 1000 + i;
 	chain(IBV_WR_RDMA_WRITE, CHAIN);
 	is("a long chain", weft_post_send(vqp, wrs, &bad), 0);
-	is("waiting for its last", weft_wait_cq(vqp, CHAIN, wcs, 5000), 1);
+	is("waiting for its last", weft_wait_cq(weft_vqp_cq(vqp), CHAIN, wcs, 5000), 1);
 	check("its completion", wcs[0].wr_id == 100 + CHAIN - 1 && wcs[0].status == IBV_WC_SUCCESS &&
 	      wcs[0].opcode == IBV_WC_RDMA_WRITE && wcs[0].qp_num == weft_vqp_num(vqp));
 	check("all of it was written", same(CHAIN) && remote[CHAIN] == 0);
@@ -339,7 +342,7 @@ static void full_queue(void)
 			break;
 		got += done;
 	}
-	while (got < CHAIN && (done = weft_wait_cq(vqp, CHAIN, wcs, 5000)) > 0)
+	while (got < CHAIN && (done = weft_wait_cq(weft_vqp_cq(vqp), CHAIN, wcs, 5000)) > 0)
 		got += done;
 	is("going on from bad_wr", got, CHAIN);
 	weft_destroy_vqp(vqp);
@@ -382,7 +385,7 @@ static void pieces(void)
 	wrs[0].send_flags |= IBV_SEND_INLINE;
 	is("posting inline data", weft_post_send(vqp, wrs, &bad), 0);
 	unregistered[0] = 0;
-	is("its completion", weft_wait_cq(vqp, 1, wcs, 5000), 1);
+	is("its completion", weft_wait_cq(weft_vqp_cq(vqp), 1, wcs, 5000), 1);
 	check("it was copied and needs no region", wcs[0].status == IBV_WC_SUCCESS && remote[0] == 71 &&
 	      remote[1] == 72);
 	weft_destroy_vqp(vqp);
@@ -414,7 +417,7 @@ static int receives(struct weft_vqp *vqp, uint64_t *memory, struct weft_mr *regi
 static void messages(void)
 {
 	struct weft_vqp *bound = vqp_on(peer, 8, 4, 1), *sender = vqp_on(device, 8, 4, 1), *deaf = vqp_with(8, 1);
-	struct weft_vqp_init_attr init = { .cap = { .max_send_wr = 4 } };
+	struct weft_vqp_init_attr init = { .size = sizeof(init), .cap = { .max_send_wr = 4 } };
 	struct weft_vqp *again;
 
 	is("binding", weft_bind(bound, PORT), 0);
@@ -453,7 +456,7 @@ static void messages(void)
 	sges[0] = (struct ibv_sge) { .addr = (uintptr_t)&remote[9], .length = 8, .lkey = target->lkey };
 	is("the reply", weft_enter(msgs[0].from, wrs, &bad, 1, 1, wcs, 5000), 1);
 	is("is sent", wcs[0].status, IBV_WC_SUCCESS);
-	is("and arrives", weft_wait_cq(sender, 1, wcs, 5000), 1);
+	is("and arrives", weft_wait_cq(weft_vqp_cq(sender), 1, wcs, 5000), 1);
 	check("where it should", wcs[0].opcode == IBV_WC_RECV && local[20] == 93 && wcs[0].src_qp == WEFT_SRC_NONE);
 
 	chain(IBV_WR_RDMA_WRITE_WITH_IMM, 1);
@@ -462,7 +465,7 @@ static void messages(void)
 	local[0] = 94;
 	is("a WRITE with an immediate", weft_enter(sender, wrs, &bad, 1, 1, wcs, 5000), 1);
 	check("it is a WRITE", wcs[0].status == IBV_WC_SUCCESS && wcs[0].opcode == IBV_WC_RDMA_WRITE);
-	is("it arrives", weft_wait_cq(bound, 1, wcs, 5000), 1);
+	is("it arrives", weft_wait_cq(weft_vqp_cq(bound), 1, wcs, 5000), 1);
 	check("it takes a buffer", wcs[0].opcode == IBV_WC_RECV_RDMA_WITH_IMM && wcs[0].wr_id == 502 &&
 	      ntohl(wcs[0].imm_data) == 7 && remote[50] == 94);
 
@@ -490,7 +493,7 @@ static void waiting_with_poll(void)
 	chain(IBV_WR_RDMA_WRITE, 1);
 	is("a request that nobody waits for", weft_post_send(vqp, wrs, &bad), 0);
 	is("poll() tells of its end", is_readable(30000), 1);
-	is("it is there", weft_poll_cq(vqp, 1, wcs), 1);
+	is("it is there", weft_poll_cq(weft_vqp_cq(vqp), 1, wcs), 1);
 	is("nothing is left", is_readable(0), 0);
 	is("the VQP goes", weft_destroy_vqp(vqp), 0);
 }

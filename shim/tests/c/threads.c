@@ -20,12 +20,16 @@
 
 static struct weft_device *device, *peer;
 static struct weft_mr *mr, *target;
-static struct weft_device_attr peer_attr;
+static struct weft_device_attr peer_attr = { .size = sizeof(peer_attr) };
 static uint64_t local[THREADS][2], remote[THREADS];
-/* How often each request of a shared VQP has completed. */
+/* How often each request of shared queues has completed. */
 static atomic_int completed[THREADS][ROUNDS];
-static struct weft_vqp *shared;
+/* The VQP that each thread posts on, and the CQ that all take from. */
+static struct weft_vqp *vqps[THREADS];
+static struct weft_cq *cq;
 static atomic_int taken;
+/* Of a request that may be dropped. */
+#define NOBODYS UINT64_MAX
 static int failures;
 
 static void check(const char *name, bool passed)
@@ -34,16 +38,17 @@ static void check(const char *name, bool passed)
 	failures += !passed;
 }
 
-static struct weft_vqp *connected(uint32_t max_send_wr)
+/* On a CQ, or with one of its own. */
+static struct weft_vqp *connected(struct weft_cq *on, uint32_t max_send_wr)
 {
-	struct weft_vqp_init_attr init = { .cap = { .max_send_wr = max_send_wr, .max_send_sge = 1 } };
-	struct weft_vqp *vqp = weft_create_vqp(device, &init);
+	struct weft_vqp_init_attr init = {
+		.size = sizeof(init),
+		.cq = on,
+		.cap = { .max_send_wr = max_send_wr, .max_send_sge = 1 },
+		.gid = &peer_attr.gid,
+	};
 
-	if (vqp && weft_qconnect(vqp, &peer_attr.gid, 0)) {
-		weft_destroy_vqp(vqp);
-		return NULL;
-	}
-	return vqp;
+	return weft_create_vqp(device, &init);
 }
 
 /* A signalled request of one word between a thread's place here and there. */
@@ -79,7 +84,7 @@ static void *own_vqps(void *arg)
 
 	for (round = 0; round < ROUNDS; round++) {
 		uint64_t value = (uint64_t)me << 32 | (round + 1);
-		struct weft_vqp *vqp = connected(4);
+		struct weft_vqp *vqp = connected(NULL, 4);
 		bool works;
 
 		if (!vqp)
@@ -97,17 +102,19 @@ static void *own_vqps(void *arg)
 	return NULL;
 }
 
-/* Takes what has completed on the shared VQP, whoever has posted it. */
+/* Takes what has completed, whoever has posted it. */
 static const char *take(int timeout_ms)
 {
 	struct ibv_wc wcs[4];
-	int i, count = weft_wait_cq(shared, 4, wcs, timeout_ms);
+	int i, count = weft_wait_cq(cq, 4, wcs, timeout_ms);
 
 	if (count < 0)
 		return count == -EINTR ? NULL : "weft_wait_cq failed";
 	for (i = 0; i < count; i++) {
 		if (wcs[i].status != IBV_WC_SUCCESS)
 			return "a request failed";
+		if (wcs[i].wr_id == NOBODYS)
+			continue;
 		if (wcs[i].wr_id >= THREADS * ROUNDS)
 			return "a completion is of no request";
 		completed[wcs[i].wr_id / ROUNDS][wcs[i].wr_id % ROUNDS]++;
@@ -116,8 +123,8 @@ static const char *take(int timeout_ms)
 	return NULL;
 }
 
-/* All post on one VQP and take from it. */
-static void *one_vqp(void *arg)
+/* All post, on the VQP that each has, and take from the CQ. */
+static void *posts_and_takes(void *arg)
 {
 	size_t me = (size_t)arg, round;
 	struct ibv_sge sge;
@@ -129,7 +136,7 @@ static void *one_vqp(void *arg)
 		const char *wrong;
 		int error;
 
-		while ((error = weft_post_send(shared, &wr, &bad_wr)) == ENOMEM) {
+		while ((error = weft_post_send(vqps[me], &wr, &bad_wr)) == ENOMEM) {
 			wrong = take(1);
 			if (wrong)
 				return (void *)wrong;
@@ -143,13 +150,36 @@ static void *one_vqp(void *arg)
 	return NULL;
 }
 
+/* As each other thread; the first makes VQPs on the CQ and drops them with a request. */
+static void *comes_and_goes(void *arg)
+{
+	struct ibv_sge sge;
+	int round;
+
+	if (arg)
+		return posts_and_takes(arg);
+	for (round = 0; round < ROUNDS; round++) {
+		struct ibv_send_wr wr = request(IBV_WR_RDMA_WRITE, &sge, &local[0][0], &remote[0], NOBODYS);
+		struct weft_vqp *vqp = connected(cq, 4);
+		struct ibv_send_wr *bad_wr;
+		int error;
+
+		if (!vqp)
+			return "a VQP could not be made on the CQ";
+		error = weft_post_send(vqp, &wr, &bad_wr);
+		if (weft_destroy_vqp(vqp) || (error && error != ENOMEM))
+			return "a VQP on the CQ could not be used or destroyed";
+	}
+	return NULL;
+}
+
 /* Sleeps for a completion that another thread's request makes. */
 static void *sleeper(void *arg)
 {
 	struct ibv_wc wc;
 
 	(void)arg;
-	if (weft_wait_cq(shared, 1, &wc, PATIENCE_MS) != 1)
+	if (weft_wait_cq(cq, 1, &wc, PATIENCE_MS) != 1)
 		return "it slept on";
 	return wc.wr_id == 4711 && wc.status == IBV_WC_SUCCESS ? NULL : "it got another completion";
 }
@@ -177,18 +207,20 @@ static bool all(int count, void *(*body)(void *), bool (*meanwhile)(void))
 	return content;
 }
 
-static bool each_completed_once(void)
+/* Those of the threads from this one on; makes the counts zero again. */
+static bool each_completed_once(int from)
 {
+	bool once = true;
 	int i, j;
 
-	while (taken < THREADS * ROUNDS)
+	while (taken < (THREADS - from) * ROUNDS)
 		if (take(PATIENCE_MS))
 			return false;
-	for (i = 0; i < THREADS; i++)
+	for (i = from; i < THREADS; i++)
 		for (j = 0; j < ROUNDS; j++)
-			if (completed[i][j] != 1)
-				return false;
-	return true;
+			once &= atomic_exchange(&completed[i][j], 0) == 1;
+	taken = 0;
+	return once;
 }
 
 static bool posts(void)
@@ -200,12 +232,34 @@ static bool posts(void)
 
 	/* So that the other one sleeps. */
 	nanosleep(&a_moment, NULL);
-	return weft_post_send(shared, &wr, &bad_wr) == 0;
+	return weft_post_send(vqps[0], &wr, &bad_wr) == 0;
+}
+
+/* One of two threads that post and wait in one call: each ends, whoever takes whose. */
+static void *waits_with_a_request(void *arg)
+{
+	size_t me = (size_t)arg;
+	struct ibv_sge sge;
+	int round, got = 0;
+
+	for (round = 0; round < ROUNDS; round++) {
+		struct ibv_send_wr wr = request(IBV_WR_RDMA_WRITE, &sge, &local[me][0], &remote[me], NOBODYS);
+		struct ibv_send_wr *bad_wr = &wr;
+		struct ibv_wc wcs[4];
+
+		while (bad_wr) {
+			got = weft_enter(vqps[me], bad_wr, &bad_wr, 1, 4, wcs, 20);
+			if (got < 0 && got != -ENOMEM && got != -EINTR)
+				return "weft_enter failed";
+		}
+	}
+	return NULL;
 }
 
 int main(void)
 {
 	const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
+	int i;
 
 	peer = weft_open_device(1);
 	device = weft_open_device(0);
@@ -213,16 +267,34 @@ int main(void)
 		return 2;
 	target = weft_reg_mr(peer, remote, sizeof(remote), access);
 	mr = weft_reg_mr(device, local, sizeof(local), IBV_ACCESS_LOCAL_WRITE);
-	shared = connected(16);
-	if (!target || !mr || !shared)
+	vqps[0] = connected(NULL, 16);
+	if (!target || !mr || !vqps[0])
 		return 2;
 
 	check("each has VQPs of its own on one device", all(THREADS, own_vqps, NULL));
-	check("all post on one VQP and take from it", all(THREADS, one_vqp, NULL));
-	check("each request of the shared VQP completes once", each_completed_once());
+	for (i = 1; i < THREADS; i++)
+		vqps[i] = vqps[0];
+	cq = weft_vqp_cq(vqps[0]);
+	check("all post on one VQP and take from it", all(THREADS, posts_and_takes, NULL));
+	check("each request of the shared VQP completes once", each_completed_once(0));
 	check("one sleeps until another's request ends", all(1, sleeper, posts));
+	weft_destroy_vqp(vqps[0]);
 
-	weft_destroy_vqp(shared);
+	/* Fewer places than requests: all have to wait for one another. */
+	cq = weft_create_cq(device, 4 * THREADS, NULL);
+	for (i = 0; i < THREADS; i++) {
+		vqps[i] = connected(cq, 8);
+		if (!cq || !vqps[i])
+			return 2;
+	}
+	check("each posts on its VQP and all take from one CQ", all(THREADS, posts_and_takes, NULL));
+	check("each request of that CQ completes once", each_completed_once(0));
+	check("VQPs of the CQ come and go meanwhile", all(THREADS, comes_and_goes, NULL));
+	check("and the others' requests complete once", each_completed_once(1));
+	check("two wait with two VQPs' requests", all(2, waits_with_a_request, NULL));
+	for (i = 0; i < THREADS; i++)
+		weft_destroy_vqp(vqps[i]);
+	check("then the CQ goes", weft_destroy_cq(cq) == 0);
 	weft_dereg_mr(mr);
 	weft_dereg_mr(target);
 	weft_close_device(device);

@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::datapath::{BouncerArgs, DatapathArgs};
 use crate::factors::FactorsArgs;
+use crate::fanout::FanoutArgs;
 use crate::memory::{HolderArgs, MemoryArgs};
 use crate::mesh::MeshWorkerArgs;
 use crate::messages::StationArgs;
@@ -55,6 +56,8 @@ pub enum Command {
     Mr(MrArgs),
     /// Where the time of an 8-byte READ goes.
     Factors(FactorsArgs),
+    /// WRITEs to many peers in one system call, beside as many to one.
+    Fanout(FanoutArgs),
     /// Look-ups at the meta server: READs, time, and the server's CPU.
     Meta(MetaArgs),
     /// Atomic multicast: the experiments of the Spindle paper.

@@ -9,19 +9,24 @@
 //! - `cold`: a process that has just started, from its first statement on; nothing is
 //!   left of other processes but what the host keeps (verbs: nothing; Weft: the
 //!   module, which does not know the peer). See [`crate::newcomer`].
-//! - `warm`: device open, memory registered; the peer is unknown. Verbs makes a queue
-//!   pair, exchanges addresses, connects. Weft makes a VQP and connects it, for which
-//!   the module asks the meta server.
+//! - `warm`: device open, memory registered, completion queue made; the peer is unknown.
+//!   Verbs makes a queue pair, exchanges addresses, connects. Weft makes and connects a
+//!   queue pair in one call, for which the module asks the meta server.
 //! - `cached`: what was needed for this peer before is still there, and peers take
 //!   turns. Verbs has whole connections in a table that the process's threads share:
 //!   it takes the peer's, which is the most that a verbs program can reuse. Weft makes
-//!   a new VQP; the module knows the peer.
+//!   a new queue pair; the module knows the peer.
 //! - `same` (Weft alone): as `cached`, with the peer that the session connected to
 //!   last.
 //!
-//! In `call_uncached`, `call_cached` and `call_same` a VQP is made and connected
-//! without a WRITE, one after the other, like the null system calls that they are
-//! compared with: a WRITE leaves the node's threads at work for a while.
+//! In `call_uncached`, `call_cached` and `call_same` a VQP with queues of its own is made,
+//! and connected by a second call, without a WRITE, one after the other, like the null
+//! system calls that they are compared with: a WRITE leaves the node's threads at work
+//! for a while.
+//!
+//! In `in_a_row` one client makes and connects 5,000 queue pairs one behind the other in
+//! one session, each by one call, to peers that the module knows. None is dropped
+//! meanwhile. As many null ioctls in a row (`null_in_a_row`) take turns with that.
 //!
 //! The clients are on node 0, the peers on the nodes behind it, the meta server on
 //! another one.
@@ -61,6 +66,9 @@ const MIN_ROUNDS: u32 = 5;
 const MIN_BLOCK: u32 = 50;
 /// Slow cases take this much fewer samples.
 const SLOW: u32 = 10;
+/// Connections that one session makes in a row, and sessions that do so.
+const IN_A_ROW: u32 = 5000;
+const SESSIONS: u32 = 5;
 
 /// A case and what it is called.
 struct Named<'a> {
@@ -115,7 +123,13 @@ pub fn run(args: &ConnectArgs) -> Result<()> {
             peers: args.peers,
             meta_server: meta,
         };
-        for row in measure(cases, setting, samples)? {
+        let mut rows = measure(cases, setting, |slow| amount(samples, slow, clients))?;
+        if clients == 1 {
+            let mut cases: Vec<_> = weft.iter().flat_map(WeftCases::in_a_row).collect();
+            cases.retain(|named| wants(named.system));
+            rows.extend(measure(cases, setting, |_| in_a_row())?);
+        }
+        for row in rows {
             json.write(&row)?;
             results.add(row);
         }
@@ -124,16 +138,19 @@ pub fn run(args: &ConnectArgs) -> Result<()> {
     Ok(())
 }
 
-/// Measures all cases, interleaved, with this many clients.
-fn measure(cases: Vec<Named<'_>>, setting: Setting, samples: u32) -> Result<Vec<Row>> {
-    let clients = setting.clients;
+/// Measures all cases, interleaved. How much of each depends on whether it is slow.
+fn measure(
+    cases: Vec<Named<'_>>,
+    setting: Setting,
+    amount: impl Fn(bool) -> Amount,
+) -> Result<Vec<Row>> {
     let mut names = Vec::new();
     let mut makers = Vec::new();
     for named in cases {
         names.push((named.system, named.case, named.exchange));
-        makers.push((named.make, amount(samples, named.slow, clients)));
+        makers.push((named.make, amount(named.slow)));
     }
-    let outcomes = round_robin::run("connect", &makers, clients)?;
+    let outcomes = round_robin::run("connect", &makers, setting.clients)?;
     let both = names.into_iter().zip(&outcomes);
     Ok(both
         .map(|((system, case, exchange), outcome)| {
@@ -162,6 +179,14 @@ fn amount(samples: u32, slow: bool, clients: u16) -> Amount {
         block: of_each.div_ceil(rounds),
         rounds,
         rest: if slow { REST } else { Duration::ZERO },
+    }
+}
+
+/// One block a session.
+fn in_a_row() -> Amount {
+    Amount {
+        rounds: SESSIONS,
+        ..Amount::of(IN_A_ROW)
     }
 }
 

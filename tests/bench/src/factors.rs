@@ -26,7 +26,7 @@ use clap::Args;
 use weft_shim::Remote;
 
 use crate::cli::{Common, Transport};
-use crate::counters::counter;
+use crate::counters::{counter, packets};
 use crate::mr::NEW_KEYS;
 use crate::nodes::{DC_SERVER, SERVER};
 use crate::peer::Peer;
@@ -180,7 +180,7 @@ struct Totals {
 impl Totals {
     fn read() -> Result<Self> {
         Ok(Self {
-            packets: cases::packets()?,
+            packets: packets()?,
             rc_chains: counter("rc_chains")?,
             table_reads: counter("rc_mr_reads")?,
             dc_requests: counter("requests_sent")?,

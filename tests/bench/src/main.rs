@@ -15,6 +15,7 @@ mod counters;
 mod datapath;
 mod environment;
 mod factors;
+mod fanout;
 mod memory;
 mod mesh;
 mod messages;
@@ -72,6 +73,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Tail(args) => tail::run(&args),
         Command::Mr(args) => mr::run(&args),
         Command::Factors(args) => factors::run(&args),
+        Command::Fanout(args) => fanout::run(&args),
         Command::Meta(args) => meta::run(&args),
         Command::Multicast(args) => multicast::run(&args),
         Command::Rdmc(args) => rdmc::run(&args),

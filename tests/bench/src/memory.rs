@@ -3,19 +3,26 @@
 //! `weft-bench memory` (krcore §2, §5.1): what connections that are there take of the
 //! kernel's memory and of processes'.
 //!
-//! Both ends of all connections are in one kernel, and both are counted. Clients are
-//! on node 0 and connect to peers on the nodes behind it in turn; each connection has
-//! carried an 8-byte WRITE. Verbs has a queue pair at either end (16 requests at the
-//! client's, one at the peer's), made and connected directly; both ends' programs
-//! share a completion queue among all. Weft has a VQP for 16 requests.
+//! Both ends of all connections are in one kernel, and both are counted. The client is a
+//! process on node 0 and connects to peers on the nodes behind it in turn; each connection
+//! has carried an 8-byte WRITE.
+//!
+//! - `connected`: verbs has a queue pair at either end (16 requests at the client's, one at
+//!   the peer's), made and connected directly; both ends' programs share a completion queue
+//!   among all. Weft has a queue pair for 16 requests on the queues of its session.
+//! - `handles` (Weft alone): as many handles, and one unconnected queue pair that has
+//!   carried a WRITE to each of them.
 //!
 //! What is reported is what was in use with the connections, less what was before
-//! they were made, with the same processes at work:
+//! they were made, with the same processes at work: so what a session and its queues take
+//! is in neither.
 //!
-//! - `module_bytes`: the kernel, by `/proc/meminfo`: Slab, VmallocUsed (rings), Percpu
-//!   and PageTables.
+//! - `module_bytes`: the kernel: its objects, by their pages (Slab in `/proc/meminfo`) or
+//!   by their number and size (`/proc/slabinfo`), whichever is more; VmallocUsed (rings,
+//!   tables), Percpu and PageTables.
 //! - `process_bytes`: the processes on both sides, by the PSS of all mappings in
 //!   `smaps` but those of the devices, which are the kernel's memory and counted above.
+//! - `total_bytes`: the sum of both.
 //! - `machine_bytes`: all that is neither free (in `/proc/meminfo` or, page by page, at
 //!   a processor, in `/proc/zoneinfo`) nor a cache of files. It should be about the sum
 //!   of both; pages that a driver takes from the page allocator show here alone.
@@ -23,12 +30,9 @@
 //!   memory changed, at most, before each measurement while nothing was done for as long
 //!   as a look takes.
 //!
-//! A first measurement of each system does not count: what a node makes once, such as
-//! its tables, is not a connection's. A system's figures are medians over several
+//! A first measurement of each does not count: what a node makes once, such as
+//! its tables, is not a connection's. The figures are medians over several
 //! measurements, each with new processes.
-//!
-//! A user of Weft may have 4,096 VQPs on a node. So a process holds at most 2,500
-//! connections, and each of Weft's processes is another user's.
 
 mod holder;
 mod result;
@@ -51,15 +55,11 @@ use holder::{Answer, Order};
 use result::{Results, Row, Used};
 use usage::{drop_caches, process_bytes, Machine};
 
-/// Connections that a process holds at most.
-const PER_PROCESS: usize = 2500;
 /// Connections that are made at a time, so that what the processes tell one another
 /// takes little memory.
 const STEP: usize = 50;
 /// Measurements, unless told.
 const REPEATS: u32 = 3;
-/// The first of Weft's other users.
-const FIRST_UID: u32 = 60_000;
 /// After a measurement, for the kernel to free what was left to its workers.
 const REST: Duration = Duration::from_secs(1);
 
@@ -76,6 +76,10 @@ pub struct MemoryArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',',
           value_parser = clap::value_parser!(u32).range(1..=20_000))]
     pub connections: Vec<u32>,
+    /// Numbers of handles, each 1 to 100000. [default: 1000,16000; quick: 1000]
+    #[arg(long, value_name = "LIST", value_delimiter = ',',
+          value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub handles: Vec<u32>,
     /// Peers, on the nodes behind the clients', 1 to 32.
     #[arg(long, value_name = "N", default_value_t = 4,
           value_parser = clap::value_parser!(u16).range(1..=32))]
@@ -85,40 +89,77 @@ pub struct MemoryArgs {
     pub repeats: Option<u32>,
 }
 
+/// What a client holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Queue pairs of verbs.
+    Verbs,
+    /// Connected queue pairs of Weft.
+    Weft,
+    /// Handles of an unconnected one.
+    Handles,
+}
+
+impl Kind {
+    fn system(self) -> System {
+        match self {
+            Self::Verbs => System::Verbs,
+            Self::Weft | Self::Handles => System::Weft,
+        }
+    }
+
+    fn case(self) -> &'static str {
+        match self {
+            Self::Verbs | Self::Weft => "connected",
+            Self::Handles => "handles",
+        }
+    }
+}
+
 /// Runs the benchmark.
 pub fn run(args: &MemoryArgs) -> Result<()> {
     ensure!(!args.systems.is_empty(), "--systems: name at least one");
     let quick = args.common.quick;
-    let counts = match (&args.connections[..], quick) {
+    let connections = match (&args.connections[..], quick) {
         ([], true) => &[100, 1000][..],
         ([], false) => &[100, 1000, 2500, 5000],
         (list, _) => list,
     };
+    let handles = match (&args.handles[..], quick) {
+        ([], true) => &[1000][..],
+        ([], false) => &[1000, 16_000],
+        (list, _) => list,
+    };
+    let has = |kind: &Kind| args.systems.contains(&kind.system());
+    let connected: Vec<_> = [Kind::Verbs, Kind::Weft].into_iter().filter(has).collect();
+    let opened: Vec<_> = [Kind::Handles].into_iter().filter(has).collect();
     let repeats = args.repeats.unwrap_or(if quick { 1 } else { REPEATS });
     let mut json = JsonLines::create(args.common.json.as_deref())?;
     let peers: Vec<_> = (1..=args.peers).map(Node).collect();
     if args.systems.contains(&System::Weft) {
         meta_server(&peers)?;
     }
-    for &system in &args.systems {
-        measure(system, &peers, STEP)?;
+    for &kind in connected.iter().chain(&opened) {
+        measure(kind, &peers, STEP)?;
     }
+    let connected = connections.iter().map(|&count| (count, &connected));
+    let opened = handles.iter().map(|&count| (count, &opened));
     let mut results = Results::default();
-    for &count in counts {
-        let mut found: Vec<_> = args.systems.iter().map(|&one| (one, Vec::new())).collect();
+    for (count, kinds) in connected.chain(opened) {
+        let mut found: Vec<_> = kinds.iter().map(|&kind| (kind, Vec::new())).collect();
         let bar = progress(
             format!("{count} connections"),
             u64::from(repeats) * found.len() as u64,
         );
         for _ in 0..repeats {
-            for (system, used) in &mut found {
-                used.push(measure(*system, &peers, usize::try_from(count)?)?);
+            for (kind, used) in &mut found {
+                used.push(measure(*kind, &peers, usize::try_from(count)?)?);
                 bar.inc(1);
             }
         }
         bar.finish_and_clear();
-        for (system, used) in found {
-            let row = Row::new(system, count, args.peers, &used);
+        for (kind, used) in found {
+            let row = Row::new(kind, count, args.peers, &used);
             json.write(&row)?;
             results.add(row);
         }
@@ -134,12 +175,11 @@ struct Process {
 }
 
 impl Process {
-    fn start(system: System, node: Node, uid: u32) -> Result<Self> {
+    fn start(system: System, node: Node) -> Result<Self> {
         let words = [
             "holder".to_owned(),
             format!("--system={}", system.name()),
             format!("--node={}", node.0),
-            format!("--uid={uid}"),
         ];
         let (helper, region) = Helper::start(&words)?;
         Ok(Self { helper, region })
@@ -159,40 +199,34 @@ fn processes_bytes(processes: &[Process]) -> Result<i64> {
 }
 
 /// Makes so many connections in new processes, and looks how much memory they take.
-fn measure(system: System, peers: &[Node], count: usize) -> Result<Used> {
-    let clients = (0..count.div_ceil(PER_PROCESS)).map(|index| {
-        let uid = match (system, index) {
-            (System::Weft, 1..) => FIRST_UID + u32::try_from(index)?,
-            _ => 0,
-        };
-        Process::start(system, CLIENT, uid)
-    });
-    let mut clients = clients.collect::<Result<Vec<_>>>()?;
-    let servers = peers.iter().map(|&node| Process::start(system, node, 0));
+fn measure(kind: Kind, peers: &[Node], count: usize) -> Result<Used> {
+    let system = kind.system();
+    let mut client = Process::start(system, CLIENT)?;
+    let servers = peers.iter().map(|&node| Process::start(system, node));
     let mut servers = servers.collect::<Result<Vec<_>>>()?;
 
     drop_caches()?;
     let first = Machine::settled()?;
     let before = Machine::settled()?;
-    let processes = processes_bytes(&clients)?;
+    let process = process_bytes(client.helper.pid())?;
     let peer_processes = processes_bytes(&servers)?;
-    let (made, limit) = connect_all(system, peers, &mut clients, &mut servers, count)?;
+    let (made, limit) = connect_all(kind, peers, &mut client, &mut servers, count)?;
     let after = Machine::settled()?;
     let used = Used {
         made,
         limit,
-        processes: clients.len(),
-        module_bytes: after.kernel - before.kernel,
-        process_bytes: processes_bytes(&clients)? - processes,
+        module_bytes: after.kernel_since(&before),
+        process_bytes: process_bytes(client.helper.pid())? - process,
         peer_process_bytes: processes_bytes(&servers)? - peer_processes,
         machine_bytes: after.all - before.all,
-        noise_bytes: (before.kernel - first.kernel).abs(),
+        noise_bytes: before.kernel_since(&first).abs(),
         machine_noise_bytes: (before.all - first.all).abs(),
     };
-    for process in clients.iter_mut().chain(&mut servers) {
-        process.helper.let_go();
-    }
-    drop((clients, servers));
+    client.helper.let_go();
+    servers
+        .iter_mut()
+        .for_each(|process| process.helper.let_go());
+    drop((client, servers));
     thread::sleep(REST);
     Ok(used)
 }
@@ -200,32 +234,29 @@ fn measure(system: System, peers: &[Node], count: usize) -> Result<Used> {
 /// Makes connections, some at a time to each peer in turn. Answers how many there
 /// are, and what kept it from making more.
 fn connect_all(
-    system: System,
+    kind: Kind,
     peers: &[Node],
-    clients: &mut [Process],
+    client: &mut Process,
     servers: &mut [Process],
     count: usize,
 ) -> Result<(usize, Option<String>)> {
     let mut made = 0;
-    let mut turn = 0;
+    let mut turns = (0..servers.len()).cycle();
     while made < count {
-        let client = clients.get_mut(made / PER_PROCESS).context("no process")?;
-        // No step is across two processes.
-        let step = STEP.min(count - made).min(PER_PROCESS - made % PER_PROCESS);
-        let at = turn % servers.len();
-        turn += 1;
-        let failure = match system {
-            System::Weft => {
-                let region = servers[at].region;
-                let node = peers[at].0;
+        let step = STEP.min(count - made);
+        let at = turns.next().context("there is no peer")?;
+        let (node, region) = (peers[at].0, servers[at].region);
+        let failure = match kind {
+            Kind::Verbs => join(client, &mut servers[at], step)?,
+            Kind::Weft | Kind::Handles => {
                 let order = Order::Connect {
                     count: step,
                     node,
                     region,
+                    by_handle: kind == Kind::Handles,
                 };
                 client.order(&order)?.failure
             }
-            System::Verbs => join(client, &mut servers[at], step)?,
         };
         if failure.is_some() {
             return Ok((made, failure));

@@ -8,14 +8,19 @@
 //! namespace; they are spread over the nodes in turn. Each has a connection of its own
 //! to every other. What a worker has before it connects is ready before the clock
 //! starts: the device or session, registered memory whose address and key all know,
-//! and a completion queue.
+//! and a completion queue or, with Weft, queues. A worker posts all its WRITEs before it
+//! waits for any; with Weft that is one system call.
 //!
 //! - `warm`: verbs makes queue pairs, hands their addresses over in memory that all
 //!   share, which costs less than any network would, and connects. A queue pair may
 //!   only be written to once its other end is connected, so that workers meet before
 //!   they WRITE. Weft's DCCaches are empty.
+//!   Weft's workers need not meet: those that get a processor first WRITE while others
+//!   have yet to connect. So there are two kinds of Weft's meshes: in one they meet as
+//!   verbs' do (`meets`), which shows how long connecting takes, in the other they do not,
+//!   which is how long a program would wait until all links are written to.
 //! - `cached`: verbs has the whole mesh from before, and only WRITEs. Weft makes and
-//!   connects new VQPs; its nodes know one another.
+//!   connects new queue pairs; its nodes know one another.
 
 mod board;
 mod result;
@@ -43,6 +48,8 @@ enum Mesh {
     VerbsCached,
     WeftWarm,
     WeftCached,
+    WeftWarmMet,
+    WeftCachedMet,
 }
 
 impl Mesh {
@@ -50,22 +57,37 @@ impl Mesh {
     fn of(system: System) -> &'static [Self] {
         match system {
             System::Verbs => &[Self::VerbsWarm, Self::VerbsCached],
-            System::Weft => &[Self::WeftWarm, Self::WeftCached],
+            System::Weft => &[
+                Self::WeftWarm,
+                Self::WeftCached,
+                Self::WeftWarmMet,
+                Self::WeftCachedMet,
+            ],
         }
     }
 
     fn system(self) -> System {
         match self {
             Self::VerbsWarm | Self::VerbsCached => System::Verbs,
-            Self::WeftWarm | Self::WeftCached => System::Weft,
+            Self::WeftWarm | Self::WeftCached | Self::WeftWarmMet | Self::WeftCachedMet => {
+                System::Weft
+            }
         }
     }
 
     fn case(self) -> &'static str {
         match self {
-            Self::VerbsWarm | Self::WeftWarm => "warm",
-            Self::VerbsCached | Self::WeftCached => "cached",
+            Self::VerbsWarm | Self::WeftWarm | Self::WeftWarmMet => "warm",
+            Self::VerbsCached | Self::WeftCached | Self::WeftCachedMet => "cached",
         }
+    }
+
+    /// Whether workers meet when they have connected, before they WRITE.
+    fn meets(self) -> bool {
+        matches!(
+            self,
+            Self::VerbsWarm | Self::WeftWarmMet | Self::WeftCachedMet
+        )
     }
 }
 
@@ -186,7 +208,7 @@ fn measure(args: &MeshArgs, workers: u16, processes: u16, rounds: u32) -> Result
     Ok(both
         .map(|(mesh, rounds)| {
             Row::new(
-                (mesh.system(), mesh.case()),
+                (mesh.system(), mesh.case(), mesh.meets()),
                 (workers, processes),
                 args.nodes,
                 rounds,

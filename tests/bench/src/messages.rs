@@ -180,6 +180,6 @@ mod tests {
         assert_eq!(buffers_for(32, 4 << 20), Some(64));
         assert_eq!(buffers_for(64, 4 << 20), None);
         assert_eq!(buffers_for(MAX_BUFFERS, 8), None);
-        assert_eq!(buffers_for(256, 8), Some(MAX_BUFFERS));
+        assert_eq!(buffers_for(MAX_BUFFERS / 8, 8), Some(MAX_BUFFERS));
     }
 }

@@ -6,7 +6,7 @@
 //! each round has an order of its own, and no case always comes after the same one.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,8 +17,9 @@ use weft_testkit::rng::Rng;
 use crate::report::progress;
 use crate::stats::Times;
 
-/// Of the orders in which cases take turns: the same in each run.
-const ORDER_SEED: u64 = 1;
+/// Calls of [`run`] so far, which give each its own orders: a benchmark may call it
+/// for one round at a time. They are the same each time that the program runs.
+static RUNS: AtomicU64 = AtomicU64::new(0);
 
 /// What a worker does beside the connecting call until its connection has carried
 /// a WRITE.
@@ -219,10 +220,10 @@ struct Order {
 }
 
 impl Order {
-    fn new(count: usize) -> Self {
+    fn new(count: usize, seed: u64) -> Self {
         Self {
             cases: (0..count).collect(),
-            rng: Rng::new(ORDER_SEED),
+            rng: Rng::new(seed),
         }
     }
 
@@ -251,6 +252,7 @@ pub fn run(name: &str, cases: &[(MakeCase<'_>, Amount)], clients: u16) -> Result
         .map(|(_, amount)| amount.rounds)
         .max()
         .unwrap_or(0);
+    let seed = RUNS.fetch_add(1, Ordering::Relaxed);
     let bar = progress(format!("{name}, {clients} clients"), u64::from(rounds));
 
     let client = |index: u16| {
@@ -268,7 +270,7 @@ pub fn run(name: &str, cases: &[(MakeCase<'_>, Amount)], clients: u16) -> Result
             }
         }
         // All clients have the same one.
-        let mut order = Order::new(cases.len());
+        let mut order = Order::new(cases.len(), seed);
         barrier.wait();
         for round in 0..rounds {
             if index == 0 {
@@ -392,7 +394,7 @@ mod tests {
 
     #[test]
     fn each_case_has_its_turn_once_a_round_and_none_always_follows_the_same() {
-        let mut order = Order::new(4);
+        let mut order = Order::new(4, 1);
         let mut pairs = std::collections::BTreeSet::new();
         for _ in 0..100 {
             let round = order.shuffled().to_vec();
@@ -402,6 +404,13 @@ mod tests {
             assert_eq!(sorted, [0, 1, 2, 3]);
         }
         assert_eq!(pairs.len(), 4 * 3);
+    }
+
+    #[test]
+    fn runs_of_one_round_have_orders_of_their_own() {
+        let first = |seed| Order::new(4, seed).shuffled()[0];
+        let firsts: std::collections::BTreeSet<_> = (0..100).map(first).collect();
+        assert_eq!(firsts.len(), 4);
     }
 
     #[test]

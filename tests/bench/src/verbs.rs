@@ -110,6 +110,11 @@ impl Stack {
         Ok(InitQp::with_config(&self.pd, &self.cq, local, &config)?)
     }
 
+    /// Polls until so many operations that were posted are done.
+    pub fn wait_for(&self, count: usize) -> Result<()> {
+        (0..count).try_for_each(|_| wait(&self.cq))
+    }
+
     /// Its memory.
     pub fn memory(&self) -> &Pages {
         self.mr.pages()
@@ -251,6 +256,11 @@ impl Link {
     /// Does all operations of a list and waits until the last is done.
     pub fn run_batch(&self, batch: &Batch) -> Result<()> {
         self.posted(|| self.qp.post_batch(batch))
+    }
+
+    /// Posts one operation, whose completion somebody waits for.
+    pub fn post(&self, request: &WorkRequest) -> Result<()> {
+        Ok(self.qp.post(request)?)
     }
 
     /// Posts what makes one completion, and waits for that.

@@ -11,9 +11,7 @@ use nix::sys::signal::Signal;
 use nix::sys::wait::{waitpid, WaitStatus};
 use nix::unistd::Pid;
 use weft_core::dc::Initiator;
-use weft_core::uapi::{
-    SendWr as RawSendWr, ACCESS_ALL, MAX_MRS_PER_SESSION, MAX_SEND_WR,
-};
+use weft_core::uapi::{SendWr as RawSendWr, ACCESS_ALL, MAX_MRS_PER_SESSION, MAX_SEND_WR};
 use weft_shim::{Device, MemoryRegion, SendWr, Vqp, VqpConfig};
 
 use crate::isolation::users::{in_child, wait};

@@ -3,6 +3,8 @@
 //! `poll(2)` and epoll on a session: they tell of every completion of every VQP, wake
 //! whoever waits, and leave nothing behind.
 
+mod tasks;
+
 use std::io::{BufRead as _, BufReader};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::ExitStatusExt as _;
@@ -38,6 +40,7 @@ pub fn run(report: &mut Report) {
         "a message wakes a thread that sleeps in poll",
         message_wakes,
     );
+    report.check("tasks of tokio wait for their completions", tasks::run);
     report.check("level-triggered epoll repeats itself", level_triggered);
     report.check(
         "edge-triggered epoll tells of each completion",

@@ -8,6 +8,7 @@ mod claims;
 mod crowd;
 mod death;
 pub mod ends;
+mod many_senders;
 mod order;
 mod rings;
 mod sizes;
@@ -98,6 +99,10 @@ fn receivers(report: &mut Report, seed: u64) {
     report.check(
         "a port is one receiver's, then the next one's",
         buffers::ports,
+    );
+    report.check(
+        "a sender's VQP stays until its answer was heard of",
+        many_senders::none_is_lost,
     );
     report.check("nonsense in a receive ring's indices", rings::indices);
     report.check("a receive ring that changes", || rings::rewriting(seed));

@@ -9,7 +9,10 @@ use std::time::Duration;
 use weft::fabric::shm::Shm;
 use weft::rdmc::{Buffer, Event, GroupConfig, Message as Image, Node};
 use weft::{Group, Message, Subgroup};
-use weft_shim::{Device, RecvWr, Remote, Vqp, VqpConfig};
+use weft_shim::{
+    Device, Gid, LocalSlice, Qp, QpConfig, Queues, QueuesConfig, RecvWr, Remote, SendWr, Vqp,
+    VqpConfig, Wc,
+};
 
 /// What a program does with a message.
 fn apply(message: Message<'_>) {
@@ -31,6 +34,30 @@ pub fn one_sided(remote: Remote) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+/// A peer of a program's.
+pub struct Known {
+    gid: Gid,
+    remote: Remote,
+}
+
+/// "In a program": queue pairs that share their queues.
+///
+/// # Errors
+///
+/// Those of the calls.
+pub fn shared_queues<'mr>(
+    device: Device,
+    peers: Vec<Known>,
+    local: LocalSlice<'mr>,
+    mut completions: Vec<Wc>,
+    timeout: Duration,
+) -> Result<(), Box<dyn Error>> {
+    let mut qps: Vec<Qp> = Vec::new();
+    let mut requests: Vec<SendWr<'mr>> = Vec::new();
+    include!(concat!(env!("OUT_DIR"), "/2.rs"));
+    Ok(())
+}
+
 /// "In a program": messages.
 ///
 /// # Errors
@@ -42,7 +69,7 @@ pub fn messages(
     mut messages: [weft_shim::Message; 4],
     timeout: Duration,
 ) -> Result<(), Box<dyn Error>> {
-    include!(concat!(env!("OUT_DIR"), "/2.rs"));
+    include!(concat!(env!("OUT_DIR"), "/3.rs"));
     Ok(())
 }
 
@@ -52,7 +79,7 @@ pub fn messages(
 ///
 /// Those of the calls.
 pub fn multicast(rank: usize, members: usize, order: [u8; 64]) -> Result<(), Box<dyn Error>> {
-    include!(concat!(env!("OUT_DIR"), "/3.rs"));
+    include!(concat!(env!("OUT_DIR"), "/4.rs"));
     Ok(())
 }
 
@@ -68,6 +95,6 @@ pub fn objects(
     image: Buffer,
     bytes: usize,
 ) -> Result<(), Box<dyn Error>> {
-    include!(concat!(env!("OUT_DIR"), "/4.rs"));
+    include!(concat!(env!("OUT_DIR"), "/5.rs"));
     Ok(())
 }

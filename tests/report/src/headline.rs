@@ -81,7 +81,7 @@ fn control(rows: &Rows) -> Vec<Headline> {
     };
     let workers = rows.of("worker").most("workers");
     let [verbs, weft] = cold_workers(rows, workers, "round_us_p50");
-    let (mesh, [verbs_mesh, weft_mesh]) = largest_mesh(rows);
+    let (mesh, [verbs_mesh, weft_mesh]) = largest_mesh(rows, "written_us");
     let count = |of: Option<f64>| of.unwrap_or(0.0);
     let all = [
         sum("cold").named("a new process, to its first WRITE".to_owned()),
@@ -137,8 +137,9 @@ fn replication(rows: &Rows) -> Vec<Headline> {
         .is("touch", "full")
         .eq("bytes", 10_240.0)
         .eq("members", 2.0);
-    let own = own.without("note");
-    let stream = |senders: &str| {
+    // With a polling thread beside the one that sends, or with one thread for both.
+    let (polled, stepped) = (own.clone().without("note"), own.is("note", "stepped"));
+    let stream = |own: &Selection<'_>, senders: &str| {
         let own = own.clone().is("senders", senders);
         Pair::gb_per_s(own.most("raw_write_gb_per_s"), own.most("gb_per_s"))
     };
@@ -153,10 +154,13 @@ fn replication(rows: &Rows) -> Vec<Headline> {
         own.least("seconds_p50").map(|seconds| seconds * 1e6)
     };
     let all = [
-        stream("one").named(
+        stream(&polled, "one").named(
             "multicast of 10 KiB messages in memory, beside plain writes and reads".to_owned(),
         ),
-        stream("all").named("the same, both members sending".to_owned()),
+        stream(&stepped, "one")
+            .named("the same, with one thread that sends and delivers".to_owned()),
+        stream(&polled, "all").named("the same, both members sending".to_owned()),
+        stream(&stepped, "all").named("the same, both members sending, one thread each".to_owned()),
         Pair::times(seconds("mpi"), seconds("weft"))
             .named("64 MiB to three others in memory, beside MPI_Bcast".to_owned()),
     ];

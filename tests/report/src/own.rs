@@ -3,7 +3,7 @@
 //! Pictures that no paper has: latency and bandwidth by size, distributions, the parts
 //! of a cold worker, numbers of clients, the ladder of multicast.
 
-use crate::chart::{Axis, Chart, Line, Lines, Plot, Unit};
+use crate::chart::{Axis, Bars, Chart, Line, Lines, Plot, Stack, Unit};
 use crate::figure::{no_numbers, ratio, Compared, Recipe};
 use crate::paper::krcore::{cold_worker, distributions};
 use crate::paper::spindle::ladders;
@@ -109,6 +109,16 @@ pub fn figures() -> Vec<Recipe> {
                 ]
             },
             compare: no_numbers,
+        },
+        Recipe {
+            id: "fanout",
+            title: "Many peers in one call",
+            limits:
+                "soft-RoCE has no DC, so that verbs has a queue pair for each peer, and posts to \
+                     each by a system call of its own.",
+            benches: &["fanout"],
+            charts: |rows| vec![fanout(rows, 8.0), fanout(rows, 4096.0)],
+            compare: fanout_numbers,
         },
         Recipe {
             id: "ladder",
@@ -244,6 +254,72 @@ fn registration(rows: &Rows) -> Chart {
     }
 }
 
+/// Kinds of batches to many targets, and their names.
+fn fanouts(rows: &Rows, bytes: f64) -> Vec<(String, Selection<'_>)> {
+    let all = rows.of("fanout").eq("bytes", bytes);
+    let mut kinds = Vec::new();
+    for (system, name) in [("verbs", "verbs"), ("weft", "Weft")] {
+        for (case, words) in [("connected", "queue pairs"), ("unconnected", "handles")] {
+            let own = all.clone().is("system", system).is("case", case);
+            for batch in own.values("batch") {
+                let own = own.clone().eq("batch", batch);
+                for targets in own.values("targets") {
+                    let own = own.clone().eq("targets", targets);
+                    for nodes in own.values("nodes") {
+                        let words = match targets {
+                            1.0 => words.trim_end_matches('s'),
+                            _ => words,
+                        };
+                        let name = format!("{name}, {batch} to {targets} {words}, {nodes} nodes");
+                        kinds.push((name, own.clone().eq("nodes", nodes)));
+                    }
+                }
+            }
+        }
+    }
+    kinds
+}
+
+fn fanout(rows: &Rows, bytes: f64) -> Chart {
+    let stack = |(name, row): (String, Selection<'_>)| Stack {
+        name,
+        parts: vec![row.least("write_us_p50")],
+    };
+    Chart {
+        name: format!("fanout-{bytes}"),
+        title: format!("A WRITE of {} in a batch", Unit::Bytes.show(bytes)),
+        plot: Plot::Bars(Bars {
+            y: Axis::linear("time of a batch over its WRITEs, median", Unit::Us),
+            parts: vec!["time".to_owned()],
+            stacks: fanouts(rows, bytes).into_iter().map(stack).collect(),
+            is_sum: false,
+        }),
+    }
+}
+
+fn fanout_numbers(rows: &Rows) -> Vec<Compared> {
+    let many = fanouts(rows, 8.0).into_iter().filter_map(|(name, row)| {
+        row.clone()
+            .least("targets")
+            .filter(|&targets| targets > 1.0)?;
+        let calls = row.least("syscalls_per_batch");
+        Some([
+            Compared::new(
+                format!("{name}: over a batch to one"),
+                "",
+                row.least("to_one_target"),
+                Unit::Times,
+            ),
+            Compared::text(
+                format!("{name}: system calls"),
+                "",
+                calls.map(|calls| Unit::Plain.show(calls)),
+            ),
+        ])
+    });
+    many.flatten().collect()
+}
+
 /// How our verbs, and Weft, stand beside perftest.
 fn witness(rows: &Rows) -> Vec<Compared> {
     let mut all = Vec::new();
@@ -297,6 +373,25 @@ fn bandwidth_numbers(rows: &Rows) -> Vec<Compared> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn batches_to_many_peers_stand_beside_those_to_one() {
+        let rows = Rows::parse(
+            r#"
+{"bench":"fanout","system":"weft","case":"connected","targets":1,"nodes":1,"batch":16,"bytes":8,"write_us_p50":10,"to_one_target":1}
+{"bench":"fanout","system":"weft","case":"connected","targets":16,"nodes":16,"batch":16,"bytes":8,"write_us_p50":12,"to_one_target":1.2,"syscalls_per_batch":1}
+"#,
+        );
+        let rows = rows.unwrap();
+        let all = fanout_numbers(&rows);
+        assert_eq!(
+            all[0].what,
+            "Weft, 16 to 16 queue pairs, 16 nodes: over a batch to one"
+        );
+        assert_eq!(all[0].here.as_deref(), Some("1.2 ×"));
+        assert_eq!(all.len(), 2);
+        assert!(fanout(&rows, 8.0).has_data());
+    }
 
     #[test]
     fn a_witness_stands_beside_each_size() {

@@ -243,6 +243,13 @@ pub trait Endpoint: Send + Sync + fmt::Debug {
     /// [`FabricError::PeerDown`].
     fn post(&self, peer: usize, writes: &[Write]) -> Result<(), FabricError>;
 
+    /// Runs `posts`. What this thread posts in there, to any peers, may be on its way only
+    /// when `posts` has returned: a fabric that pays for each call hands all of it over in
+    /// one. Order and sources are as ever.
+    fn together(&self, posts: &mut dyn FnMut()) {
+        posts();
+    }
+
     /// Reads `len` bytes at `remote` of the peer's region into the own region
     /// at `local`, and returns when they are there. It sees every write that
     /// this thread posted to that peer before.

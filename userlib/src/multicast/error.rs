@@ -130,10 +130,9 @@ pub enum Error {
 pub enum SendError {
     /// The window is full. [`super::Sender::try_send`] answers so; the other calls wait,
     /// except on the group's polling thread and within a batch of the same subgroup, where
-    /// they would wait for themselves.
-    #[error(
-        "the window is full: others have not delivered yet; send waits, but not within a delivery"
-    )]
+    /// they would wait for themselves, and in a group that is stepped, where nothing would
+    /// go on meanwhile.
+    #[error("the window is full: others have not delivered yet; send waits, but not within a delivery or in a group that is stepped")]
     Full,
     /// The message is longer than a slot.
     #[error("a message of {len} bytes, but slots take {room}: set Subgroup::max_message higher")]

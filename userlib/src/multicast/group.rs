@@ -93,24 +93,54 @@ impl<F: Fabric> Builder<F> {
     /// came in time; [`Error::Mismatch`], at every member, if they disagree.
     pub fn join(self) -> Result<Group, Error> {
         let idle = self.idle;
-        self.assemble(|endpoint, predicates| {
+        self.assemble(Status::default(), |endpoint, predicates| {
             let poller = Poller::start(endpoint, predicates, idle);
             poller.map_err(|error| Error::Thread(error.to_string()))
         })
     }
 
-    /// As [`Self::join`], without a polling thread: somebody calls [`Group::step`].
+    /// As [`Self::join`], without a polling thread: an application's thread calls
+    /// [`Group::step`] again and again. For a member with one processor: there a polling
+    /// thread and a thread that sends take turns, which takes time, and messages have left
+    /// the processor's caches when they are delivered.
+    ///
+    /// Closures are called within steps. Nothing goes on between two: others wait for
+    /// this member meanwhile, no call to send waits for room ([`SendError::Full`]), and
+    /// whoever waits for [`Deliveries`] waits for another thread's step.
+    ///
+    /// [`SendError::Full`]: super::SendError::Full
+    ///
+    /// ```no_run
+    /// # use weft::{Group, SendError, Subgroup, fabric::shm::Shm};
+    /// # use std::time::Duration;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let group = Group::builder(Shm::new("ticks", 0, 2)?)
+    ///     .subgroup(Subgroup::new("ticks"))
+    ///     .deliver("ticks", |batch| for message in batch { println!("{:?}", message.bytes) })
+    ///     .join_stepped()?;
+    /// let sender = group.sender("ticks")?;
+    /// for tick in 0_u64.. {
+    ///     while sender.send_value(&tick) == Err(SendError::Full) {
+    ///         group.step_within(Duration::from_secs(1));
+    ///     }
+    ///     group.step();
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
     /// As [`Self::join`].
-    #[cfg(any(test, feature = "sim"))]
     pub fn join_stepped(self) -> Result<Group, Error> {
-        self.assemble(|endpoint, predicates| Ok(Poller::stepped(endpoint, predicates)))
+        self.assemble(Status::new(true), |endpoint, predicates| {
+            Ok(Poller::stepped(endpoint, predicates))
+        })
     }
 
     fn assemble(
         self,
+        status: Status,
         start: impl FnOnce(Arc<dyn Endpoint>, Predicates) -> Result<Poller, Error>,
     ) -> Result<Group, Error> {
         let (rank, nodes) = (self.fabric.rank(), self.fabric.nodes());
@@ -129,7 +159,13 @@ impl<F: Fabric> Builder<F> {
             .connect(layout.region_bytes[rank], &hello, self.timeout)?;
         config::agree(&met.hellos, rank)?;
         let mut upcalls = self.upcalls;
-        let assembly = Assembly::new(specs, &layout, &met.endpoint, &mut upcalls)?;
+        let assembly = Assembly::new(
+            specs,
+            &layout,
+            &met.endpoint,
+            Arc::new(status),
+            &mut upcalls,
+        )?;
         assembly.start(self.on_event, start)
     }
 }
@@ -158,10 +194,10 @@ impl Assembly {
         specs: Vec<Spec>,
         layout: &Layout,
         endpoint: &Arc<dyn Endpoint>,
+        status: Arc<Status>,
         upcalls: &mut HashMap<String, Upcall>,
     ) -> Result<Self, Error> {
         let rank = endpoint.rank();
-        let status = Arc::new(Status::default());
         let presence = Arc::new(Presence::new(endpoint, layout.nodes)?);
         let mut parts = Vec::new();
         let mut members = Vec::new();
@@ -337,11 +373,24 @@ impl Group {
         self.endpoint.system_calls()
     }
 
-    /// Does what the polling thread does in a round, and says whether there was anything to
-    /// do. For a group that was made with [`Builder::join_stepped`].
-    #[cfg(any(test, feature = "sim"))]
+    /// Does what a polling thread does in a round, and says whether there was anything to
+    /// do. For a group that was made with [`Builder::join_stepped`], by one thread at a
+    /// time: for another group, on another thread or in a delivery it does nothing.
     pub fn step(&self) -> bool {
-        self.poller.step()
+        self.end_step(self.poller.step())
+    }
+
+    /// As [`Self::step`], but sleeps until there is something to do, or the time is over.
+    /// Where [`Self::step`] does nothing, it returns at once.
+    pub fn step_within(&self, timeout: Duration) -> bool {
+        self.end_step(self.poller.step_within(timeout))
+    }
+
+    fn end_step(&self, step: Option<bool>) -> bool {
+        if step.is_some() {
+            self.status.end_step();
+        }
+        step.unwrap_or(false)
     }
 
     /// How often the polling thread has gone to sleep.
@@ -382,9 +431,7 @@ impl Group {
             if !is_flushed() && shared.would_wait_for_itself() {
                 return Err(Error::InDelivery);
             }
-            shared
-                .delivered
-                .wait_until(Some(end), || is_flushed() || shared.is_open().is_err());
+            self.wait_for(shared, end, || is_flushed() || shared.is_open().is_err());
             if !is_flushed() {
                 return Err(Error::Unflushed {
                     failed: shared.failed(),
@@ -392,6 +439,23 @@ impl Group {
             }
         }
         Ok(())
+    }
+
+    /// Waits for deliveries; steps meanwhile, if that is the application's part.
+    fn wait_for(&self, shared: &Shared, end: Instant, done: impl Fn() -> bool) {
+        while self.status.is_stepped && !done() {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            let step = self.poller.step_within(left);
+            if step.is_none() {
+                // Another thread steps.
+                break;
+            }
+            self.end_step(step);
+        }
+        shared.delivered.wait_until(Some(end), done);
     }
 
     /// Leaves the group, after all that was sent has been delivered by all

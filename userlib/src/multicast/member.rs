@@ -99,10 +99,14 @@ impl Member {
         let lock_of = locking.then(|| Arc::clone(&self.shared));
         let _lock = lock_of.as_ref().and_then(|shared| shared.baseline_lock());
         let left = self.shared.status.left();
-        let outcome = match self.must_end() {
-            true => self.end(left),
-            false => self.go_on(left),
-        };
+        let mut outcome = Outcome::Idle;
+        let endpoint = Arc::clone(&self.shared.endpoint);
+        endpoint.together(&mut || {
+            outcome = match self.must_end() {
+                true => self.end(left),
+                false => self.go_on(left),
+            };
+        });
         for peer in std::mem::take(&mut self.rung).iter() {
             self.shared.endpoint.ring(peer);
         }

@@ -61,7 +61,8 @@ impl Sender {
     /// # Errors
     ///
     /// [`SendError::Wedged`], [`SendError::Closed`], [`SendError::TooLong`];
-    /// [`SendError::Full`] from within a delivery of the group.
+    /// [`SendError::Full`] from within a delivery of the group, and anywhere in a group
+    /// that is stepped ([`super::Builder::join_stepped`]).
     pub fn send<R>(&self, build: impl FnOnce(&mut Slot<'_>) -> R) -> Result<R, SendError> {
         let room = self.shared.spec.shape.message_bytes();
         self.build(self.wait_for_slot(room)?, build)
@@ -126,7 +127,7 @@ impl Sender {
 
     fn wait_for_slot(&self, len: usize) -> Result<Ticket, SendError> {
         match self.take_slot(len) {
-            Err(SendError::Full) if !self.shared.would_wait_for_itself() => {}
+            Err(SendError::Full) if self.shared.may_wait() => {}
             answer => return answer,
         }
         let began = Instant::now();

@@ -19,9 +19,9 @@ use crate::fabric::{Endpoint, NodeSet};
 use crate::futex::Gate;
 use crate::line::Line;
 use crate::smc::Slots;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread::{self, ThreadId};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Who has left and who has failed. Written by the polling thread.
 #[derive(Debug, Default)]
@@ -29,10 +29,29 @@ pub(super) struct Status {
     left: AtomicU64,
     gone: AtomicU64,
     failed: AtomicU64,
-    polling_thread: OnceLock<ThreadId>,
+    /// The thread that polls, by its [`mark`]: in a stepped group while it is in a step.
+    polling_thread: AtomicUsize,
+    /// There is no polling thread: nothing goes on while the application waits.
+    pub(super) is_stepped: bool,
+}
+
+thread_local! {
+    static MARK: u8 = const { 0 };
+}
+
+/// A number that no other thread has at the same time, and never 0.
+fn mark() -> usize {
+    MARK.with(|mark| ptr::from_ref(mark).addr())
 }
 
 impl Status {
+    pub(super) fn new(is_stepped: bool) -> Self {
+        Self {
+            is_stepped,
+            ..Self::default()
+        }
+    }
+
     pub(super) fn left(&self) -> NodeSet {
         NodeSet::from_bits(self.left.load(Ordering::Acquire))
     }
@@ -48,11 +67,23 @@ impl Status {
 
     /// This is the polling thread.
     pub(super) fn note_polling_thread(&self) {
-        self.polling_thread.get_or_init(|| thread::current().id());
+        // Senders read this line: it is written only when it changes.
+        if !self.is_polling_thread() {
+            self.polling_thread.store(mark(), Ordering::Relaxed);
+        }
+    }
+
+    /// This thread's step of a stepped group has ended. Another thread may have begun one.
+    pub(super) fn end_step(&self) {
+        let order = (Ordering::Relaxed, Ordering::Relaxed);
+        // Fails if that is so.
+        let _ = self
+            .polling_thread
+            .compare_exchange(mark(), 0, order.0, order.1);
     }
 
     fn is_polling_thread(&self) -> bool {
-        self.polling_thread.get() == Some(&thread::current().id())
+        self.polling_thread.load(Ordering::Relaxed) == mark()
     }
 
     pub(super) fn add_left(&self, node: usize) {
@@ -176,6 +207,11 @@ impl Shared {
     /// polls, or has a batch of this subgroup before it.
     pub(super) fn would_wait_for_itself(&self) -> bool {
         self.status.is_polling_thread() || self.stay.is_read_here()
+    }
+
+    /// Whether a sender may wait for room on this thread.
+    pub(super) fn may_wait(&self) -> bool {
+        !self.status.is_stepped && !self.would_wait_for_itself()
     }
 
     /// No more messages. Wakes all who wait.

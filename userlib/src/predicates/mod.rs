@@ -6,7 +6,8 @@
 //! it, and says whether there was. One polling thread goes round all
 //! predicates of all subgroups, so that they need no locks among them. After a
 //! while in which nothing happened it sleeps, until a doorbell rings
-//! ([`Endpoint::ring`]).
+//! ([`Endpoint::ring`]). An application may do what that thread does on a thread of its
+//! own ([`Poller::step`]).
 
 mod idle;
 #[cfg(test)]
@@ -17,8 +18,9 @@ pub use idle::{Idle, IdlePolicy};
 use crate::fabric::Endpoint;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// Most predicates of a polling thread.
 pub const MAX_PREDICATES: usize = 4096;
@@ -129,13 +131,13 @@ struct Shared {
     sleeps: AtomicU64,
 }
 
-/// A polling thread. Stops, after a last round, on drop.
+/// A polling thread, or what the application's threads do in its place. Stops, after a
+/// last round, on drop.
 #[derive(Debug)]
 pub struct Poller {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
-    /// What somebody evaluates step by step, in place of a thread.
-    #[cfg(any(test, feature = "sim"))]
+    /// What is evaluated in steps; none if there is a thread.
     stepped: Mutex<Predicates>,
 }
 
@@ -158,13 +160,12 @@ impl Poller {
         Ok(Self {
             shared,
             thread: Some(thread),
-            #[cfg(any(test, feature = "sim"))]
             stepped: Mutex::default(),
         })
     }
 
-    /// Without a thread: whoever has it evaluates the predicates ([`Self::step`]).
-    #[cfg(any(test, feature = "sim"))]
+    /// Without a thread: the application evaluates the predicates ([`Self::step`]).
+    #[must_use]
     pub fn stepped(endpoint: Arc<dyn Endpoint>, predicates: Predicates) -> Self {
         Self {
             shared: Arc::new(Shared::new(endpoint)),
@@ -173,12 +174,44 @@ impl Poller {
         }
     }
 
-    /// Evaluates the predicates once, and says whether any had something to do. For a
-    /// poller that is [`Self::stepped`].
-    #[cfg(any(test, feature = "sim"))]
-    pub fn step(&self) -> bool {
-        let mut predicates = self.stepped.lock().unwrap_or_else(PoisonError::into_inner);
-        self.shared.round(&mut predicates)
+    /// Evaluates the predicates once, and says whether any had something to do. No answer
+    /// if that is not the caller's part: there is a polling thread, or another step is on
+    /// its way, on another thread or because a predicate calls this.
+    pub fn step(&self) -> Option<bool> {
+        let mut predicates = self.between_steps()?;
+        Some(self.shared.round(&mut predicates))
+    }
+
+    /// As [`Self::step`], but sleeps until there is something to do, or the time is over.
+    pub fn step_within(&self, timeout: Duration) -> Option<bool> {
+        let mut predicates = self.between_steps()?;
+        let mut fired = self.shared.round(&mut predicates);
+        if !fired {
+            self.shared.sleeps.fetch_add(1, Ordering::Relaxed);
+            let mut ready = || {
+                fired = self.shared.round(&mut predicates);
+                fired
+            };
+            self.shared.endpoint.sleep(Some(timeout), &mut ready);
+            fired = fired || self.shared.round(&mut predicates);
+        }
+        Some(fired)
+    }
+
+    fn between_steps(&self) -> Option<MutexGuard<'_, Predicates>> {
+        if self.thread.is_some() {
+            return None;
+        }
+        match self.stepped.try_lock() {
+            Ok(predicates) => Some(predicates),
+            Err(TryLockError::WouldBlock) => None,
+            Err(TryLockError::Poisoned(poisoned)) => {
+                // One has panicked: all end, as they do with their thread.
+                let mut predicates = poisoned.into_inner();
+                predicates.list.clear();
+                Some(predicates)
+            }
+        }
     }
 
     /// Hands the running thread a further predicate.
@@ -214,7 +247,6 @@ impl Poller {
 
 impl Drop for Poller {
     fn drop(&mut self) {
-        #[cfg(any(test, feature = "sim"))]
         if self.thread.is_none() {
             // As the thread does: a last round.
             self.step();

@@ -3,10 +3,12 @@
 //! How groups live: subgroups side by side, rest, leaving, a member's end.
 
 use crate::{members, PATIENCE};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{mpsc, Arc, OnceLock, Weak};
+use std::thread;
 use std::time::{Duration, Instant};
 use weft::fabric::{shm::Shm, Fabric};
-use weft::predicates::IdlePolicy;
+use weft::predicates::{IdlePolicy, Outcome};
 use weft::{Error, Event, Group, SendError, Subgroup};
 
 /// A delivery that sends, and flushes, is answered where it would wait for itself.
@@ -37,6 +39,109 @@ fn a_delivery_does_not_wait_for_itself() {
         .recv_timeout(PATIENCE)
         .expect("it waits for nothing");
     assert_eq!(answer, (Some(SendError::Full), Some(Error::InDelivery)));
+}
+
+/// Without a polling thread all happens in steps, on the thread that steps; whoever would
+/// wait for a step is told.
+#[test]
+fn a_stepped_group_does_everything_in_steps() {
+    let node = Shm::threads(1).expect("a fabric").remove(0);
+    let here = thread::current().id();
+    let (told, deliveries) = mpsc::channel();
+    let group = Group::builder(node)
+        .subgroup(Subgroup::new("own").window(2))
+        .deliver("own", move |batch| {
+            let in_batch = batch.count();
+            told.send((in_batch, thread::current().id())).ok();
+        })
+        .join_stepped()
+        .expect("a group");
+    let sender = group.sender("own").expect("it sends");
+    let sent = std::iter::repeat_with(|| sender.send_bytes(b"tick")).take(3);
+    assert_eq!(
+        sent.collect::<Vec<_>>(),
+        [Ok(()), Ok(()), Err(SendError::Full)]
+    );
+    assert_eq!(deliveries.try_recv(), Err(mpsc::TryRecvError::Empty));
+    assert!(group.step());
+    assert_eq!(deliveries.try_recv(), Ok((2, here)));
+    sender.send_bytes(b"tock").expect("room");
+    group.flush(PATIENCE).expect("flush steps");
+    assert_eq!(deliveries.try_recv(), Ok((1, here)));
+    let began = Instant::now();
+    assert!(!group.step_within(Duration::from_millis(20)));
+    assert!(began.elapsed() >= Duration::from_millis(20));
+    group.leave(PATIENCE).expect("all is delivered");
+}
+
+/// Two members that step, each on its own thread, one asleep until the other sends.
+#[test]
+fn stepped_members_wake_one_another() {
+    const TICKS: u64 = 100;
+    let seen = members(2, |node| {
+        let rank = node.rank();
+        let delivered = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&delivered);
+        let group = Group::builder(node)
+            .subgroup(Subgroup::new("ticks").senders([0]).window(2))
+            .deliver("ticks", move |batch| {
+                count.fetch_add(batch.count() as u64, Ordering::Relaxed);
+            })
+            .join_stepped()
+            .expect("a group");
+        let end = Instant::now() + PATIENCE;
+        let mut sent = 0;
+        while delivered.load(Ordering::Relaxed) < TICKS && Instant::now() < end {
+            if rank == 0 && sent < TICKS {
+                let sender = group.sender("ticks").expect("it sends");
+                sent += u64::from(sender.send_value(&sent).is_ok());
+            }
+            group.step_within(Duration::from_secs(1));
+        }
+        // The other one needs what this one says last.
+        group.flush(PATIENCE).expect("all is delivered");
+        delivered.load(Ordering::Relaxed)
+    });
+    assert_eq!(seen, [TICKS, TICKS]);
+}
+
+/// What is added to a group with a polling thread stays with that thread.
+#[test]
+fn a_step_of_a_group_that_has_a_polling_thread_does_nothing() {
+    let node = Shm::threads(1).expect("a fabric").remove(0);
+    let group = Group::builder(node)
+        .subgroup(Subgroup::new("own"))
+        .deliver("own", |_| {})
+        .join()
+        .expect("a group");
+    let here = thread::current().id();
+    let (told, evaluated) = mpsc::channel();
+    let tell = move || {
+        told.send(thread::current().id()).ok();
+        Outcome::Done
+    };
+    group.add_predicate(tell).expect("room");
+    assert!(!group.step());
+    assert!(!group.step_within(PATIENCE));
+    let there = evaluated.recv_timeout(PATIENCE).expect("it is evaluated");
+    assert_ne!(there, here);
+}
+
+/// A delivery that panics ends a stepped group as it ends a polling thread.
+#[test]
+fn a_delivery_that_panics_in_a_step_ends_the_member() {
+    let node = Shm::threads(1).expect("a fabric").remove(0);
+    let group = Group::builder(node)
+        .subgroup(Subgroup::new("own"))
+        .deliver("own", |_| panic!("as it should"))
+        .join_stepped()
+        .expect("a group");
+    let sender = group.sender("own").expect("it sends");
+    sender.send_bytes(b"last").expect("room");
+    let step = std::panic::AssertUnwindSafe(|| group.step());
+    assert!(std::panic::catch_unwind(step).is_err());
+    assert!(!group.step());
+    assert_eq!(sender.send_bytes(b"more"), Err(SendError::Closed));
 }
 
 /// Another group's polling thread makes room, so a delivery may wait for it.

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What a chain becomes, without a module to post it to.
+//! What requests become.
 
 use super::*;
-use crate::ring::tests::send_ring;
 use std::mem::MaybeUninit;
 
 const SGE: Sge = Sge {
@@ -137,7 +136,15 @@ fn an_atomic_request_has_the_operands_that_its_opcode_uses() {
                 rkey: 4,
             };
         })
-        .map(|wr| (wr.opcode, wr.remote_addr, wr.rkey, wr.operands().0, wr.operands().1))
+        .map(|wr| {
+            (
+                wr.opcode,
+                wr.remote_addr,
+                wr.rkey,
+                wr.operands().0,
+                wr.operands().1,
+            )
+        })
     };
     let swapped = atomic(verbs::WR_ATOMIC_CMP_AND_SWP);
     assert_eq!(swapped, Ok((uapi::OP_CAS, 0x9008, 4, 10, 11)));
@@ -163,36 +170,4 @@ fn what_the_module_cannot_do_is_refused() {
 fn a_vqp_that_signals_all_signals_all() {
     assert_eq!(flags(0, true), Ok(uapi::SEND_SIGNALED));
     assert_eq!(flags(0, false), Ok(0));
-}
-
-/// A chain of `count` requests.
-fn chain(count: usize, sge: &mut Sge) -> Vec<SendWr> {
-    let mut wrs = vec![request(sge); count];
-    let first = wrs.as_mut_ptr();
-    for index in 1..count {
-        wrs[index - 1].next = first.wrapping_add(index);
-        wrs[index].wr_id = index as u64;
-    }
-    wrs
-}
-
-#[test]
-fn a_batch_ends_with_the_chain_with_its_room_or_before_a_bad_request() {
-    let mut sge = SGE;
-    let mut ring = send_ring(8);
-    for (count, len, stop) in [(1, 1, Stop::End), (8, 8, Stop::End), (9, 8, Stop::Full)] {
-        let wrs = chain(count, &mut sge);
-        // SAFETY: a chain.
-        let filled = unsafe { fill(&mut ring, wrs.as_ptr(), 7, false) };
-        assert_eq!(filled, (len, stop));
-    }
-    let mut wrs = chain(5, &mut sge);
-    wrs[3].num_sge = -1;
-    // SAFETY: a chain.
-    let filled = unsafe { fill(&mut ring, wrs.as_ptr(), 7, false) };
-    assert_eq!(filled, (3, Stop::Bad(Errno::EINVAL)));
-    // SAFETY: the chain has five.
-    assert_eq!(unsafe { (*skip(wrs.as_mut_ptr(), 3)).num_sge }, -1);
-    // SAFETY: as above.
-    assert!(unsafe { skip(wrs.as_mut_ptr(), 5) }.is_null());
 }

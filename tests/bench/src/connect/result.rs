@@ -106,9 +106,9 @@ impl Row {
         cells
     }
 
-    /// The sum of making the connecting object and connecting it.
+    /// The sum of making the connecting object and connecting it, which may be one call.
     fn create_and_call(&self) -> Option<f64> {
-        Some(self.create_us_p50? + self.call_us_p50?)
+        Some(self.create_us_p50.unwrap_or(0.0) + self.call_us_p50?)
     }
 }
 
@@ -209,6 +209,16 @@ impl Results {
                 "create and connect: verbs warm / Weft warm",
                 made(verbs),
                 made(weft),
+            ),
+            (
+                "calls: Weft create and connect, in a row / null ioctl",
+                call(weft, "in_a_row"),
+                call(reference, "null_in_a_row"),
+            ),
+            (
+                "calls: Weft create and connect, in a row, 99% / null ioctl, typical",
+                self.figure(weft, "in_a_row", |row| row.call_us_p99),
+                call(reference, "null_in_a_row"),
             ),
             (
                 "calls: Weft qconnect, cached / null ioctl",

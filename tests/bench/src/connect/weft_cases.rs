@@ -2,10 +2,14 @@
 
 //! Weft's cases, and the null ioctl for reference.
 //!
-//! A session keeps the rings of VQPs that went, for its next ones. So `create` in all
-//! cases but `cold` is that of a worker whose connections come and go one at a time;
-//! the first VQP of a session, and one beside many others, cost what `cold` and `mesh`
-//! show.
+//! In `warm`, `cached` and `same` the session has queues, as a verbs program has a
+//! completion queue, and one call makes a queue pair on them and connects it. It is
+//! dropped after its WRITE. In the cases that begin with `call` a VQP with queues of its
+//! own is made first, whose memory the session keeps from one to the next, and what is
+//! timed as the call is `qconnect` on it.
+//!
+//! In `in_a_row` none is dropped before the last was made, so that each takes memory that
+//! none had before.
 //!
 //! The DCCache is the node's. With several clients, the look-up of one serves
 //! those that connect right after it, in `cold`, `warm` and `call_uncached` too: that
@@ -16,12 +20,12 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use anyhow::{ensure, Context as _, Result};
-use weft_shim::{Access, Device, MemoryRegion, Remote, Vqp};
+use anyhow::{bail, ensure, Context as _, Result};
+use weft_shim::{Access, Device, MemoryRegion, Queues, Remote, SendWr, Vqp};
 
 use super::{Cold, Named, Peers};
 use crate::cli::{ConnectSystem, Transport};
-use crate::newcomer::{vqp_config, Task};
+use crate::newcomer::{qp_config, queues_config, vqp_config, write_once, Task};
 use crate::nodes::{Node, CLIENT};
 use crate::peer::{Peer, Region};
 use crate::readers::WeftReader;
@@ -79,29 +83,45 @@ impl<'a> WeftCases<'a> {
         })
     }
 
-    /// All cases.
+    /// All cases but those of [`Self::in_a_row`].
     pub fn cases(&self) -> Vec<Named<'_>> {
-        let named = |system, case, slow, make| Named {
-            system,
-            case,
-            exchange: None,
-            slow,
-            make,
-        };
-        let weft = |case, make| named(ConnectSystem::Weft, case, false, make);
-        let null_ioctl: MakeCase<'_> = Box::new(|| Ok(Box::new(NullIoctl::open()?)));
         let dc_read8: MakeCase<'_> = Box::new(|| Ok(Box::new(self.dc_read8()?)));
+        let cold: MakeCase<'_> = Box::new(|| self.cold());
         vec![
-            named(ConnectSystem::Weft, "cold", true, Box::new(|| self.cold())),
-            weft("warm", self.connects(Knows::Nothing, true)),
-            weft("cached", self.connects(Knows::All, true)),
-            weft("same", self.connects(Knows::Last, true)),
-            weft("call_uncached", self.connects(Knows::Nothing, false)),
-            weft("call_cached", self.connects(Knows::All, false)),
-            weft("call_same", self.connects(Knows::Last, false)),
+            named(ConnectSystem::Weft, "cold", true, cold),
+            weft("warm", self.connects(Knows::Nothing)),
+            weft("cached", self.connects(Knows::All)),
+            weft("same", self.connects(Knows::Last)),
+            weft("call_uncached", self.calls(Knows::Nothing)),
+            weft("call_cached", self.calls(Knows::All)),
+            weft("call_same", self.calls(Knows::Last)),
             weft("dc_read8", dc_read8),
-            named(ConnectSystem::Ref, "null_ioctl", false, null_ioctl),
+            named(ConnectSystem::Ref, "null_ioctl", false, null_ioctl()),
         ]
+    }
+
+    /// Connections that are all kept, and the null ioctl that they are compared with.
+    pub fn in_a_row(&self) -> Vec<Named<'_>> {
+        let in_a_row: MakeCase<'_> = Box::new(|| Ok(Box::new(InARow(self.targets()))));
+        vec![
+            weft("in_a_row", in_a_row),
+            named(ConnectSystem::Ref, "null_in_a_row", false, null_ioctl()),
+        ]
+    }
+
+    /// The peers' memory.
+    fn targets(&self) -> Vec<(Node, Remote)> {
+        let peers = self.peers.iter();
+        peers.map(|&(node, region)| (node, region.into())).collect()
+    }
+
+    /// Those that a client connects to, which knows so much of them.
+    fn known(&self, knows: Knows) -> Vec<(Node, Remote)> {
+        let peers = self.targets();
+        match knows {
+            Knows::Last => vec![peers[Turns::in_turn(peers.len()).turn()]],
+            Knows::Nothing | Knows::All => peers,
+        }
     }
 
     fn cold(&self) -> Result<Box<dyn Case + '_>> {
@@ -115,22 +135,26 @@ impl<'a> WeftCases<'a> {
         Ok(Box::new(Cold::new(tasks, forget)))
     }
 
-    fn connects(&self, knows: Knows, write: bool) -> MakeCase<'_> {
+    fn connects(&self, knows: Knows) -> MakeCase<'_> {
         Box::new(move || {
-            let device = device()?;
-            let peers = self.peers.iter();
-            let mut peers: Vec<(Node, Remote)> = peers.map(|&(n, r)| (n, r.into())).collect();
-            if knows == Knows::Last {
-                let mut turns = Turns::in_turn(peers.len());
-                peers = vec![peers[turns.turn()]];
-            }
+            let peers = self.known(knows);
             Ok(Box::new(Connect {
-                memory: MemoryRegion::allocate(&device, REGION_BYTES, Access::LOCAL_WRITE)?,
-                device,
+                client: Client::open()?,
                 turns: Turns::in_turn(peers.len()),
                 peers,
                 knows,
-                write,
+            }))
+        })
+    }
+
+    fn calls(&self, knows: Knows) -> MakeCase<'_> {
+        Box::new(move || {
+            let peers = self.known(knows);
+            Ok(Box::new(Call {
+                device: device()?,
+                turns: Turns::in_turn(peers.len()),
+                peers,
+                knows,
             }))
         })
     }
@@ -141,40 +165,125 @@ impl<'a> WeftCases<'a> {
     }
 }
 
-/// A new VQP that is connected, and may carry a WRITE.
-struct Connect {
-    device: Device,
-    memory: MemoryRegion,
-    peers: Vec<(Node, Remote)>,
-    turns: Turns,
-    knows: Knows,
-    write: bool,
+fn named<'a>(
+    system: ConnectSystem,
+    case: &'static str,
+    slow: bool,
+    make: MakeCase<'a>,
+) -> Named<'a> {
+    Named {
+        system,
+        case,
+        exchange: None,
+        slow,
+        make,
+    }
 }
 
-impl Connect {
-    fn connect(&self, (node, remote): (Node, Remote)) -> Result<Sample> {
+fn weft<'a>(case: &'static str, make: MakeCase<'a>) -> Named<'a> {
+    named(ConnectSystem::Weft, case, false, make)
+}
+
+fn null_ioctl<'a>() -> MakeCase<'a> {
+    Box::new(|| Ok(Box::new(NullIoctl::open()?)))
+}
+
+/// A session with queues and memory.
+struct Client {
+    device: Device,
+    queues: Queues,
+    memory: MemoryRegion,
+}
+
+impl Client {
+    fn open() -> Result<Self> {
+        let device = device()?;
+        Ok(Self {
+            queues: Queues::create(&device, &queues_config())?,
+            memory: MemoryRegion::allocate(&device, REGION_BYTES, Access::LOCAL_WRITE)?,
+            device,
+        })
+    }
+
+    /// A new queue pair, and its first WRITE.
+    fn connect(&mut self, (node, remote): (Node, Remote)) -> Result<Sample> {
         let begin = Instant::now();
-        let mut vqp = Vqp::create(&self.device, &vqp_config())?;
-        let created = Instant::now();
-        vqp.qconnect(node.gid(), 0)?;
+        let qp = self.queues.connect(node.gid(), 0, &qp_config())?;
         let connected = Instant::now();
-        let mut parts = Parts::default().with(Part::Create, created - begin);
-        if self.write {
-            vqp.write(self.memory.slice(0..8)?, remote)?;
-            let end = Instant::now();
-            parts = parts
-                .with(Part::FirstWrite, end - connected)
-                .with(Part::Total, end - begin);
-        }
+        let write = SendWr::write(self.memory.slice(0..8)?, remote);
+        write_once(&mut self.queues, write.on(&qp))?;
+        let end = Instant::now();
         Ok(Sample {
-            call: connected - created,
-            parts,
+            call: connected - begin,
+            parts: Parts::default()
+                .with(Part::FirstWrite, end - connected)
+                .with(Part::Total, end - begin),
             ..Sample::default()
         })
     }
 }
 
+/// A new queue pair that is made, connected and written over.
+struct Connect {
+    client: Client,
+    peers: Vec<(Node, Remote)>,
+    turns: Turns,
+    knows: Knows,
+}
+
 impl Case for Connect {
+    fn sample(&mut self) -> Result<Sample> {
+        let begin = Instant::now();
+        if self.knows == Knows::Nothing {
+            self.client.device.flush_dccache()?;
+        }
+        let outside = begin.elapsed();
+        let peer = self.peers[self.turns.turn()];
+        Ok(Sample {
+            outside,
+            ..self.client.connect(peer)?
+        })
+    }
+
+    fn samples(&mut self, count: u32, taken: &mut Taken<'_>) -> Result<()> {
+        if self.knows != Knows::Nothing {
+            // The case before may have emptied the DCCache.
+            let begin = Instant::now();
+            for &peer in &self.peers {
+                self.client.connect(peer)?;
+            }
+            taken.leave_out(begin.elapsed());
+        }
+        for _ in 0..count {
+            taken.add(self.sample()?);
+        }
+        Ok(())
+    }
+}
+
+/// `qconnect` on a new VQP.
+struct Call {
+    device: Device,
+    peers: Vec<(Node, Remote)>,
+    turns: Turns,
+    knows: Knows,
+}
+
+impl Call {
+    fn call(&self, (node, _): (Node, Remote)) -> Result<Sample> {
+        let begin = Instant::now();
+        let mut vqp = Vqp::create(&self.device, &vqp_config())?;
+        let created = Instant::now();
+        vqp.qconnect(node.gid(), 0)?;
+        Ok(Sample {
+            call: created.elapsed(),
+            parts: Parts::default().with(Part::Create, created - begin),
+            ..Sample::default()
+        })
+    }
+}
+
+impl Case for Call {
     fn sample(&mut self) -> Result<Sample> {
         let begin = Instant::now();
         if self.knows == Knows::Nothing {
@@ -184,7 +293,7 @@ impl Case for Connect {
         let peer = self.peers[self.turns.turn()];
         Ok(Sample {
             outside,
-            ..self.connect(peer)?
+            ..self.call(peer)?
         })
     }
 
@@ -193,13 +302,46 @@ impl Case for Connect {
             // The case before may have emptied the DCCache.
             let begin = Instant::now();
             for &peer in &self.peers {
-                self.connect(peer)?;
+                self.call(peer)?;
             }
             taken.leave_out(begin.elapsed());
         }
         for _ in 0..count {
             taken.add(self.sample()?);
         }
+        Ok(())
+    }
+}
+
+/// Connections to peers in turn, in a session of each block's own, which keeps them until
+/// the block has ended.
+struct InARow(Vec<(Node, Remote)>);
+
+impl Case for InARow {
+    fn sample(&mut self) -> Result<Sample> {
+        bail!("none of them stands alone")
+    }
+
+    fn samples(&mut self, count: u32, taken: &mut Taken<'_>) -> Result<()> {
+        let begin = Instant::now();
+        let client = Client::open()?;
+        let gids: Vec<_> = self.0.iter().map(|(node, _)| node.gid()).collect();
+        for gid in &gids {
+            client.queues.connect(*gid, 0, &qp_config())?;
+        }
+        let mut qps = Vec::with_capacity(count as usize);
+        taken.leave_out(begin.elapsed());
+        for gid in gids.iter().cycle().take(count as usize) {
+            let begin = Instant::now();
+            qps.push(client.queues.connect(*gid, 0, &qp_config())?);
+            taken.add(Sample {
+                call: begin.elapsed(),
+                ..Sample::default()
+            });
+        }
+        let begin = Instant::now();
+        drop((qps, client));
+        taken.leave_out(begin.elapsed());
         Ok(())
     }
 }

@@ -34,18 +34,21 @@ const QUICK_CASE_TIME: Duration = Duration::from_millis(500);
 const QUICK_TIME: Duration = Duration::from_secs(12);
 /// When a quick run begins no further case, however slow the machine is.
 const QUICK_LIMIT: Duration = Duration::from_secs(45);
-/// Times that perftest has its turn, and the others theirs; the median counts.
-const TURNS: u32 = 3;
+/// Times that perftest has its turn, and the others theirs; the median counts, so
+/// that what else happens on the machine in one turn does not.
+const TURNS: u32 = 5;
 const QUICK_TURNS: u32 = 1;
-/// Blocks that a turn of one client is cut into at most: what else happens on the
-/// machine, for 50 ms at a time, then hits blocks of each system. Several clients
-/// have to start each block together, which costs them more, so that theirs are
-/// fewer.
-const ROUNDS: u32 = 34;
+/// Blocks that a turn of one client is cut into: none, as perftest's is in one
+/// piece. When a block begins, soft-RoCE's worker sleeps, and for tens of
+/// milliseconds it may share the client's processor before the scheduler has moved
+/// it to the other one. In short blocks that is most of what is measured.
+const ROUNDS: u32 = 1;
+/// The same of several clients, at most. They keep the worker awake and the
+/// processors busy, and perftest has nothing beside them: systems that take turns
+/// more often are better compared with one another.
 const ROUNDS_OF_MANY: u32 = 7;
-/// What a block lasts at least, if there is time for it: in a tight loop its first
-/// requests are unlike the others.
-const BLOCK: Duration = Duration::from_millis(5);
+/// What a block of several clients lasts at least, if there is time for it.
+const BLOCK_OF_MANY: Duration = Duration::from_millis(5);
 /// Between the blocks of ping-pongs, so that a peer that looks for its bytes without
 /// sleeping is asleep when others have their turn.
 const PING_PONG_REST: Duration = Duration::from_millis(5);
@@ -205,12 +208,10 @@ impl Budget {
                 .div_ceil(self.turns)
         };
         let wanted: Vec<_> = trial.iter().map(share).collect();
-        let most = match work.clients {
+        let blocks = match work.clients {
             1 => ROUNDS,
-            _ => ROUNDS_OF_MANY,
+            _ => self.blocks_of_many(),
         };
-        let blocks = (self.time / self.turns).as_micros() / BLOCK.as_micros();
-        let blocks = u32::try_from(blocks).unwrap_or(most).clamp(1, most);
         let rounds = wanted.iter().copied().min().unwrap_or(1).min(blocks);
         let amount = |wanted: u32| Amount {
             block: wanted.div_ceil(rounds),
@@ -221,6 +222,12 @@ impl Budget {
             },
         };
         wanted.into_iter().map(amount).collect()
+    }
+
+    fn blocks_of_many(&self) -> u32 {
+        let fit = (self.time / self.turns).as_micros() / BLOCK_OF_MANY.as_micros();
+        let fit = u32::try_from(fit).unwrap_or(u32::MAX);
+        fit.clamp(1, ROUNDS_OF_MANY)
     }
 
     /// Samples for perftest: as many as the system that takes the fewest has, which is
@@ -274,6 +281,7 @@ pub fn rows(args: &DatapathArgs, work: Work) -> usize {
 mod tests {
     use super::*;
     use crate::cli::{Cli, Command};
+    use crate::round_robin::Sample;
     use clap::Parser;
 
     fn args(list: &[&str]) -> DatapathArgs {
@@ -339,6 +347,28 @@ mod tests {
         assert_eq!(pauses(&ping_pong, 1, Mode::Sync), [0]);
         assert_eq!(all(&ping_pong, 1).len(), 1);
         assert!(all(&ping_pong, 8).is_empty());
+    }
+
+    #[test]
+    fn a_turn_of_one_client_is_in_one_piece_as_perftests_is() {
+        let budget = Budget::new(&args(&[]), 1);
+        let mut trial = Outcome::empty();
+        trial.add(Sample {
+            call: Duration::from_micros(10),
+            ..Sample::default()
+        });
+        let rounds = |clients| {
+            let work = Work {
+                op: Operation::Read,
+                mode: Mode::Sync,
+                bytes: 8,
+                clients,
+                pause_us: 0,
+            };
+            budget.amounts(&[trial.clone()], work)[0].rounds
+        };
+        assert_eq!(rounds(1), 1);
+        assert_eq!(rounds(8), ROUNDS_OF_MANY);
     }
 
     #[test]

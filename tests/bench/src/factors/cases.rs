@@ -4,28 +4,15 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{ensure, Context as _, Result};
+use anyhow::{ensure, Result};
 use weft_shim::{Remote, SendWr, Wc};
 
 use crate::nodes::SERVER;
 use crate::round_robin::{Case, Sample};
 use crate::weft::WeftLink;
 
-/// Where the network counts the packets of the clients' node.
-const STATISTICS: &str = "/sys/class/net/v0/statistics";
 /// Longest wait for a request that is refused.
 const PATIENCE: Duration = Duration::from_secs(1);
-
-/// Packets that the clients' node has sent and received.
-pub fn packets() -> Result<u64> {
-    let mut sum = 0;
-    for name in ["tx_packets", "rx_packets"] {
-        let path = format!("{STATISTICS}/{name}");
-        let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-        sum += text.trim().parse::<u64>()?;
-    }
-    Ok(sum)
-}
 
 fn timed(call: impl FnOnce() -> Result<()>) -> Result<Sample> {
     let start = Instant::now();

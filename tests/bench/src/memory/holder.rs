@@ -4,10 +4,8 @@
 
 use anyhow::{ensure, Result};
 use clap::Args;
-use nix::sys::resource::{setrlimit, Resource, RLIM_INFINITY};
-use nix::unistd::{setuid, Uid};
 use serde::{Deserialize, Serialize};
-use weft_shim::{Access, Device, MemoryRegion, Qp, Queues, SendWr};
+use weft_shim::{Access, Device, MemoryRegion, PeerHandle, Qp, Queues, SendWr};
 use weft_verbs::{Cq, Endpoint, InitQp, LocalGid, Mr, Op, Pd, QpConfig, RcQp, WorkRequest};
 
 use crate::child::{next_word, say_ready};
@@ -24,9 +22,6 @@ pub struct HolderArgs {
     system: System,
     #[arg(long)]
     node: u16,
-    /// The user to be: the module has limits for each.
-    #[arg(long, default_value_t = 0)]
-    uid: u32,
 }
 
 /// What its parent tells it to do.
@@ -39,11 +34,13 @@ pub enum Order {
         endpoints: Vec<[u8; Endpoint::BYTES]>,
         region: Option<Region>,
     },
-    /// Weft: make VQPs, connect them to a node, and WRITE to its memory.
+    /// Weft: make queue pairs that are connected to a node, or open it by as many handles,
+    /// and WRITE to its memory by each.
     Connect {
         count: usize,
         node: u16,
         region: Region,
+        by_handle: bool,
     },
 }
 
@@ -62,14 +59,7 @@ pub fn hold(args: &HolderArgs) -> Result<()> {
     node.enter()?;
     match args.system {
         System::Verbs => serve(&mut VerbsHolder::open(node)?),
-        System::Weft => {
-            if args.uid != 0 {
-                // Rings are locked memory.
-                setrlimit(Resource::RLIMIT_MEMLOCK, RLIM_INFINITY, RLIM_INFINITY)?;
-                setuid(Uid::from_raw(args.uid))?;
-            }
-            serve(&mut WeftHolder::open(node)?)
-        }
+        System::Weft => serve(&mut WeftHolder::open(node)?),
     }
 }
 
@@ -167,8 +157,12 @@ impl Holder for VerbsHolder {
 /// requests need.
 struct WeftHolder {
     qps: Vec<Qp>,
+    /// Made for the first handle.
+    unconnected: Option<Qp>,
+    handles: Vec<PeerHandle>,
     queues: Queues,
     memory: MemoryRegion,
+    device: Device,
 }
 
 impl WeftHolder {
@@ -177,8 +171,11 @@ impl WeftHolder {
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
         Ok(Self {
             qps: Vec::new(),
+            unconnected: None,
+            handles: Vec::new(),
             queues: Queues::create(&device, &queues_config())?,
             memory: MemoryRegion::allocate(&device, REGION_BYTES, access)?,
+            device,
         })
     }
 
@@ -187,6 +184,21 @@ impl WeftHolder {
         let write = SendWr::write(self.memory.slice(0..8)?, region.into());
         write_once(&mut self.queues, write.on(&qp))?;
         self.qps.push(qp);
+        Ok(())
+    }
+
+    fn open_handle(&mut self, to: Node, region: Region) -> Result<()> {
+        let handle = PeerHandle::open(&self.device, to.gid(), 0)?;
+        let qp = match &self.unconnected {
+            Some(qp) => qp,
+            None => {
+                let qp = self.queues.unconnected(&qp_config())?;
+                self.unconnected.insert(qp)
+            }
+        };
+        let write = SendWr::write(self.memory.slice(0..8)?, region.into());
+        write_once(&mut self.queues, write.on_to(qp, &handle))?;
+        self.handles.push(handle);
         Ok(())
     }
 }
@@ -201,12 +213,16 @@ impl Holder for WeftHolder {
             count,
             node,
             region,
+            by_handle,
         } = order
         else {
             anyhow::bail!("Weft was told to do verbs' work");
         };
         for _ in 0..count {
-            self.connect(Node(node), region)?;
+            match by_handle {
+                true => self.open_handle(Node(node), region)?,
+                false => self.connect(Node(node), region)?,
+            }
         }
         Ok(Answer::default())
     }

@@ -4,7 +4,7 @@
 
 use serde::Serialize;
 
-use crate::cli::System;
+use super::Kind;
 use crate::report::Sheet;
 use crate::stats::median;
 
@@ -15,8 +15,6 @@ pub struct Used {
     pub made: usize,
     /// Why there are no more.
     pub limit: Option<String>,
-    /// Clients' processes.
-    pub processes: usize,
     pub module_bytes: i64,
     pub process_bytes: i64,
     pub peer_process_bytes: i64,
@@ -30,11 +28,11 @@ pub struct Used {
 pub struct Row {
     bench: &'static str,
     system: &'static str,
-    /// That were made: in the measurement that made the fewest.
+    case: &'static str,
+    /// Queue pairs or handles that were made: in the measurement that made the fewest.
     connections: usize,
     wanted: u32,
     peers: u16,
-    processes: usize,
     measurements: usize,
     /// The kernel's memory of both ends.
     module_bytes: i64,
@@ -42,6 +40,8 @@ pub struct Row {
     process_bytes: i64,
     /// The part of that which is the peers'.
     peer_process_bytes: i64,
+    /// The kernel's and the processes'.
+    total_bytes: i64,
     machine_bytes: i64,
     noise_bytes: i64,
     machine_noise_bytes: i64,
@@ -52,7 +52,7 @@ pub struct Row {
 
 impl Row {
     /// Medians of several measurements.
-    pub fn new(system: System, wanted: u32, peers: u16, used: &[Used]) -> Self {
+    pub fn new(kind: Kind, wanted: u32, peers: u16, used: &[Used]) -> Self {
         let middle = |bytes: fn(&Used) -> i64| {
             // Exact below 2^53.
             let values: Vec<_> = used.iter().map(|one| bytes(one) as f64).collect();
@@ -62,15 +62,18 @@ impl Row {
         let fewest = used.iter().min_by_key(|one| one.made);
         Self {
             bench: "memory",
-            system: system.name(),
+            system: kind.system().name(),
+            case: kind.case(),
             connections: fewest.map_or(0, |one| one.made),
             wanted,
             peers,
-            processes: used.iter().map(|one| one.processes).max().unwrap_or(0),
             measurements: used.len(),
             module_bytes: middle(|one| one.module_bytes),
             process_bytes: middle(|one| one.process_bytes + one.peer_process_bytes),
             peer_process_bytes: middle(|one| one.peer_process_bytes),
+            total_bytes: middle(|one| {
+                one.module_bytes + one.process_bytes + one.peer_process_bytes
+            }),
             machine_bytes: middle(|one| one.machine_bytes),
             noise_bytes: worst(|one| one.noise_bytes),
             machine_noise_bytes: worst(|one| one.machine_noise_bytes),
@@ -88,13 +91,14 @@ impl Row {
         let each = |bytes| format!("{:.0}", self.each(bytes));
         vec![
             self.system.to_owned(),
+            self.case.to_owned(),
             self.connections.to_string(),
-            self.processes.to_string(),
             each(self.module_bytes),
             each(self.process_bytes),
             each(self.machine_bytes),
             mib(self.module_bytes),
             mib(self.process_bytes),
+            mib(self.total_bytes),
             mib(self.machine_bytes),
             mib(self.noise_bytes),
             mib(self.machine_noise_bytes),
@@ -102,15 +106,16 @@ impl Row {
     }
 }
 
-const COLUMNS: [&str; 11] = [
+const COLUMNS: [&str; 12] = [
     "system",
+    "case",
     "#connections",
-    "#processes",
     "kernel[B each]",
     "processes[B each]",
     "machine[B each]",
     "kernel[MiB]",
     "processes[MiB]",
+    "both[MiB]",
     "machine[MiB]",
     "noise: kernel[MiB]",
     "machine[MiB]",
@@ -128,7 +133,7 @@ impl Results {
 
     /// Prints the table, what was not reached, and how the systems compare.
     pub fn print(&self) {
-        let mut sheet = Sheet::new(&COLUMNS, 1);
+        let mut sheet = Sheet::new(&COLUMNS, 2);
         for row in &self.0 {
             sheet.row(row.cells());
         }
@@ -148,9 +153,14 @@ impl Results {
     /// The kernel's memory of a connection by verbs over that by Weft, for the most
     /// connections that both made.
     fn ratio(&self) -> Option<(usize, f64)> {
-        let of = |system: System| self.0.iter().filter(move |row| row.system == system.name());
-        let pairs = of(System::Verbs).filter_map(|verbs| {
-            let weft = of(System::Weft).find(|weft| weft.connections == verbs.connections)?;
+        let of = |kind: Kind| {
+            let name = (kind.system().name(), kind.case());
+            self.0
+                .iter()
+                .filter(move |row| (row.system, row.case) == name)
+        };
+        let pairs = of(Kind::Verbs).filter_map(|verbs| {
+            let weft = of(Kind::Weft).find(|weft| weft.connections == verbs.connections)?;
             let under = weft.each(weft.module_bytes);
             (under > 0.0).then(|| (verbs.connections, verbs.each(verbs.module_bytes) / under))
         });
@@ -176,7 +186,7 @@ mod tests {
     #[test]
     fn a_row_has_medians_and_the_worst_noise() {
         let row = Row::new(
-            System::Weft,
+            Kind::Weft,
             10,
             4,
             &[used(10, 900), used(10, 100), used(10, 500)],
@@ -186,6 +196,7 @@ mod tests {
             ("connections", 10),
             ("module_bytes", 500),
             ("process_bytes", 15),
+            ("total_bytes", 515),
             ("noise_bytes", 90),
             ("measurements", 3),
         ] {
@@ -201,15 +212,15 @@ mod tests {
             limit: Some("no more".to_owned()),
             ..used(7, 700)
         };
-        let row = Row::new(System::Verbs, 10, 4, &[used(10, 2000), short]);
+        let row = Row::new(Kind::Verbs, 10, 4, &[used(10, 2000), short]);
         assert_eq!(
             (row.connections, row.limit.as_deref()),
             (7, Some("no more"))
         );
         results.add(row);
-        results.add(Row::new(System::Weft, 10, 4, &[used(10, 100)]));
+        results.add(Row::new(Kind::Weft, 10, 4, &[used(10, 100)]));
         assert_eq!(results.ratio(), None);
-        results.add(Row::new(System::Verbs, 10, 4, &[used(10, 2000)]));
+        results.add(Row::new(Kind::Verbs, 10, 4, &[used(10, 2000)]));
         assert_eq!(results.ratio(), Some((10, 20.0)));
     }
 }

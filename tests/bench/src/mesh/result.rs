@@ -15,6 +15,10 @@ use crate::stats::Times;
 pub struct Rounds {
     connected: Times,
     written: Times,
+    /// What each worker took by itself until it was connected.
+    own: Times,
+    /// From when the first worker set off until the last one did.
+    setting_off: Times,
 }
 
 impl Rounds {
@@ -23,6 +27,8 @@ impl Rounds {
         Self {
             connected: Times::new(),
             written: Times::new(),
+            own: Times::new(),
+            setting_off: Times::new(),
         }
     }
 
@@ -37,6 +43,11 @@ impl Rounds {
         };
         self.connected.record(until(|span| span.connected_ns));
         self.written.record(until(|span| span.written_ns));
+        self.setting_off.record(until(|span| span.start_ns));
+        for span in spans {
+            let ns = span.connected_ns.saturating_sub(span.start_ns);
+            self.own.record(Duration::from_nanos(ns));
+        }
     }
 }
 
@@ -46,6 +57,8 @@ pub struct Row {
     bench: &'static str,
     system: &'static str,
     case: &'static str,
+    /// Whether workers met when they had connected, before they wrote.
+    meets: bool,
     workers: u16,
     /// That the workers are in: one, or one for each.
     processes: u16,
@@ -60,21 +73,31 @@ pub struct Row {
     written_us: Option<f64>,
     written_us_min: Option<f64>,
     written_us_max: Option<f64>,
+    /// From when the first worker set off until the last one did: they share processors.
+    setting_off_us: Option<f64>,
+    /// What a worker took by itself until it was connected to all others.
+    worker_us_p50: Option<f64>,
 }
 
 impl Row {
     /// What was measured of a system's case, with workers in so many processes.
     pub fn new(
-        (system, case): (System, &'static str),
+        (system, case, meets): (System, &'static str, bool),
         (workers, processes): (u16, u16),
         nodes: u16,
         rounds: &Rounds,
     ) -> Self {
-        let Rounds { connected, written } = rounds;
+        let Rounds {
+            connected,
+            written,
+            own,
+            setting_off,
+        } = rounds;
         Self {
             bench: "mesh",
             system: system.name(),
             case,
+            meets,
             workers,
             processes,
             nodes,
@@ -86,6 +109,8 @@ impl Row {
             written_us: rounded(written.percentile_us(50.0)),
             written_us_min: rounded(written.min_us()),
             written_us_max: rounded(written.max_us()),
+            setting_off_us: rounded(setting_off.percentile_us(50.0)),
+            worker_us_p50: rounded(own.percentile_us(50.0)),
         }
     }
 
@@ -93,10 +118,16 @@ impl Row {
         vec![
             self.system.to_owned(),
             self.case.to_owned(),
+            match self.meets {
+                true => "yes".to_owned(),
+                false => "no".to_owned(),
+            },
             self.workers.to_string(),
             self.processes.to_string(),
             self.connections.to_string(),
             self.rounds.to_string(),
+            number(self.setting_off_us),
+            number(self.worker_us_p50),
             number(self.total_us),
             number(self.written_us_min),
             number(self.written_us),
@@ -105,14 +136,17 @@ impl Row {
     }
 }
 
-const COLUMNS: [&str; 10] = [
+const COLUMNS: [&str; 13] = [
     "system",
     "case",
+    "meet",
     "#workers",
     "#processes",
     "#connections",
     "#iterations",
-    "connected[usec]",
+    "set off[usec]",
+    "a worker",
+    "connected",
     "written: min[usec]",
     "typical[usec]",
     "max[usec]",
@@ -130,7 +164,7 @@ impl Results {
 
     /// Prints the table, and how the systems compare in the largest mesh.
     pub fn print(&self) {
-        let mut sheet = Sheet::new(&COLUMNS, 2);
+        let mut sheet = Sheet::new(&COLUMNS, 3);
         for row in &self.0 {
             sheet.row(row.cells());
         }
@@ -141,34 +175,46 @@ impl Results {
         }
     }
 
-    /// Verbs' time until all connections have carried a WRITE over Weft's.
+    /// Verbs' time over Weft's, in the largest mesh: until all are connected, and until
+    /// all connections have carried a WRITE.
     fn ratios(&self) -> Vec<(String, f64)> {
         let largest = self.0.iter().map(|row| row.workers).max();
         let (verbs, weft) = (System::Verbs.name(), System::Weft.name());
-        let over = self
-            .0
-            .iter()
-            .filter(|row| row.system == verbs && Some(row.workers) == largest);
-        over.filter_map(|over| {
-            let under = self.0.iter().find(|under| {
-                under.system == weft
-                    && (under.case, under.workers, under.processes)
-                        == (over.case, over.workers, over.processes)
-            })?;
-            let spread = match over.processes {
-                1 => "threads",
-                _ => "processes",
-            };
-            let what = format!(
-                "{} {spread}, written: verbs {1} / Weft {1}",
-                over.workers, over.case
-            );
-            Some((
-                what,
-                over.written_us? / under.written_us.filter(|&us| us > 0.0)?,
-            ))
-        })
-        .collect()
+        let of = |system: &'static str| {
+            let rows = self.0.iter();
+            rows.filter(move |row| row.system == system && Some(row.workers) == largest)
+        };
+        let pairs = of(verbs).flat_map(|over| {
+            let same = move |under: &&Row| over.processes == under.processes;
+            of(weft).filter(same).map(move |under| (over, under))
+        });
+        pairs
+            .flat_map(|(over, under)| {
+                let spread = match over.processes {
+                    1 => "threads",
+                    _ => "processes",
+                };
+                let what = |what: &str| {
+                    let (workers, verbs, weft) = (over.workers, over.case, under.case);
+                    format!("{workers} {spread}, {what}: verbs {verbs} / Weft {weft}")
+                };
+                // Connecting is compared where both meet after it; of verbs that is where
+                // anything is connected at all.
+                let connected = over.total_us.zip(under.total_us);
+                let written = over.written_us.zip(under.written_us);
+                [
+                    (
+                        what("connected"),
+                        connected.filter(|_| over.meets && under.meets),
+                    ),
+                    (what("written"), written.filter(|_| !under.meets)),
+                ]
+            })
+            .filter_map(|(what, times)| {
+                let (over, under) = times.filter(|&(_, under)| under > 0.0)?;
+                Some((what, over / under))
+            })
+            .collect()
     }
 }
 
@@ -187,13 +233,13 @@ mod tests {
         rounds
     }
 
-    fn row(system: System, case: &'static str, us: u64) -> Row {
-        Row::new((system, case), (4, 4), 2, &rounds(us))
+    fn row(system: System, case: &'static str, meets: bool, us: u64) -> Row {
+        Row::new((system, case, meets), (4, 4), 2, &rounds(us))
     }
 
     #[test]
     fn a_mesh_takes_from_the_first_start_to_the_last_end() {
-        let json = serde_json::to_value(row(System::Weft, "warm", 10)).unwrap();
+        let json = serde_json::to_value(row(System::Weft, "warm", false, 10)).unwrap();
         let near = |field: &str, us: f64| (json[field].as_f64().unwrap() - us).abs() < 0.02;
         assert!(near("total_us", 5.5) && near("written_us", 10.0), "{json}");
         assert_eq!(
@@ -203,14 +249,19 @@ mod tests {
     }
 
     #[test]
-    fn only_the_same_case_is_compared() {
+    fn a_mesh_that_is_made_is_compared_until_connected_and_until_written() {
         let mut results = Results::default();
-        results.add(row(System::Verbs, "warm", 30));
-        results.add(row(System::Weft, "cached", 10));
+        results.add(row(System::Verbs, "warm", true, 30));
         assert!(results.ratios().is_empty());
-        results.add(row(System::Weft, "warm", 10));
+        results.add(row(System::Weft, "warm", false, 10));
+        results.add(row(System::Weft, "warm", true, 15));
+        let near = |(_, ratio): &(String, f64), wanted: f64| (ratio - wanted).abs() < 0.2;
         let ratios = results.ratios();
-        assert_eq!(ratios.len(), 1);
-        assert!((ratios[0].1 - 3.0).abs() < 0.01);
+        assert_eq!(ratios.len(), 2);
+        assert!(near(&ratios[0], 3.0) && near(&ratios[1], 2.0), "{ratios:?}");
+        results.add(row(System::Verbs, "cached", false, 20));
+        let last = results.ratios().pop().unwrap();
+        assert_eq!(last.0, "4 processes, written: verbs cached / Weft warm");
+        assert!(near(&last, 2.0));
     }
 }

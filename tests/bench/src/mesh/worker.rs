@@ -49,8 +49,7 @@ pub struct Span {
 pub trait Worker: Send {
     /// What must be done before the clock starts.
     fn prepare(&mut self) -> Result<()>;
-    /// Whether it needs to hear from the others before it connects, and to know that
-    /// they have connected before it WRITEs.
+    /// Whether it waits for the others before it connects, and before it WRITEs.
     fn meets(&self) -> bool;
     /// What it does before it needs to hear from them.
     fn offer(&mut self) -> Result<()>;
@@ -82,9 +81,10 @@ pub fn work(args: &MeshWorkerArgs) -> Result<()> {
                 let node = places[index];
                 Box::new(VerbsWorker::new(index, workers, node, &board, kind, keep)?)
             }
-            Mesh::WeftWarm | Mesh::WeftCached => {
-                let forget = mesh == Mesh::WeftWarm;
-                Box::new(WeftWorker::new(index, &places, &board, kind, forget)?)
+            Mesh::WeftWarm | Mesh::WeftCached | Mesh::WeftWarmMet | Mesh::WeftCachedMet => {
+                let forget = mesh.case() == "warm";
+                let worker = WeftWorker::new(index, &places, &board, kind, forget)?;
+                Box::new(worker.that_meets(mesh.meets()))
             }
         })
     };

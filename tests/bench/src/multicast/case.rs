@@ -173,6 +173,9 @@ pub struct Case {
     pub stores: Stores,
     /// Whether each member keeps to a processor of its own.
     pub bound: bool,
+    /// Whether a member has one thread that goes from sending to the library's steps, as
+    /// raw's goes from writing to reading; else one that sends and one that polls.
+    pub stepped: bool,
 }
 
 impl Case {
@@ -194,6 +197,7 @@ impl Case {
             own_read: true,
             stores: Stores::Cached,
             bound: false,
+            stepped: false,
         }
     }
 
@@ -230,8 +234,10 @@ impl Case {
             format!("{} late {long}", delay.senders.name())
         });
         let memcpy = self.memcpy.then(|| "memcpy".to_owned());
+        let stepped = self.stepped.then(|| "stepped".to_owned());
         let own = (!self.own_read).then(|| "own unread".to_owned());
-        delay.or(memcpy).or(own).unwrap_or_default()
+        let all = [delay, memcpy, stepped, own].into_iter().flatten();
+        all.collect::<Vec<_>>().join(", ")
     }
 }
 

@@ -6,9 +6,10 @@
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use weft::{Batch, SendError, Sender};
+use weft::{Batch, Group, SendError, Sender};
 
 use super::case::{Case, Pause, Touch};
 use super::payload::{self, Stores};
@@ -20,6 +21,11 @@ const SAMPLED: u64 = 16;
 /// Times of sending that are remembered. More than the longest window has
 /// sampled messages under way.
 const STAMPS: u64 = 1 << 14;
+/// Bytes that a member which steps sends between two steps: so many that a step's own
+/// cost does not show.
+const STEP_BYTES: usize = 128 << 10;
+/// Steps in which there was nothing to do, after which the processor is yielded.
+const SPINS: u32 = 64;
 
 /// When a member's own messages were built.
 pub struct Clock {
@@ -100,6 +106,28 @@ impl Receiver {
     }
 }
 
+/// Sends, if it is a sender, and steps, until it is stopped or the group is gone.
+pub fn step(group: &Group, load: Option<&Load>, clock: &Clock, stop: &AtomicBool) {
+    let (mut number, mut idle) = (0, 0);
+    while !stop.load(Ordering::Relaxed) {
+        let sent = match load.map_or(Ok(0), |load| load.send_some(clock, number)) {
+            Ok(sent) => sent,
+            Err(_) => return,
+        };
+        number += sent;
+        idle = if group.step() || sent > 0 {
+            0
+        } else {
+            idle + 1
+        };
+        match idle {
+            0 => {}
+            1..SPINS => spin_loop(),
+            _ => thread::yield_now(),
+        }
+    }
+}
+
 /// A sender.
 pub struct Load {
     sender: Sender,
@@ -145,6 +173,20 @@ impl Load {
                 }
             }
         }
+    }
+
+    /// Sends what goes between two steps, as far as there is room, and says how many
+    /// messages that was. The next one has this number.
+    fn send_some(&self, clock: &Clock, number: u64) -> Result<u64, SendError> {
+        let most = (STEP_BYTES / self.bytes.max(1)).max(1) as u64;
+        for sent in 0..most {
+            match self.send(clock, number + sent, &mut []) {
+                Ok(()) => {}
+                Err(SendError::Full) => return Ok(sent),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(most)
     }
 
     /// Sends a message that is built in place, or elsewhere and copied.

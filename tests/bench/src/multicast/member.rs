@@ -20,7 +20,7 @@ use weft_testkit::place::{Kind, Placed};
 
 use super::args::{MemberArgs, Pace};
 use super::case::{Case, Experiment};
-use super::load::{Clock, Load, Receiver};
+use super::load::{self, Clock, Load, Receiver};
 use super::seen::Seen;
 use super::{lone, raw};
 use crate::child::{say_ready, wait_for_end, wait_for_word};
@@ -103,17 +103,27 @@ fn stream(node: Placed, case: &Case, pace: Pace) -> Result<()> {
             false => builder.deliver(&name, |_| {}),
         };
     }
-    let group = builder.join()?;
+    let group = Arc::new(match case.stepped {
+        true => builder.join_stepped()?,
+        false => builder.join()?,
+    });
     say_ready(&"met")?;
     wait_for_word()?;
     let stop = Arc::new(AtomicBool::new(false));
-    let sending = match rank < case.senders.of(case.members) {
-        true => {
-            let load = Load::new(case, rank, group.sender(ACTIVE)?);
-            let (clock, stop) = (Arc::clone(&clock), Arc::clone(&stop));
-            Some(thread::spawn(move || load.run(&clock, &stop)))
-        }
+    let load = match rank < case.senders.of(case.members) {
+        true => Some(Load::new(case, rank, group.sender(ACTIVE)?)),
         false => None,
+    };
+    let (timer, until) = (Arc::clone(&clock), Arc::clone(&stop));
+    let sending = match (load, case.stepped) {
+        (load, true) => {
+            let group = Arc::clone(&group);
+            Some(thread::spawn(move || {
+                load::step(&group, load.as_ref(), &timer, &until)
+            }))
+        }
+        (Some(load), false) => Some(thread::spawn(move || load.run(&timer, &until))),
+        (None, false) => None,
     };
     thread::sleep(Duration::from_millis(pace.warm_up_ms));
     let lock = || latencies.lock().unwrap_or_else(PoisonError::into_inner);

@@ -138,14 +138,17 @@ fn single(usual: impl Fn(usize) -> Case, extent: Extent) -> Vec<Case> {
                     bytes,
                     ..usual(members)
                 });
-                // How much of it is that senders read what they have written.
+                // How much of it is that senders read what they have written, and that
+                // two threads take turns.
                 if members == 2 && bytes == 10_240 {
-                    cases.push(Case {
+                    let variants = [(true, true), (false, false), (false, true)];
+                    cases.extend(variants.map(|(own_read, stepped)| Case {
                         senders,
                         bytes,
-                        own_read: false,
+                        own_read,
+                        stepped,
                         ..usual(members)
-                    });
+                    }));
                 }
             }
         }
@@ -261,7 +264,7 @@ mod tests {
             }
         }
         let single = cases_of(Experiment::Single, "shm", Extent::Whole);
-        assert_eq!(single.len(), 4 * (2 + 3 * 3) + 2);
+        assert_eq!(single.len(), 4 * (2 + 3 * 3) + 2 * 3);
     }
 
     #[test]

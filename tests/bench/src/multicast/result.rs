@@ -35,6 +35,8 @@ pub struct Row {
     stores: Stores,
     /// Whether each member has a processor of its own and keeps to it.
     bound: bool,
+    /// Whether the thread that sends also steps; else there is a polling thread.
+    stepped: bool,
     /// Application data delivered at each member.
     gb_per_s: Option<f64>,
     /// Messages delivered at each member.
@@ -143,6 +145,7 @@ impl<'a> Results<'a> {
             own_read: case.own_read && moves,
             stores: case.stores,
             bound: case.bound,
+            stepped: case.stepped,
             gb_per_s: rate.filter(|_| moves).map(gb).map(rounded_fine),
             msgs_per_s: rate.map(f64::round),
             lat_us_p50: rounded(latencies.percentile_us(50.0)),

@@ -214,7 +214,8 @@ fn foreign(report: &mut Report) -> Result<()> {
 
 /// Nodes that are nowhere.
 fn peers(report: &mut Report, session: &Session) -> Result<()> {
-    let vqp = session.create_vqp(4)?;
+    let queue = session.queue(4, 0)?;
+    let vqp = queue.vqp;
     let look_up = |gid| {
         session.call(
             uapi::IOC_LOOKUP,
@@ -254,8 +255,12 @@ fn peers(report: &mut Report, session: &Session) -> Result<()> {
         report,
         "a request before connecting",
         Errno::ENOTCONN,
-        || session.enter(vqp, 1, 0, 0),
+        || queue.enter(session, &[uapi::SendWr::zeroed()], &mut [], 0, 0),
     );
+    refused(report, "a request of no VQP", Errno::EBADF, || {
+        queue.put_any(0, &uapi::SendWr::zeroed());
+        session.enter(vqp, 1, 0, 0)
+    });
     report.check("then it connects", || Ok(session.qconnect(vqp, gid(1))?));
     refused(report, "connecting twice", Errno::EISCONN, || {
         session.qconnect(vqp, gid(1))

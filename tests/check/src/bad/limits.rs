@@ -17,7 +17,10 @@ const PAGE: usize = 4096;
 /// All checks of limits and regions.
 pub fn run(report: &mut Report) -> Result<()> {
     report.check("a handle of a VQP that has gone names nothing", vqps);
-    report.check("a VQP on rings of others, of other sessions, of none", shared);
+    report.check(
+        "a VQP on rings of others, of other sessions, of none",
+        shared,
+    );
     regions(report)?;
     ranges(report)
 }
@@ -30,7 +33,10 @@ fn vqps() -> Result<()> {
     let gone = vqps.swap_remove(100);
     session.destroy_vqp(gone)?;
     let next = session.light_vqp(&rings)?;
-    ensure!(!vqps.contains(&next) && next != gone, "a handle was given twice");
+    ensure!(
+        !vqps.contains(&next) && next != gone,
+        "a handle was given twice"
+    );
     expect(Errno::EBADF, || session.destroy_vqp(gone))?;
     expect(Errno::EBUSY, || session.destroy_rings(rings.rings))?;
     vqps.push(next);

@@ -8,7 +8,7 @@ use nix::errno::Errno;
 use weft_core::uapi::{self, Pod, RecvWr, Sge, Wc, WcStatus, MAX_PORT, SRC_NONE, WC_RECV};
 
 use super::{expect, refused};
-use crate::raw::{buffer, vqp_on, message, Memory, Queue, Session};
+use crate::raw::{buffer, message, vqp_on, Memory, Queue, Session};
 use crate::world::gid;
 use weft_testkit::report::Report;
 
@@ -38,7 +38,8 @@ pub fn run(report: &mut Report) -> Result<()> {
 
 fn binding(report: &mut Report) -> Result<()> {
     let session = Session::open(1)?;
-    let bound = session.describe_vqp(4, 4)?.vqp;
+    let bound_queue = session.queue(4, 4)?;
+    let bound = bound_queue.vqp;
     session.qbind(bound, PORT)?;
     let (fresh, deaf) = (session.describe_vqp(4, 4)?.vqp, session.create_vqp(4)?);
     let connected = session.describe_vqp(4, 4)?.vqp;
@@ -79,7 +80,7 @@ fn binding(report: &mut Report) -> Result<()> {
         || session.qconnect_port(fresh, gid(0), MAX_PORT + 1),
     );
     refused(report, "posting on a bound VQP", Errno::ENOTCONN, || {
-        session.enter(bound, 1, 0, 0)
+        bound_queue.enter(&session, &[message(&[1])], &mut [], 0, 0)
     });
     report.check("a port is free again when its VQP has gone", || {
         session.destroy_vqp(bound)?;

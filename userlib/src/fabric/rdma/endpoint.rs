@@ -249,6 +249,10 @@ impl<T: Transport> Endpoint for RdmaEndpoint<T> {
         Ok(())
     }
 
+    fn together(&self, posts: &mut dyn FnMut()) {
+        self.inner.transport.together(posts);
+    }
+
     fn read(
         &self,
         peer: usize,

@@ -48,6 +48,12 @@ pub(super) trait Transport: Send + Sync + fmt::Debug + Sized + 'static {
     /// Posts writes. A full queue is waited for, a peer that is down is not.
     fn post(&self, peer: usize, writes: &[Write]) -> Result<(), Gone>;
 
+    /// Runs `posts`. What its thread posts in there may be handed over when it returns,
+    /// all at once.
+    fn together(&self, posts: &mut dyn FnMut()) {
+        posts();
+    }
+
     /// Reads `what.remote` into `what.local`, and returns when it is there.
     fn read(&self, peer: usize, what: Write) -> Result<(), Gone>;
 

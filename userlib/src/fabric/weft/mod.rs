@@ -3,17 +3,18 @@
 //! Weft's virtual queue pairs, through `weft-shim`: nodes that connect in
 //! microseconds, over connections that the module shares among processes.
 //!
-//! Each node has one VQP to each peer. Making and connecting them takes no
+//! Each node has one VQP to each peer, and all of them share their queues: what a node
+//! posts to all peers in a round goes to the module in one call. Making and connecting them takes no
 //! network hardware; what the nodes tell each other over TCP is where their
 //! memory is and which RDMA port they are at.
 //!
 //! Words that go one by one ([`Words`]) are WRITEs of 8 bytes here, which the
 //! module stores with one instruction.
 
+mod outgoing;
 mod transport;
 
 use super::rdma::control::{Memory, CONTROL_BYTES};
-use super::rdma::health::Health;
 use super::rdma::meeting::{self, meet, Met, Node, Place};
 use super::rdma::{self, Own};
 use super::{Connected, Fabric, FabricError, Words};
@@ -21,8 +22,10 @@ use std::net::SocketAddr;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
-use transport::{Link, WeftTransport, SEND_QUEUE};
-use weft_shim::{Access, Device, Error, Gid, MemoryRegion, Remote, Vqp, VqpConfig, MAX_MR_BYTES};
+use transport::{Link, WeftTransport, BATCH, SEND_QUEUE};
+use weft_shim::{
+    Access, Device, Error, Gid, MemoryRegion, QpConfig, Queues, QueuesConfig, Remote, MAX_MR_BYTES,
+};
 
 /// Says that a node uses this fabric.
 const KIND: u8 = 2;
@@ -101,26 +104,33 @@ impl Weft {
     }
 
     /// Connects a VQP to a peer.
-    fn link(&self, stack: &Stack, peer: &Met) -> Result<Link, FabricError> {
+    fn link(&self, queues: &Queues, peer: &Met) -> Result<Link, FabricError> {
         let (gid, target) = read_card(&peer.card).ok_or(FabricError::Protocol {
             peer: peer.rank,
             what: "its card cannot be read",
         })?;
-        let config = VqpConfig {
+        let config = QpConfig {
             max_send_wr: SEND_QUEUE,
-            ..VqpConfig::default()
+            ..QpConfig::default()
         };
-        let connected = Vqp::create(&stack.device, &config).and_then(|mut vqp| {
-            // A signal's handler may have run meanwhile; nothing else has changed.
-            while let Err(error) = vqp.qconnect(gid, 0) {
-                if error != Error::Interrupted {
-                    return Err(error);
-                }
+        let qp = loop {
+            match queues.connect(gid, 0, &config) {
+                // A signal's handler may have run meanwhile; nothing else has changed.
+                Err(Error::Interrupted) => {}
+                connected => break connected.map_err(|error| self.error(&error))?,
             }
-            Ok(vqp)
-        });
-        let vqp = connected.map_err(|error| self.error(&error))?;
-        Ok(Link::new(vqp, target))
+        };
+        Ok(Link::new(qp, target))
+    }
+
+    /// Queues with room for all that may be under way to so many peers.
+    fn queues(&self, stack: &Stack, peers: usize) -> Result<Queues, FabricError> {
+        let config = QueuesConfig {
+            max_send_wr: BATCH as u32,
+            max_wc: SEND_QUEUE * u32::try_from(peers.max(1)).unwrap_or(u32::MAX),
+            max_recv_wr: 0,
+        };
+        Queues::create(&stack.device, &config).map_err(|error| self.error(&error))
     }
 }
 
@@ -175,16 +185,12 @@ impl Fabric for Weft {
         };
         let met = meet(&node, end)?;
         let mut links: Vec<Option<Link>> = (0..self.place.nodes()).map(|_| None).collect();
+        let queues = self.queues(&stack, met.len())?;
         for peer in &met {
-            links[peer.rank] = Some(self.link(&stack, peer)?);
+            links[peer.rank] = Some(self.link(&queues, peer)?);
         }
-        let transport = WeftTransport {
-            links,
-            mr: stack.mr,
-            is_single: self.words.are_single(true),
-            memory: memory.all.clone(),
-            health: Arc::new(Health::default()),
-        };
+        let is_single = self.words.are_single(true);
+        let transport = WeftTransport::new(links, queues, stack.mr, memory.all.clone(), is_single);
         let own = Own {
             rank: self.place.rank,
             hello,

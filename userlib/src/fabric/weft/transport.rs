@@ -1,84 +1,107 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! One-sided requests over VQPs.
+//! One-sided requests over VQPs that share their queues: one system call hands requests
+//! for any number of peers to the module.
 //!
 //! Writes make no completion: the module frees their places by itself. Only a
 //! read makes one, and a request that has failed, after which its VQP is no
 //! more good.
 
+use super::outgoing::{Outgoing, Payloads, Posted};
 use crate::fabric::rdma::health::Health;
-use crate::fabric::rdma::words::{has_whole_words, WORD};
+use crate::fabric::rdma::words::has_whole_words;
 use crate::fabric::rdma::{Gone, Transport};
 use crate::fabric::{Region, Write};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use weft_shim::{
-    Error, LocalSlice, MemoryRegion, Payload, Remote, SendWr, Sges, Vqp, Wc, MAX_INLINE,
-};
+use weft_shim::{Error, MemoryRegion, Qp, Queues, Remote, SendWr, Sges, Wc};
 
 /// Requests outstanding to one peer.
 pub(super) const SEND_QUEUE: u32 = 256;
 /// Requests handed to the module at a time.
-const BATCH: usize = 32;
+pub(super) const BATCH: usize = 64;
 /// Completions taken at a time.
 const REAP: usize = 32;
 /// Longest wait in the module, so that a death that was noticed elsewhere ends
 /// it soon.
-const SLICE: Duration = Duration::from_millis(5);
+const SLICE: Duration = Duration::from_millis(1);
+/// Between two looks whether a peer's queue has room: writes leave it without a
+/// completion, so there is nothing to wait for but time.
+const FULL_WAIT: Duration = Duration::from_micros(50);
 
-/// Bytes of words that a request carries itself.
-const INLINE_BYTES: usize = MAX_INLINE as usize / WORD * WORD;
-const _: () = assert!(INLINE_BYTES >= crate::fabric::COPIED_BYTES);
+/// Fills places that no request has yet.
+const NOWHERE: Remote = Remote { addr: 0, rkey: 0 };
 
 /// The connection to one peer.
 #[derive(Debug)]
 pub(super) struct Link {
+    qp: Qp,
     target: Remote,
-    queue: Mutex<Queue>,
-    /// Whether something was posted that [`Transport::poll`] has not looked for.
-    is_used: AtomicBool,
-}
-
-#[derive(Debug)]
-struct Queue {
-    vqp: Vqp,
     /// Reads so far, and how many of them have ended.
-    reads: u64,
-    done: u64,
+    reads: AtomicU64,
+    done: AtomicU64,
 }
 
 impl Link {
-    pub(super) fn new(vqp: Vqp, target: Remote) -> Self {
+    pub(super) fn new(qp: Qp, target: Remote) -> Self {
         Self {
+            qp,
             target,
-            queue: Mutex::new(Queue {
-                vqp,
-                reads: 0,
-                done: 0,
-            }),
-            is_used: AtomicBool::new(false),
+            reads: AtomicU64::new(0),
+            done: AtomicU64::new(0),
         }
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+#[derive(Debug)]
+struct Shared {
+    queues: Queues,
+    outgoing: Outgoing,
 }
 
 /// The VQPs of a node.
 #[derive(Debug)]
 pub(super) struct WeftTransport {
     /// By rank; none at the own one. Before their memory, to be dropped first.
-    pub(super) links: Vec<Option<Link>>,
-    pub(super) mr: Arc<MemoryRegion>,
-    pub(super) memory: Region,
-    /// Whether words go one by one.
-    pub(super) is_single: bool,
-    pub(super) health: Arc<Health>,
+    links: Vec<Option<Link>>,
+    shared: Mutex<Shared>,
+    mr: Arc<MemoryRegion>,
+    payloads: Payloads,
+    /// The thread whose posts wait for the end of [`Transport::together`]; 0: none.
+    holder: AtomicU64,
+    /// Whether something was posted that [`Transport::poll`] has not looked for.
+    is_used: AtomicBool,
+    health: Arc<Health>,
 }
 
 impl WeftTransport {
+    /// `memory` is what `mr` registers; `is_single`: words go one by one.
+    pub(super) fn new(
+        links: Vec<Option<Link>>,
+        queues: Queues,
+        mr: Arc<MemoryRegion>,
+        memory: Region,
+        is_single: bool,
+    ) -> Self {
+        Self {
+            links,
+            shared: Mutex::new(Shared {
+                queues,
+                outgoing: Outgoing::default(),
+            }),
+            mr,
+            payloads: Payloads { memory, is_single },
+            holder: AtomicU64::new(0),
+            is_used: AtomicBool::new(false),
+            health: Arc::new(Health::default()),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn link(&self, peer: usize) -> Result<&Link, Gone> {
         match self.links.get(peer) {
             Some(Some(link)) if !self.health.is_down(peer) => Ok(link),
@@ -91,142 +114,187 @@ impl WeftTransport {
         Gone
     }
 
-    fn slice(&self, peer: usize, what: &Write) -> Result<LocalSlice<'_>, Gone> {
-        let range = what.local..what.local + what.len;
-        self.mr
-            .slice(range)
-            .map_err(|error| self.lost(peer, &error))
-    }
-
-    /// A write's request. Few words travel in it, as they are now.
-    fn request(&self, peer: usize, link: &Link, write: &Write) -> Result<SendWr<'_>, Gone> {
-        let remote = link.target.offset(write.remote as u64);
-        if !has_whole_words(write) || write.len > INLINE_BYTES {
-            return Ok(SendWr::write(self.slice(peer, write)?, remote));
-        }
-        let mut bytes = [0; INLINE_BYTES];
-        let places = (write.local..write.local + write.len).step_by(WORD);
-        for (to, at) in bytes.chunks_exact_mut(WORD).zip(places) {
-            let word = self.memory.word(at);
-            let word = word.map_err(|error| self.lost(peer, &error))?;
-            to.copy_from_slice(&word.load(Ordering::Acquire).to_ne_bytes());
-        }
-        let payload = Payload::inline(&bytes[..write.len]);
-        let payload = payload.map_err(|error| self.lost(peer, &error))?;
-        Ok(SendWr::write(payload, remote))
-    }
-
-    /// The requests that a write becomes, as writes.
-    fn parts(&self, write: &Write) -> impl Iterator<Item = Write> + use<> {
-        let write = *write;
-        let step = match self.is_single && has_whole_words(&write) {
-            true => WORD,
-            false => write.len.max(1),
+    /// The request of what was posted. `None`: its peer is down.
+    fn request(&self, posted: &Posted) -> Option<SendWr<'_>> {
+        let link = self.link(posted.peer).ok()?;
+        let remote = link.target.offset(posted.write.remote as u64);
+        let made = match posted.inline() {
+            Some(payload) => payload.map(|payload| SendWr::write(payload, remote)),
+            None => {
+                let range = posted.write.local..posted.write.local + posted.write.len;
+                self.mr
+                    .slice(range)
+                    .map(|slice| SendWr::write(slice, remote))
+            }
         };
-        (0..write.len).step_by(step).map(move |at| Write {
-            local: write.local + at,
-            remote: write.remote + at,
-            len: step,
-        })
-    }
-
-    /// Hands requests to the module, and waits while its queue is full.
-    fn submit(&self, peer: usize, queue: &mut Queue, wrs: &[SendWr<'_>]) -> Result<(), Gone> {
-        let mut rest = wrs;
-        while !rest.is_empty() {
-            match queue.vqp.post_send(rest) {
-                Ok(taken) => rest = &rest[taken..],
-                // Writes leave the queue without a completion, so there is
-                // nothing to wait for but time.
-                Err(Error::QueueFull) => self.reap(peer, queue, 1, Duration::from_micros(50))?,
-                Err(Error::Interrupted) => {}
-                Err(error) => return Err(self.lost(peer, &error)),
+        match made {
+            Ok(wr) => Some(wr.on(&link.qp)),
+            Err(error) => {
+                self.lost(posted.peer, &error);
+                None
             }
         }
-        Ok(())
     }
 
-    /// Takes completions, after waiting for `min` of them for a while.
-    fn reap(
-        &self,
-        peer: usize,
-        queue: &mut Queue,
-        min: usize,
-        timeout: Duration,
-    ) -> Result<(), Gone> {
+    /// Hands all that was posted to the module, and waits while a peer's queue is full;
+    /// what goes to others does not wait for that.
+    fn flush(&self, shared: &mut Shared) {
+        while !shared.outgoing.is_empty() {
+            let blank = SendWr::write(Sges::EMPTY, NOWHERE);
+            let mut batch = [blank; BATCH];
+            let mut count = 0;
+            shared.outgoing.retain_first(BATCH, |posted| {
+                let wr = self.request(posted);
+                if let Some(wr) = wr {
+                    batch[count] = wr;
+                    count += 1;
+                }
+                wr.is_some()
+            });
+            if count == 0 {
+                continue;
+            }
+            self.is_used.store(true, Ordering::Relaxed);
+            let taken = match shared.queues.post_send(&batch[..count]) {
+                Ok(taken) => taken,
+                Err(Error::QueueFull | Error::Interrupted) => 0,
+                Err(error) => {
+                    // It is about the first.
+                    if let Some(peer) = shared.outgoing.first() {
+                        self.lost(peer, &error);
+                    }
+                    continue;
+                }
+            };
+            shared.outgoing.taken(taken);
+            if taken < count && !shared.outgoing.pass_by_first() {
+                self.reap(shared, FULL_WAIT);
+            }
+        }
+    }
+
+    /// Takes completions, after waiting for one for a while.
+    fn reap(&self, shared: &mut Shared, timeout: Duration) {
         let mut room = [Wc::default(); REAP];
-        let taken = match queue.vqp.enter(&[], &mut room, min, timeout) {
+        let min = usize::from(!timeout.is_zero());
+        let taken = match shared.queues.enter(&[], &mut room, min, timeout) {
             Ok(progress) => progress.completed,
             Err(Error::Interrupted) => 0,
-            Err(error) => return Err(self.lost(peer, &error)),
+            Err(error) => {
+                for peer in 0..self.links.len() {
+                    self.lost(peer, &error);
+                }
+                return;
+            }
         };
         for wc in &room[..taken] {
-            if let Err(error) = wc.result() {
-                return Err(self.lost(peer, &error));
+            self.ended(wc);
+        }
+    }
+
+    fn ended(&self, wc: &Wc) {
+        let is_it = |link: &Option<Link>| link.as_ref().is_some_and(|l| l.qp.number() == wc.vqp());
+        let Some(peer) = self.links.iter().position(is_it) else {
+            return;
+        };
+        match (wc.result(), &self.links[peer]) {
+            (Err(error), _) => {
+                self.lost(peer, &error);
             }
-            queue.done = queue.done.max(wc.wr_id());
+            (Ok(_), Some(link)) => {
+                link.done.fetch_max(wc.wr_id(), Ordering::Release);
+            }
+            (Ok(_), None) => {}
         }
-        if self.health.is_down(peer) {
-            return Err(Gone);
-        }
-        Ok(())
     }
 }
 
 impl Transport for WeftTransport {
     fn post(&self, peer: usize, writes: &[Write]) -> Result<(), Gone> {
-        let link = self.link(peer)?;
-        let mut queue = link.lock();
-        let mut batch = [SendWr::write(Sges::EMPTY, link.target); BATCH];
-        let mut filled = 0;
-        for write in writes.iter().flat_map(|write| self.parts(write)) {
-            batch[filled] = self.request(peer, link, &write)?;
-            filled += 1;
-            if filled == BATCH {
-                self.submit(peer, &mut queue, &batch)?;
-                filled = 0;
+        self.link(peer)?;
+        let mut shared = self.lock();
+        for write in writes {
+            for part in self.payloads.parts(write) {
+                let posted = self.payloads.posted(peer, &part);
+                shared
+                    .outgoing
+                    .push(posted.map_err(|error| self.lost(peer, &error))?);
+            }
+            if shared.outgoing.len() >= BATCH {
+                self.flush(&mut shared);
             }
         }
-        self.submit(peer, &mut queue, &batch[..filled])?;
-        link.is_used.store(true, Ordering::Relaxed);
-        Ok(())
+        if self.holder.load(Ordering::Relaxed) != this_thread() {
+            self.flush(&mut shared);
+        }
+        self.link(peer).map(drop)
+    }
+
+    fn together(&self, posts: &mut dyn FnMut()) {
+        // Reset also if `posts` panics.
+        struct Holding<'a>(&'a WeftTransport);
+        impl Drop for Holding<'_> {
+            fn drop(&mut self) {
+                self.0.holder.store(0, Ordering::Relaxed);
+                self.0.flush(&mut self.0.lock());
+            }
+        }
+        self.holder.store(this_thread(), Ordering::Relaxed);
+        let _holding = Holding(self);
+        posts();
     }
 
     fn read(&self, peer: usize, what: Write) -> Result<(), Gone> {
         let link = self.link(peer)?;
-        let mut queue = link.lock();
-        queue.reads += 1;
-        let number = queue.reads;
         let from = link.target.offset(what.remote as u64);
-        let request = SendWr::read(self.slice(peer, &what)?, from);
-        self.submit(peer, &mut queue, &[request.signaled().wr_id(number)])?;
-        while queue.done < number {
-            self.reap(peer, &mut queue, 1, SLICE)?;
+        let range = what.local..what.local + what.len;
+        let into = self.mr.slice(range);
+        let into = into.map_err(|error| self.lost(peer, &error))?;
+        let number = {
+            let mut shared = self.lock();
+            // It sees what was written before.
+            self.flush(&mut shared);
+            let number = link.reads.fetch_add(1, Ordering::Relaxed) + 1;
+            let request = SendWr::read(into, from).signaled().wr_id(number);
+            let request = request.on(&link.qp);
+            while shared.queues.post_send(&[request]) != Ok(1) {
+                self.reap(&mut shared, FULL_WAIT);
+                self.link(peer)?;
+            }
+            number
+        };
+        while link.done.load(Ordering::Acquire) < number {
+            self.reap(&mut self.lock(), SLICE);
+            self.link(peer)?;
         }
         Ok(())
     }
 
     fn poll(&self) {
-        for (peer, link) in self.links.iter().enumerate() {
-            let Some(link) = link else { continue };
-            if !link.is_used.load(Ordering::Relaxed) || self.health.is_down(peer) {
-                continue;
-            }
-            // Whoever holds it reaps.
-            if let Ok(mut queue) = link.queue.try_lock() {
-                link.is_used.store(false, Ordering::Relaxed);
-                // A failure has been noted.
-                let _ = self.reap(peer, &mut queue, 0, Duration::ZERO);
+        // Whoever holds it reaps.
+        if let Ok(mut shared) = self.shared.try_lock() {
+            if self.is_used.swap(false, Ordering::Relaxed) {
+                self.reap(&mut shared, Duration::ZERO);
             }
         }
     }
 
     fn system_calls(&self) -> Option<u64> {
-        let links = self.links.iter().flatten();
-        Some(links.map(|link| link.lock().vqp.system_calls()).sum())
+        Some(self.lock().queues.system_calls())
     }
 
     fn health(&self) -> &Arc<Health> {
         &self.health
     }
+}
+
+/// A number of the calling thread, never 0: the address of something that it has alone.
+fn this_thread() -> u64 {
+    thread_local!(static MARK: u8 = const { 0 });
+    MARK.with(|mark| std::ptr::from_ref(mark).addr() as u64)
+}
+
+/// Whether a write is of words that travel in its request.
+pub(super) fn goes_inline(write: &Write, most: usize) -> bool {
+    has_whole_words(write) && write.len <= most
 }

@@ -115,12 +115,15 @@ impl Session {
 
     /// Does what there is to do, and says whether there was anything.
     pub(super) fn step(&mut self, node: &Node) -> bool {
-        let fired = match self.state {
-            State::Joining => self.join(node),
-            State::Open => self.advance(node),
-            State::Closing => self.close(node),
-            State::Over => false,
-        };
+        let mut fired = false;
+        node.endpoint.together(&mut || {
+            fired = match self.state {
+                State::Joining => self.join(node),
+                State::Open => self.advance(node),
+                State::Closing => self.close(node),
+                State::Over => false,
+            };
+        });
         for link in self.links.iter_mut().flatten() {
             link.ring(&*node.endpoint);
         }
@@ -151,7 +154,8 @@ impl Session {
     pub(super) fn begin_now(&mut self, node: &Node, buffer: Buffer, size: usize) {
         self.queue.push_back((buffer, size));
         self.begin_own();
-        while self.send(node) == Sent::Offered {}
+        node.endpoint
+            .together(&mut || while self.send(node) == Sent::Offered {});
         for link in self.links.iter_mut().flatten() {
             link.ring(&*node.endpoint);
         }

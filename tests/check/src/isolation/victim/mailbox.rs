@@ -10,7 +10,7 @@ use nix::errno::Errno;
 use weft_core::uapi::{RecvWr, Sge, Wc, WcStatus, ACCESS_LOCAL_WRITE, WC_RECV};
 
 use super::super::users::with_reserve;
-use crate::raw::{buffer, message, Memory, Queue, Session, Said};
+use crate::raw::{buffer, message, Memory, Queue, Said, Session};
 use crate::rng::Rng;
 use crate::world::gid;
 

@@ -185,14 +185,32 @@ fn single(rows: &Rows) -> Vec<Compared> {
         rows.most("per_sec")
     };
     let (verbs, weft) = (call("verbs", "warm"), call("weft", "warm"));
+    let in_a_row = call("weft", "in_a_row");
     let show = |value: Option<f64>| value.map(|value| Unit::Plain.show(value));
     vec![
-        Compared::new("qconnect, nothing cached", "5.4 µs", weft, Unit::Us),
+        Compared::new(
+            "qconnect, nothing cached",
+            "5.4 µs",
+            call("weft", "call_uncached"),
+            Unit::Us,
+        ),
         Compared::new(
             "qconnect, cached",
             "0.9 µs",
-            call("weft", "cached"),
+            call("weft", "call_cached"),
             Unit::Us,
+        ),
+        Compared::new(
+            "made and connected in one call, cached, 5,000 in a row",
+            "",
+            in_a_row,
+            Unit::Us,
+        ),
+        Compared::new(
+            "the same over a null ioctl",
+            "",
+            ratio(in_a_row, call("ref", "null_in_a_row")),
+            Unit::Times,
         ),
         Compared::new(
             "verbs: making and connecting a queue pair",
@@ -258,20 +276,21 @@ fn mesh(rows: &Rows) -> Chart {
     }
 }
 
-/// The largest mesh of processes that are warm: how many workers, and how long it takes
-/// verbs and Weft until all have written.
-pub fn largest_mesh(rows: &Rows) -> (Option<f64>, [Option<f64>; 2]) {
+/// The largest mesh of processes that are warm: how many workers, and a time of verbs and
+/// of Weft.
+pub fn largest_mesh(rows: &Rows, field: &str) -> (Option<f64>, [Option<f64>; 2]) {
     let warm = of_workers(rows.of("mesh").is("case", "warm"), false);
     let most = warm.most("workers");
     let of = |system| {
         let own = warm.clone().is("system", system);
-        most.and_then(|most| own.eq("workers", most).least("written_us"))
+        most.and_then(|most| own.eq("workers", most).least(field))
     };
     (most, ["verbs", "weft"].map(of))
 }
 
 fn mesh_numbers(rows: &Rows) -> Vec<Compared> {
-    let (most, [verbs, weft]) = largest_mesh(rows);
+    let (most, [verbs, weft]) = largest_mesh(rows, "written_us");
+    let (_, [verbs_connected, weft_connected]) = largest_mesh(rows, "total_us");
     let count = most.map_or_else(|| "the most".to_owned(), |most| format!("{most:.0}"));
     let what = format!("verbs (paper: 240 workers, here: {count} processes, written to as well)");
     vec![
@@ -281,6 +300,12 @@ fn mesh_numbers(rows: &Rows) -> Vec<Compared> {
             "verbs over Weft",
             "33,000 ×",
             ratio(verbs, weft),
+            Unit::Times,
+        ),
+        Compared::new(
+            "the same until all are connected",
+            "",
+            ratio(verbs_connected, weft_connected),
             Unit::Times,
         ),
     ]

@@ -33,10 +33,16 @@ pub fn figures() -> Vec<Recipe> {
     ]
 }
 
+/// Rows of connections, not of handles.
+fn connections(rows: &Rows) -> Selection<'_> {
+    let all = rows.of("memory");
+    all.filter(|row| row.text("case") != Some("handles"))
+}
+
 fn memory(rows: &Rows) -> Chart {
     let mut lines = Vec::new();
-    for system in rows.of("memory").texts("system") {
-        let own = rows.of("memory").is("system", system);
+    for system in connections(rows).texts("system") {
+        let own = connections(rows).is("system", system);
         let mut points = Vec::new();
         for connections in own.values("connections") {
             let row = own.clone().eq("connections", connections);
@@ -64,7 +70,7 @@ fn total_bytes(row: &Selection<'_>) -> Option<f64> {
 }
 
 fn memory_numbers(rows: &Rows) -> Vec<Compared> {
-    let memory = rows.of("memory");
+    let memory = connections(rows);
     // Each at its most: verbs may have reached a limit before.
     let each = |system: &str| {
         let own = memory.clone().is("system", system);
@@ -73,6 +79,11 @@ fn memory_numbers(rows: &Rows) -> Vec<Compared> {
         (most > 0.0).then(|| bytes / most)
     };
     let (verbs, weft) = (each("verbs"), each("weft"));
+    let five_thousand = memory
+        .clone()
+        .is("system", "weft")
+        .eq("connections", 5000.0);
+    let handles = rows.of("memory").is("case", "handles");
     vec![
         Compared::new(
             "a queue pair of one's own (here verbs')",
@@ -86,6 +97,18 @@ fn memory_numbers(rows: &Rows) -> Vec<Compared> {
             "124 ×",
             ratio(verbs, weft),
             Unit::Times,
+        ),
+        Compared::new(
+            "5,000 connections over shared ones",
+            "6.3 MB",
+            total_bytes(&five_thousand),
+            Unit::Bytes,
+        ),
+        Compared::new(
+            "1,000 handles of an unconnected queue pair",
+            "",
+            total_bytes(&handles.eq("connections", 1000.0)),
+            Unit::Bytes,
         ),
     ]
 }
@@ -153,6 +176,7 @@ mod tests {
 
     const ROWS: &str = r#"
 {"bench":"memory","system":"weft","connections":100,"module_bytes":1000,"process_bytes":24}
+{"bench":"memory","system":"weft","case":"handles","connections":1000,"module_bytes":1000,"process_bytes":24}
 {"bench":"memory","system":"verbs","connections":10,"module_bytes":9216,"process_bytes":1024}
 {"bench":"worker","system":"verbs","case":"cold","workers":1,"total_us_p50":40000,"round_us_p50":50000}
 {"bench":"worker","system":"weft","case":"cold","workers":1,"total_us_p50":2000,"round_us_p50":10000}
@@ -164,6 +188,8 @@ mod tests {
         assert_eq!(all[0].here.as_deref(), Some("1 KiB"));
         assert_eq!(all[1].here.as_deref(), Some("10.2 B"));
         assert_eq!(all[2].here.as_deref(), Some("100 ×"));
+        assert_eq!(all[3].here, None);
+        assert_eq!(all[4].here.as_deref(), Some("1 KiB"));
     }
 
     #[test]

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! `weft_create_cq`: completion queues that any number of VQPs use, with the submission
+//! ring that those VQPs' requests go through.
+
+use super::device::{Device, Session};
+use super::queues::{Queues, Sizes};
+use super::vqp::Vqp;
+use super::{deref, destroy, guarded, shared, status};
+use nix::errno::Errno;
+use std::ffi::{c_int, c_void};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::Arc;
+
+/// Requests that one system call submits by way of a CQ.
+const MAX_SUBMIT: u32 = 128;
+
+/// `struct weft_cq`. The program has one reference to it, and each of its VQPs one.
+#[derive(Debug)]
+pub struct Cq {
+    pub(super) queues: Arc<Queues>,
+    /// The program's, never looked at.
+    context: AtomicPtr<c_void>,
+    /// It was made with a VQP: the program has no reference.
+    is_vqps: bool,
+}
+
+impl Cq {
+    /// One that was made with a VQP, and goes with it.
+    pub(super) fn of_vqp(session: &Arc<Session>, sizes: Sizes) -> Result<Arc<Self>, Errno> {
+        Ok(Arc::new(Self {
+            queues: Queues::create(session, sizes)?,
+            context: AtomicPtr::default(),
+            is_vqps: true,
+        }))
+    }
+
+    /// Whether one VQP alone uses it, and can be the only one.
+    pub(super) fn is_private(self: &Arc<Self>) -> bool {
+        self.is_vqps && Arc::strong_count(self) == 1
+    }
+}
+
+/// See `weft.h`.
+///
+/// # Safety
+///
+/// `device` is null or a device.
+#[no_mangle]
+pub unsafe extern "C" fn weft_create_cq(
+    device: *const Device,
+    cqe: c_int,
+    cq_context: *mut c_void,
+) -> *mut Cq {
+    shared(|| {
+        // SAFETY: the caller promises it.
+        let session = &unsafe { deref(device) }?.session;
+        let max_wc = u32::try_from(cqe).map_err(|_| Errno::EINVAL)?;
+        if max_wc == 0 {
+            return Err(Errno::EINVAL);
+        }
+        let sizes = Sizes {
+            max_send_wr: max_wc.min(MAX_SUBMIT),
+            max_wc,
+            max_recv_wr: 0,
+        };
+        Ok(Cq {
+            queues: Queues::create(session, sizes)?,
+            context: AtomicPtr::new(cq_context),
+            is_vqps: false,
+        })
+    })
+}
+
+/// See `weft.h`.
+///
+/// # Safety
+///
+/// `cq` is null or a CQ, which the caller gives up if this answers 0.
+#[no_mangle]
+pub unsafe extern "C" fn weft_destroy_cq(cq: *mut Cq) -> c_int {
+    status(|| {
+        // SAFETY: the caller promises it.
+        if unsafe { deref(cq) }?.is_vqps {
+            return Err(Errno::EBUSY);
+        }
+        // SAFETY: it is the program's, which gives it up.
+        unsafe { destroy(cq) }
+    })
+}
+
+/// See `weft.h`.
+///
+/// # Safety
+///
+/// `cq` is null or a CQ.
+#[no_mangle]
+pub unsafe extern "C" fn weft_cq_context(cq: *const Cq) -> *mut c_void {
+    // SAFETY: the caller promises it.
+    guarded(|| unsafe { deref(cq) })
+        .map_or(ptr::null_mut(), |cq| cq.context.load(Ordering::Relaxed))
+}
+
+/// See `weft.h`.
+///
+/// # Safety
+///
+/// `vqp` is null or a VQP.
+#[no_mangle]
+pub unsafe extern "C" fn weft_vqp_cq(vqp: *const Vqp) -> *mut Cq {
+    // SAFETY: the caller promises it.
+    guarded(|| unsafe { deref(vqp) }).map_or(ptr::null_mut(), |vqp| Arc::as_ptr(&vqp.cq).cast_mut())
+}

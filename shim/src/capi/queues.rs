@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The rings that CQs, SRQs and VQPs with queues of their own are made of.
+//!
+//! Each ring has a lock, and no thread holds two of them.
+
+use super::device::Session;
+use crate::ioctl;
+use crate::ring::{CompletionRing, RecvRing, Rings, SendRing};
+use nix::errno::Errno;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use weft_core::uapi::{self, Pod};
+
+/// VQPs that were destroyed and that a late message may still complete on.
+const MAX_GHOSTS: usize = 256;
+
+/// One set of rings. They are destroyed on drop, which is after their VQPs.
+#[derive(Debug)]
+pub(super) struct Queues {
+    pub(super) send: Mutex<SendRing>,
+    pub(super) done: Mutex<Completions>,
+    pub(super) recv: Mutex<RecvRing>,
+    handle: RingsHandle,
+}
+
+/// Completions as programs see them: without those of VQPs that were destroyed.
+#[derive(Debug)]
+pub(super) struct Completions {
+    ring: CompletionRing,
+    /// VQPs that were destroyed while a message may have been half there. The module gives
+    /// its buffer back later.
+    ghosts: VecDeque<u32>,
+}
+
+/// Rings, destroyed on drop.
+#[derive(Debug)]
+struct RingsHandle {
+    session: Arc<Session>,
+    number: u32,
+}
+
+/// How many entries rings are to have; one of none is not there.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sizes {
+    pub(super) max_send_wr: u32,
+    pub(super) max_wc: u32,
+    pub(super) max_recv_wr: u32,
+}
+
+/// A lock whose data is whole even if a thread has panicked with it.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Queues {
+    /// Makes rings.
+    pub(super) fn create(session: &Arc<Session>, sizes: Sizes) -> Result<Arc<Self>, Errno> {
+        let mut arg = uapi::RingsCreate {
+            max_send_wr: sizes.max_send_wr,
+            max_wc: sizes.max_wc,
+            max_recv_wr: sizes.max_recv_wr,
+            ..Pod::zeroed()
+        };
+        let lot = session.lot();
+        lot.with_room(|| ioctl::rings_create(session.fd(), &mut arg))?;
+        // Destroyed on drop from here on.
+        let handle = RingsHandle {
+            session: Arc::clone(session),
+            number: arg.rings,
+        };
+        let rings = Rings::map(session.fd(), lot, &arg)?;
+        Ok(Arc::new(Self {
+            send: Mutex::new(rings.send),
+            done: Mutex::new(Completions::new(rings.done)),
+            recv: Mutex::new(rings.recv),
+            handle,
+        }))
+    }
+
+    /// The handle, for the module.
+    pub(super) fn number(&self) -> u32 {
+        self.handle.number
+    }
+
+    pub(super) fn session(&self) -> &Arc<Session> {
+        &self.handle.session
+    }
+
+    /// One `IOC_ENTER`; answers with how many requests were taken.
+    pub(super) fn enter(&self, count: u32, min: u32, timeout_ns: u64) -> Result<u32, Errno> {
+        let both = (self.number(), self.number());
+        ioctl::enter(self.session().fd(), both, count, min, timeout_ns)
+    }
+}
+
+impl Completions {
+    pub(super) fn new(ring: CompletionRing) -> Self {
+        Self {
+            ring,
+            ghosts: VecDeque::new(),
+        }
+    }
+
+    /// Places that there are.
+    pub(super) fn entries(&self) -> usize {
+        self.ring.entries()
+    }
+
+    /// Completions that are there, as [`CompletionRing::ready`].
+    pub(super) fn ready(&mut self, wanted: usize) -> usize {
+        self.ring.ready(wanted)
+    }
+
+    /// Takes at most `max` completions, oldest first; answers with how many.
+    pub(super) fn take(&mut self, max: usize, mut into: impl FnMut(usize, uapi::Wc)) -> usize {
+        let Self { ring, ghosts } = self;
+        let mut kept = 0;
+        while kept < max {
+            let taken = ring.take(max - kept, |_, wc| {
+                if !ghosts.contains(&wc.vqp) {
+                    into(kept, wc);
+                    kept += 1;
+                }
+            });
+            if taken == 0 || ghosts.is_empty() {
+                break;
+            }
+        }
+        kept
+    }
+
+    /// Throws away what there is of a VQP that was destroyed. Buffers that it has from an
+    /// SRQ (`is_srq`) are not its own: their completions stay.
+    pub(super) fn forget(&mut self, vqp: u32, is_srq: bool) {
+        self.ring
+            .purge(|wc| wc.vqp == vqp && !(is_srq && is_recv(wc)));
+    }
+
+    /// From now on completions of a VQP that was destroyed are thrown away.
+    pub(super) fn add_ghost(&mut self, vqp: u32) {
+        if self.ghosts.len() == MAX_GHOSTS {
+            self.ghosts.pop_front();
+        }
+        self.ghosts.push_back(vqp);
+    }
+}
+
+/// Whether it is of a receive buffer.
+pub(super) fn is_recv(wc: &uapi::Wc) -> bool {
+    matches!(wc.opcode, uapi::WC_RECV | uapi::WC_RECV_RDMA_WITH_IMM)
+}
+
+impl Drop for RingsHandle {
+    fn drop(&mut self) {
+        let mut arg = uapi::RingsHandle {
+            rings: self.number,
+            ..Pod::zeroed()
+        };
+        // It fails only if they went before.
+        let _ = ioctl::rings_destroy(self.session.fd(), &mut arg);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ring::tests::completions_of;
+
+    const SEND: (u32, u16) = (3, uapi::OP_SEND as u16);
+    const RECV: (u32, u16) = (3, uapi::WC_RECV);
+    const OTHER: (u32, u16) = (4, uapi::WC_RECV);
+
+    fn left(completions: &mut Completions, max: usize) -> Vec<(u32, u16)> {
+        let mut left = Vec::new();
+        let count = completions.take(max, |at, wc| {
+            assert_eq!(at, left.len());
+            left.push((wc.vqp, wc.opcode));
+        });
+        assert_eq!(count, left.len());
+        left
+    }
+
+    #[test]
+    fn completions_of_a_vqp_that_was_destroyed_are_thrown_away() {
+        let mut all = Completions::new(completions_of(&[SEND, OTHER, RECV, OTHER]));
+        all.forget(3, false);
+        assert_eq!(left(&mut all, 9), [OTHER, OTHER]);
+    }
+
+    #[test]
+    fn buffers_of_a_shared_queue_are_given_back_though_their_vqp_is_gone() {
+        let mut all = Completions::new(completions_of(&[SEND, OTHER, RECV]));
+        all.forget(3, true);
+        assert_eq!(left(&mut all, 9), [OTHER, RECV]);
+    }
+
+    #[test]
+    fn what_completes_late_is_thrown_away_and_the_room_is_used_for_others() {
+        let mut all = Completions::new(completions_of(&[RECV, OTHER, RECV, OTHER, OTHER]));
+        all.add_ghost(3);
+        assert_eq!(left(&mut all, 2), [OTHER, OTHER]);
+        assert_eq!(left(&mut all, 2), [OTHER]);
+        (0..2 * MAX_GHOSTS as u32).for_each(|vqp| all.add_ghost(vqp));
+        assert_eq!(all.ghosts.len(), MAX_GHOSTS);
+    }
+}
