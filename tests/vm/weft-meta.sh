@@ -115,7 +115,7 @@ check "the record is gone" lookup_is "$NODE" absent
 
 check "noise is taken" weft-probe noise 56
 check "short noise is taken" weft-probe noise 3
-check "who sends nothing else is disconnected" fails_with "Send failed" weft-probe noise 56 300
+check "who sends nothing else is disconnected" fails_with "Send failed" weft-probe noise 56 3000
 # Twenty lines in ten seconds.
 before=$(grep -c 'malformed message' "$LOG") start=$SECONDS
 for ((round = 0; round < 3; round++)); do
