@@ -41,7 +41,7 @@ pub(crate) struct Handles<T> {
     count: usize,
 }
 
-/// Memory for more objects, of some chunks.
+/// Memory for the objects of one more chunk.
 pub(crate) struct MorePlaces<T> {
     chunk: Chunk<T>,
     /// A larger directory, if there has to be one.
@@ -99,7 +99,7 @@ impl<T> Handles<T> {
         }
     }
 
-    /// How large it is, if there is no room for another object.
+    /// The size of the table, if it has no room for another object.
     pub(crate) fn is_full(&self) -> Option<Size> {
         (self.free == NONE).then_some(Size {
             chunks: self.chunks.len(),

@@ -28,7 +28,7 @@ use crate::sync::{new_event_count, new_lock, BhLock, EventCount, FastLock, FastM
 
 pub(crate) use wait::Waiting;
 
-/// Who takes receive buffers from a ring.
+/// How VQPs use a receive ring.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum ReceiveUse {
@@ -192,8 +192,9 @@ impl<R: Requester> Queues<R> {
         was_full
     }
 
-    /// What had a place has ended. Its completion is written, if there is one; `is_deaf`
-    /// says, with the lock held, that nobody is to hear of it.
+    /// A request or a message that had a place has ended. The module writes its completion,
+    /// if it has one, unless `is_deaf` says, with the lock held, that nobody is to hear of
+    /// it.
     #[inline]
     pub(crate) fn complete(&self, wc: Option<&Wc>, is_deaf: impl FnOnce() -> bool) {
         let mut completions = self.completions.lock();
@@ -221,7 +222,11 @@ impl<R: Requester> Queues<R> {
 
     /// The next receive buffer here, with a place for its completion in `to`.
     pub(crate) fn claim(&self, to: &Self) -> Option<RecvWr> {
-        let mut receives = self.receives.lock();
+        self.take_buffer(&mut self.receives.lock(), to)
+    }
+
+    /// Likewise, with the lock held.
+    fn take_buffer(&self, receives: &mut Receives, to: &Self) -> Option<RecvWr> {
         let index = receives.next(self.rings.rq_tail())?;
         if to.reserve(1) == 0 {
             return None;
@@ -246,26 +251,44 @@ impl<R: Requester> Queues<R> {
         self.flush_receives();
     }
 
-    /// Hands back what was posted to receive, if the VQP that it was for is in error.
+    /// Hands back what was posted to receive, if the VQP that it was for is in error: at
+    /// most as much as the ring holds, because the user may go on posting meanwhile.
     pub(crate) fn flush_receives(&self) {
-        let vqp = self.flushes_for.load(Ordering::Acquire);
-        if vqp == NOBODY {
-            return;
-        }
-        // As many as there are places for completions.
-        while let Some(buffer) = self.claim(self) {
+        for _ in 0..self.rings.rq_entries() {
+            let Some((vqp, buffer)) = self.take_for_flush() else {
+                return;
+            };
             let wc = Wc {
                 wr_id: buffer.wr_id,
                 status: WcStatus::WrFlushErr as u16,
                 opcode: uapi::WC_RECV,
                 flags: 0,
                 byte_len: 0,
-                vqp: vqp as u32,
+                vqp,
                 imm: 0,
                 src: uapi::SRC_NONE,
             };
             self.complete(Some(&wc), || false);
         }
+    }
+
+    /// The next buffer to hand back, and the VQP in error that it was posted for.
+    #[inline]
+    fn take_for_flush(&self) -> Option<(u32, RecvWr)> {
+        // Most rings are of no VQP in error.
+        if !self.is_flushing() {
+            return None;
+        }
+        let mut receives = self.receives.lock();
+        // The lock keeps the VQP from going, and the ring from another.
+        let vqp = self.flushes_for.load(Ordering::Relaxed);
+        let vqp = (vqp != NOBODY).then_some(vqp as u32)?;
+        Some((vqp, self.take_buffer(&mut receives, self)?))
+    }
+
+    /// Whether the VQP that the receive ring is of is in error.
+    pub(crate) fn is_flushing(&self) -> bool {
+        self.flushes_for.load(Ordering::Acquire) != NOBODY
     }
 
     /// Whether there are completions that the user says that it has not taken.

@@ -135,12 +135,23 @@ impl Session {
     /// Whether any of its rings has completions to take, after receive buffers were handed
     /// back whose VQP is in error.
     fn has_completions(&self) -> bool {
-        let owned = self.owned.lock();
-        let has_any = owned.queues.iter().any(|queues| {
-            queues.flush_receives();
-            queues.has_completions()
-        });
-        has_any
+        let mut flushed = 0;
+        loop {
+            let next = {
+                let owned = self.owned.lock();
+                if owned.queues.iter().any(|queues| queues.has_completions()) {
+                    return true;
+                }
+                let mut flushing = owned.queues.iter().filter(|queues| queues.is_flushing());
+                flushing.nth(flushed).cloned()
+            };
+            // Without the lock, because a ring holds many buffers.
+            match next {
+                Some(queues) => queues.flush_receives(),
+                None => return false,
+            }
+            flushed += 1;
+        }
     }
 
     fn check_alive(&self) -> Result {

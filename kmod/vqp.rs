@@ -92,7 +92,7 @@ pub(crate) struct VqpConfig {
     pub(crate) max_send_wr: u32,
     /// It is to be an unconnected one.
     pub(crate) is_unconnected: bool,
-    /// What it counts as of its user, unless something else counts for it.
+    /// Its place among the VQPs that its user may have, unless another VQP counts for it.
     pub(crate) held: Option<Held>,
 }
 
@@ -260,7 +260,7 @@ impl Vqp {
         self.in_flight.has_room() && self.cq.has_room()
     }
 
-    /// What was posted for it to receive comes back, if it is in a ring of its own.
+    /// Hands back the buffers that were posted for it, if it has a receive ring of its own.
     fn fail_receives(&self) {
         if let Some((queues, false)) = &self.rq {
             queues.fail_receives(self.handle(), || self.deaf.load(Ordering::SeqCst));

@@ -76,7 +76,7 @@ impl Kernel {
         books.reserve(1) == 1
     }
 
-    /// What had a place has ended. `is_deaf` is read with the lock held.
+    /// A request that had a place has ended. Its VQP's `is_deaf` is read with the lock held.
     fn complete(&self, value: u32, is_deaf: &AtomicU32) {
         let mut books = self.books();
         if is_deaf.load(Ordering::Relaxed) != 0 {

@@ -28,7 +28,7 @@ pub(crate) struct OpenPeer {
     /// The receiver of messages; `None`: none may be sent.
     to: Option<Receiver>,
     is_closed: AtomicBool,
-    /// What it counts as of its user.
+    /// Its place among the peers that its user may have open.
     _held: Held,
 }
 

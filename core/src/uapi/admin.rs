@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! What administrators do: meta servers, look-ups, the pool.
+//! Requests of administrators: meta servers, look-ups, the pool.
 
 use super::{pod, Pod};
 use crate::gid::Gid;

@@ -178,8 +178,9 @@ pod! {
         pub vqp: u32,
         /// The immediate, if there is one, as the number that the sender gave.
         pub imm: u32,
-        /// Of a message to a bound VQP: its sender, for [`Accept`]. Else
-        /// [`SRC_NONE`].
+        /// Of a message to a bound VQP: its sender, for [`Accept`](super::Accept). Of a
+        /// request of an unconnected VQP: its [`SendWr::peer`]. Else
+        /// [`SRC_NONE`](super::SRC_NONE).
         pub src: u32,
     }
 }

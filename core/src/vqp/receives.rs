@@ -2,7 +2,7 @@
 
 //! A receive ring's index.
 
-/// Which receive buffer is the next, whatever the user makes of its own index.
+/// Knows which receive buffer is the next, whatever the user makes of its own index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receives {
     entries: u32,
