@@ -110,7 +110,7 @@ impl Outgoing {
     }
 
     /// The first cannot go now: what goes to its peer lets the others pass. Answers whether
-    /// there are any that it did not let pass before.
+    /// there are any.
     pub(super) fn pass_by_first(&mut self) -> bool {
         let Some(peer) = self.first() else {
             return false;

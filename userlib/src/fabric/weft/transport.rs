@@ -139,6 +139,8 @@ impl WeftTransport {
     /// Hands all that was posted to the module, and waits while a peer's queue is full;
     /// what goes to others does not wait for that.
     fn flush(&self, shared: &mut Shared) {
+        // Peers in a row whose queue was full.
+        let mut full = 0;
         while !shared.outgoing.is_empty() {
             let blank = SendWr::write(Sges::EMPTY, NOWHERE);
             let mut batch = [blank; BATCH];
@@ -167,8 +169,10 @@ impl WeftTransport {
                 }
             };
             shared.outgoing.taken(taken);
-            if taken < count && !shared.outgoing.pass_by_first() {
+            full = if taken == 0 { full + 1 } else { 1 };
+            if taken < count && (full > self.links.len() || !shared.outgoing.pass_by_first()) {
                 self.reap(shared, FULL_WAIT);
+                full = 0;
             }
         }
     }
@@ -257,11 +261,16 @@ impl Transport for WeftTransport {
             let number = link.reads.fetch_add(1, Ordering::Relaxed) + 1;
             let request = SendWr::read(into, from).signaled().wr_id(number);
             let request = request.on(&link.qp);
-            while shared.queues.post_send(&[request]) != Ok(1) {
-                self.reap(&mut shared, FULL_WAIT);
+            loop {
+                match shared.queues.post_send(&[request]) {
+                    Ok(1..) => break number,
+                    Ok(0) | Err(Error::QueueFull | Error::Interrupted) => {
+                        self.reap(&mut shared, FULL_WAIT);
+                    }
+                    Err(error) => return Err(self.lost(peer, &error)),
+                }
                 self.link(peer)?;
             }
-            number
         };
         while link.done.load(Ordering::Acquire) < number {
             self.reap(&mut self.lock(), SLICE);
