@@ -103,6 +103,12 @@ impl Entry {
         self.wr.flags & uapi::SEND_SIGNALED != 0
     }
 
+    /// Whether it begins only when those before it have ended.
+    #[inline]
+    pub(crate) fn is_fenced(&self) -> bool {
+        self.wr.flags & uapi::SEND_FENCE != 0
+    }
+
     /// Its `SEND_*` flags.
     #[inline]
     pub(crate) fn flags(&self) -> u8 {

@@ -213,7 +213,8 @@ impl Vqp {
         }
     }
 
-    /// Copies up to `places` requests that are this VQP's and go the same way.
+    /// Copies up to `places` requests that are this VQP's and go the same way. A fenced one
+    /// is the first of its batch.
     fn copy(
         &self,
         from: &Origin,
@@ -239,7 +240,7 @@ impl Vqp {
             let needs_dc = queue.is_some_and(refuses);
             if index == 0 {
                 batch.need_dc = needs_dc;
-            } else if batch.need_dc != needs_dc {
+            } else if batch.need_dc != needs_dc || entry.is_fenced() {
                 // It is copied again, and that copy judged, in the next batch.
                 batch.entries.pop();
                 break;
@@ -262,6 +263,12 @@ impl Vqp {
         let entries = batch.entries.as_slice();
         if entries.is_empty() {
             return Ok(0);
+        }
+        if entries.first().is_some_and(Entry::is_fenced) {
+            // Waited for here, because a fence of the device's would hold up all VQPs of the
+            // queue pair, and knows nothing of requests that are cut or go by DC.
+            unsent.send();
+            self.quiesce(*queue, places)?;
         }
         if queue.is_some() && batch.need_dc {
             unsent.send();

@@ -364,7 +364,8 @@ void *weft_vqp_context(const struct weft_vqp *vqp);
  * IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_WRITE_WITH_IMM. num_sge: at most max_sge. send_flags:
  * IBV_SEND_SIGNALED; IBV_SEND_INLINE (the data is copied now, at most
  * max_inline_data bytes, and needs no region; not for READs and atomic operations);
- * IBV_SEND_SOLICITED means nothing here and is ignored.
+ * IBV_SEND_FENCE (the call waits until the VQP's requests before it have ended, to the same
+ * peer if it is unconnected); IBV_SEND_SOLICITED means nothing here and is ignored.
  * What is wrong with keys, addresses or lengths shows as a completion with an
  * error, after which the VQP flushes all later requests. A request that is not
  * signalled makes a completion only if it fails.

@@ -100,6 +100,15 @@ impl<'mr> SendWr<'mr> {
         self
     }
 
+    /// Begins when the requests of its VQP before it have ended, so that it may use what a
+    /// READ or an atomic operation has brought; of an unconnected one, those to the same
+    /// peer. The call that posts it waits for that. (`IBV_SEND_FENCE`)
+    #[inline]
+    pub const fn fenced(mut self) -> Self {
+        self.raw.flags |= uapi::SEND_FENCE;
+        self
+    }
+
     /// What its completion is to carry.
     #[inline]
     pub const fn wr_id(mut self, wr_id: u64) -> Self {

@@ -27,6 +27,11 @@ pub const WC_RECV: u16 = 128;
 /// (`IBV_WC_RECV_RDMA_WITH_IMM`)
 pub const WC_RECV_RDMA_WITH_IMM: u16 = 129;
 
+/// The request begins when the requests of its VQP before it have ended; of an unconnected
+/// one, those to the same peer. (`IBV_SEND_FENCE`, which waits for READs and atomic
+/// operations alone.) The call that submits it waits for that, and so do requests behind it
+/// in the ring.
+pub const SEND_FENCE: u8 = 1;
 /// The request makes a completion. (`IBV_SEND_SIGNALED`)
 pub const SEND_SIGNALED: u8 = 1 << 1;
 /// The data is in the request itself. (`IBV_SEND_INLINE`)

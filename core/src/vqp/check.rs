@@ -5,12 +5,15 @@
 use crate::dc::OpKind;
 use crate::uapi::{
     RecvWr, Run, SendWr, Sge, WcStatus, MAX_INLINE, MAX_MSG_BYTES, MAX_RECV_SGE, MAX_SGE, OP_CAS,
-    OP_FAA, OP_READ, OP_SEND, OP_SEND_WITH_IMM, OP_WRITE, OP_WRITE_WITH_IMM, SEND_INLINE,
-    SEND_PRIVATE, SEND_SIGNALED,
+    OP_FAA, OP_READ, OP_SEND, OP_SEND_WITH_IMM, OP_WRITE, OP_WRITE_WITH_IMM, SEND_FENCE,
+    SEND_INLINE, SEND_PRIVATE, SEND_SIGNALED,
 };
 
 /// Bytes that an atomic operation changes.
 pub const ATOMIC_BYTES: u32 = 8;
+
+/// Flags that any request may have.
+const ANY_FLAGS: u8 = SEND_FENCE | SEND_SIGNALED | SEND_PRIVATE;
 
 /// What an opcode stands for.
 struct Form {
@@ -59,7 +62,7 @@ pub fn check(wr: &SendWr) -> Result<u32, WcStatus> {
 fn plain(wr: &SendWr) -> Option<u32> {
     let is_plain = matches!(wr.opcode, OP_READ | OP_WRITE)
         && wr.num_sge == 1
-        && wr.flags & !(SEND_SIGNALED | SEND_PRIVATE) == 0
+        && wr.flags & !ANY_FLAGS == 0
         && wr.imm | wr.inline_len == 0
         && wr.reserved == 0;
     if !is_plain {
@@ -104,7 +107,7 @@ fn check_any(wr: &SendWr) -> Result<u32, WcStatus> {
         wr.num_sge as usize > MAX_SGE || wr.inline_len != 0
     };
     let peer = !form.remote && (wr.remote_addr != 0 || wr.rkey != 0);
-    let unknown = wr.flags & !(SEND_SIGNALED | SEND_INLINE | SEND_PRIVATE) != 0 || wr.reserved != 0;
+    let unknown = wr.flags & !(ANY_FLAGS | SEND_INLINE) != 0 || wr.reserved != 0;
     if unknown || operands || local || peer || (wr.imm != 0 && !form.with_imm) {
         return Err(WcStatus::LocQpOpErr);
     }
@@ -218,8 +221,13 @@ mod tests {
             assert_eq!(check(&inline(opcode, MAX_INLINE)), Ok(MAX_INLINE));
         }
         let mut wr = request(OP_SEND_WITH_IMM, &[8]);
-        (wr.imm, wr.flags) = (7, SEND_SIGNALED);
+        (wr.imm, wr.flags) = (7, SEND_SIGNALED | SEND_FENCE);
         assert_eq!(check(&wr), Ok(8));
+        let fenced = SendWr {
+            flags: SEND_FENCE,
+            ..request(OP_WRITE, &[8])
+        };
+        assert_eq!(plain(&fenced), Some(8));
     }
 
     #[test]

@@ -148,12 +148,16 @@ unsafe fn target(wr: &SendWr) -> Result<uapi::SendWr, Errno> {
 }
 
 fn flags(send_flags: u32, signal_all: bool) -> Result<u8, Errno> {
-    let known = verbs::SEND_SIGNALED | verbs::SEND_SOLICITED | verbs::SEND_INLINE;
+    let known =
+        verbs::SEND_FENCE | verbs::SEND_SIGNALED | verbs::SEND_SOLICITED | verbs::SEND_INLINE;
     if send_flags & !known != 0 {
         return Err(Errno::EINVAL);
     }
     let signaled = signal_all || send_flags & verbs::SEND_SIGNALED != 0;
-    Ok(if signaled { uapi::SEND_SIGNALED } else { 0 })
+    let fenced = send_flags & verbs::SEND_FENCE != 0;
+    let signaled = if signaled { uapi::SEND_SIGNALED } else { 0 };
+    let fenced = if fenced { uapi::SEND_FENCE } else { 0 };
+    Ok(signaled | fenced)
 }
 
 #[cfg(test)]

@@ -365,6 +365,7 @@ fn the_numbers_are_those_of_the_headers() {
         ("IBV_WC_RECV_RDMA_WITH_IMM", verbs::WC_RECV_RDMA_WITH_IMM),
         ("IBV_WC_WITH_IMM", verbs::WC_WITH_IMM),
         ("IBV_WR_RDMA_READ", verbs::WR_RDMA_READ),
+        ("IBV_SEND_FENCE", verbs::SEND_FENCE),
         ("IBV_SEND_SIGNALED", verbs::SEND_SIGNALED),
         ("IBV_SEND_SOLICITED", verbs::SEND_SOLICITED),
         ("IBV_WC_RDMA_WRITE", verbs::WC_RDMA_WRITE),

@@ -28,7 +28,9 @@ pub const WR_ATOMIC_CMP_AND_SWP: u32 = 5;
 /// `IBV_WR_ATOMIC_FETCH_AND_ADD`.
 pub const WR_ATOMIC_FETCH_AND_ADD: u32 = 6;
 
-/// `IBV_SEND_SIGNALED`, an `enum ibv_send_flags`.
+/// `IBV_SEND_FENCE`, an `enum ibv_send_flags`.
+pub const SEND_FENCE: u32 = 1;
+/// `IBV_SEND_SIGNALED`.
 pub const SEND_SIGNALED: u32 = 1 << 1;
 /// `IBV_SEND_SOLICITED`: who waits is woken by every completion anyway.
 pub const SEND_SOLICITED: u32 = 1 << 2;

@@ -49,6 +49,7 @@ fn only_a_plain_read_or_write_is_run_in_the_call() {
         SendWr::write_with_imm(one, REMOTE, 0),
         SendWr::fetch_add(one, REMOTE, 0),
         SendWr::send(one),
+        write.fenced(),
     ] {
         assert_eq!(other.as_run(3), None, "{other:?}");
     }

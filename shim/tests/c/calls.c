@@ -498,6 +498,22 @@ static void waiting_with_poll(void)
 	is("the VQP goes", weft_destroy_vqp(vqp), 0);
 }
 
+/* A fenced WRITE takes what the READ before it has brought. */
+static void fences(void)
+{
+	struct weft_vqp *vqp = connected(8, 0);
+
+	remote[0] = 4711;
+	local[0] = 0;
+	chain(IBV_WR_RDMA_READ, 2);
+	wrs[1].opcode = IBV_WR_RDMA_WRITE;
+	wrs[1].send_flags |= IBV_SEND_FENCE;
+	sges[1].addr = (uintptr_t)&local[0];
+	is("a READ, and behind a fence a WRITE of it", weft_enter(vqp, wrs, &bad, 1, 1, wcs, 5000), 1);
+	check("it wrote what was read", wcs[0].status == IBV_WC_SUCCESS && remote[1] == 4711);
+	is("their VQP goes", weft_destroy_vqp(vqp), 0);
+}
+
 static void in_any_order(void)
 {
 	struct weft_vqp *vqp = connected(8, 0);
@@ -527,6 +543,7 @@ int main(void)
 	pieces();
 	messages();
 	waiting_with_poll();
+	fences();
 	in_any_order();
 	return failures != 0;
 }

@@ -8,6 +8,7 @@ mod batches;
 mod creation;
 mod destroyed;
 mod errors;
+mod fence;
 mod library;
 mod receive;
 mod room;
@@ -74,6 +75,9 @@ fn on(report: &mut Report, transport: Transport, seed: u64) {
         "a peer that is closed meanwhile",
         &mut unconnected::closed_meanwhile,
     );
+    check("a fenced WRITE has what a READ brought", &mut || {
+        fence::after_read(seed)
+    });
     check(
         "two threads post to one VQP from two rings",
         &mut several::two_threads,
@@ -96,6 +100,10 @@ fn shared_rings(report: &mut Report) {
         creation::refusals,
     );
     report.check("a VQP is made and connected in one call", creation::at_once);
+    report.check(
+        "a fenced WRITE has what an atomic operation did",
+        fence::after_atomics,
+    );
     report.check(
         "requests and completions in different rings",
         several::apart,

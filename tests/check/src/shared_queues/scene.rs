@@ -21,7 +21,8 @@ pub const SLOT: usize = 4096;
 pub const SLOTS: usize = 256;
 /// What takes longer is lost, on the slowest machine.
 pub const PATIENCE_NS: u64 = 60_000_000_000;
-const REGION: usize = SLOT * SLOTS;
+/// Bytes of a region.
+pub const REGION: usize = SLOT * SLOTS;
 
 /// A region on another node.
 pub struct Peer {
@@ -144,7 +145,8 @@ impl Scene {
         }
     }
 
-    fn sge(&self, at: u64, len: usize) -> Sge {
+    /// Memory here, in the one region of both.
+    pub fn sge(&self, at: u64, len: usize) -> Sge {
         Sge {
             addr: self.local.addr + at,
             len: len as u32,

@@ -5,7 +5,8 @@
 use nix::errno::Errno;
 use weft_core::uapi::{
     self, Pod, Run, SendWr, Sge, Wc, ACCESS_ALL, MAX_INLINE, MAX_SGE, OP_CAS, OP_FAA, OP_READ,
-    OP_SEND, OP_SEND_WITH_IMM, OP_WRITE, OP_WRITE_WITH_IMM, SEND_INLINE, SEND_SIGNALED, SRC_NONE,
+    OP_SEND, OP_SEND_WITH_IMM, OP_WRITE, OP_WRITE_WITH_IMM, SEND_FENCE, SEND_INLINE, SEND_SIGNALED,
+    SRC_NONE,
 };
 
 use super::super::arena::DATA_BYTES;
@@ -15,6 +16,13 @@ use super::{Fuzzer, Queue, Region};
 
 /// Requests that are carried out one after the other, at most.
 const RUNS: usize = 8;
+const FLAGS: [u8; 5] = [
+    0,
+    0,
+    SEND_SIGNALED,
+    SEND_SIGNALED,
+    SEND_SIGNALED | SEND_FENCE,
+];
 const OPS: [u8; 10] = [
     OP_WRITE,
     OP_WRITE,
@@ -192,7 +200,7 @@ impl Fuzzer<'_> {
         let mut wr = SendWr {
             wr_id: self.rng.next(),
             opcode,
-            flags: [0, SEND_SIGNALED][self.rng.below(2)],
+            flags: FLAGS[self.rng.below(FLAGS.len())],
             imm: if matches!(opcode, OP_SEND_WITH_IMM | OP_WRITE_WITH_IMM) {
                 self.rng.next() as u32
             } else {
