@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /* What bindgen reads to make weft.ko's own bindings; see bindgen_parameters. */
+#include <linux/eventfd.h>
 #include <linux/miscdevice.h>
 #include <linux/mm.h>
 #include <linux/siphash.h>

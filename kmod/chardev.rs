@@ -224,6 +224,7 @@ fn manage(session: &Session, request: u32, arg: &Arg<'_>) -> Result {
             zeroes(request.reserved == 0)?;
             session.destroy_rings(request.rings)
         }
+        uapi::IOC_CQ_NOTIFY => session.notify(arg.get()?),
         uapi::IOC_PEER_OPEN => {
             let mut request: uapi::PeerOpen = *arg.get()?;
             session.open(&mut request)?;
@@ -340,6 +341,7 @@ fn is_known(request: u32) -> bool {
             | uapi::IOC_RINGS_DESTROY
             | uapi::IOC_PEER_OPEN
             | uapi::IOC_PEER_CLOSE
+            | uapi::IOC_CQ_NOTIFY
     )
 }
 

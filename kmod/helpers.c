@@ -3,6 +3,7 @@
 #include <linux/bottom_half.h>
 #include <linux/capability.h>
 #include <linux/cred.h>
+#include <linux/eventfd.h>
 #include <linux/fault-inject-usercopy.h>
 #include <linux/highmem.h>
 #include <linux/module.h>
@@ -160,6 +161,38 @@ void weft_work_schedule(struct delayed_work *work, u32 delay_ms)
 void weft_work_hurry(struct delayed_work *work)
 {
 	mod_delayed_work(system_dfl_wq, work, 0);
+}
+
+/* ---- timers, eventfds ---- */
+
+static enum hrtimer_restart weft_timer_call(struct hrtimer *hrtimer)
+{
+	struct weft_timer *timer = container_of(hrtimer, struct weft_timer, timer);
+
+	timer->function(timer);
+	return HRTIMER_NORESTART;
+}
+
+/* The function runs in a softirq. */
+void weft_timer_init(struct weft_timer *timer, void (*function)(struct weft_timer *timer))
+{
+	timer->function = function;
+	hrtimer_setup(&timer->timer, weft_timer_call, CLOCK_MONOTONIC, HRTIMER_MODE_REL_SOFT);
+}
+
+void weft_timer_start(struct weft_timer *timer, u64 delay_ns)
+{
+	hrtimer_start(&timer->timer, ns_to_ktime(delay_ns), HRTIMER_MODE_REL_SOFT);
+}
+
+void weft_timer_cancel(struct weft_timer *timer)
+{
+	hrtimer_cancel(&timer->timer);
+}
+
+void weft_eventfd_signal(struct eventfd_ctx *eventfd)
+{
+	eventfd_signal(eventfd);
 }
 
 /* ---- memory ---- */

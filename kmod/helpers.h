@@ -6,6 +6,7 @@
 #ifndef WEFT_HELPERS_H
 #define WEFT_HELPERS_H
 
+#include <linux/hrtimer.h>
 #include <linux/skbuff.h>
 #include <linux/wait.h>
 #include <linux/workqueue.h>
@@ -13,6 +14,7 @@
 #include <rdma/ib_verbs.h>
 #include <rdma/rdma_cm.h>
 
+struct eventfd_ctx;
 struct rtable;
 struct user_namespace;
 struct mm_struct;
@@ -45,6 +47,17 @@ void weft_work_init(struct delayed_work *work, work_func_t function, const char 
 		    struct lock_class_key *work_key, struct lock_class_key *timer_key);
 void weft_work_schedule(struct delayed_work *work, u32 delay_ms);
 void weft_work_hurry(struct delayed_work *work);
+
+/* timers, eventfds */
+struct weft_timer {
+	struct hrtimer timer;
+	void (*function)(struct weft_timer *timer);
+};
+
+void weft_timer_init(struct weft_timer *timer, void (*function)(struct weft_timer *timer));
+void weft_timer_start(struct weft_timer *timer, u64 delay_ns);
+void weft_timer_cancel(struct weft_timer *timer);
+void weft_eventfd_signal(struct eventfd_ctx *eventfd);
 
 /* memory */
 bool weft_user_read(u64 *to, u64 from, size_t words);

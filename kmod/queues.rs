@@ -9,23 +9,27 @@
 //! nobody else's out.
 //!
 //! Lock order, outermost first: `submission`; `receives`; `completions`. `queue` is
-//! held alone.
+//! held alone, `channel` around what the eventfd wakes.
 
+mod channel;
 mod wait;
 
-use core::sync::atomic::{AtomicU32, AtomicU64, AtomicU8, Ordering};
+use core::sync::atomic::{fence, AtomicBool, AtomicU32, AtomicU64, AtomicU8, Ordering};
 
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::prelude::*;
 use kernel::sync::Arc;
-use weft_core::uapi::{self, RecvWr, RingsCreate, Wc, WcStatus};
+use weft_core::uapi::{self, CqNotify, RecvWr, RingsCreate, Wc, WcStatus};
 use weft_core::vqp::{Completions, Receives};
 
 use crate::dc::Requester;
 use crate::rc::RcQueue;
 use crate::rings::{Arena, Rings};
-use crate::sync::{new_event_count, new_lock, BhLock, EventCount, FastLock, FastMutex, PollQueue};
+use crate::sync::{
+    new_event_count, new_lock, BhLock, EventCount, EventFd, FastLock, FastMutex, PollQueue,
+};
 
+use channel::Channel;
 pub(crate) use wait::Waiting;
 
 /// How VQPs use a receive ring.
@@ -67,6 +71,11 @@ pub(crate) struct Queues<R: Requester> {
     /// Counts completions, and requests that have ended without one.
     #[pin]
     done: EventCount,
+    /// Signalled when completions come, if there is one.
+    #[pin]
+    channel: BhLock<Option<Pin<KBox<Channel>>>>,
+    /// Whether there is one: most rings have none, and do not take the lock.
+    has_channel: AtomicBool,
     /// The session's pollers.
     pollers: Arc<PollQueue>,
 }
@@ -97,6 +106,8 @@ impl<R: Requester> Queues<R> {
                 flushes_for: AtomicU64::new(NOBODY),
                 queue <- new_lock!(None, "weft_queues_rc"),
                 done <- new_event_count!("weft_queues_done"),
+                channel <- new_lock!(None, "weft_channel"),
+                has_channel: AtomicBool::new(false),
                 pollers,
             }),
             GFP_KERNEL_ACCOUNT,
@@ -216,8 +227,47 @@ impl<R: Requester> Queues<R> {
     #[inline]
     pub(crate) fn notify(&self) {
         self.done.notify();
-        // The counter's locked instruction is the barrier that pollers need.
+        // The counter's locked instruction is the barrier that pollers need, and
+        // `set_channel`.
         self.pollers.notify();
+        if self.has_channel.load(Ordering::SeqCst) {
+            self.signal();
+        }
+    }
+
+    /// Tells the channel of completions.
+    #[inline(never)]
+    fn signal(&self) {
+        if let Some(channel) = &*self.channel.lock() {
+            channel.arrived(self.rings.cq_tail());
+        }
+    }
+
+    /// Has an eventfd signalled for completions in place of the one before, or none.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn set_channel(&self, eventfd: Option<EventFd>, request: &CqNotify) -> Result {
+        let channel = match eventfd {
+            Some(eventfd) => Some(Channel::new(eventfd, request, self.rings.cq_tail())?),
+            None => None,
+        };
+        let before = {
+            let mut place = self.channel.lock();
+            let before = core::mem::replace(&mut *place, channel);
+            self.has_channel.store(place.is_some(), Ordering::SeqCst);
+            // Whoever has not seen the channel has written its completions before: they are
+            // seen here.
+            fence(Ordering::SeqCst);
+            if let Some(channel) = place.as_ref().filter(|_| self.has_completions()) {
+                channel.signal();
+            }
+            before
+        };
+        // Without the lock, because it may wait for its timer.
+        drop(before);
+        Ok(())
     }
 
     /// The next receive buffer here, with a place for its completion in `to`.

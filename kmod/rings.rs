@@ -199,11 +199,16 @@ impl Rings {
         self.cq_tail.store(tail, Ordering::Release);
     }
 
+    /// Completions that were written.
+    #[inline]
+    pub(crate) fn cq_tail(&self) -> u32 {
+        self.cq_tail.load(Ordering::Acquire)
+    }
+
     /// Completions that the user says that it has not taken; nonsense if it lies.
     #[inline]
     pub(crate) fn unreaped(&self) -> u32 {
-        let tail = self.cq_tail.load(Ordering::Acquire);
-        tail.wrapping_sub(self.cq_head())
+        self.cq_tail().wrapping_sub(self.cq_head())
     }
 
     /// The place of an entry. Masks make any index one of the ring's.

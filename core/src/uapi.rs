@@ -41,6 +41,8 @@
 //! `EPOLLRDNORM`) while a ring's `cq_tail` is not its `cq_head`. Edge-triggered epoll
 //! reports each completion that comes after the ring was drained. `EPOLLERR` and
 //! `EPOLLHUP` say that the node is gone, `EPOLLERR` alone that there is no session yet.
+//! [`CqNotify`] has an eventfd signalled for one ring alone, for each completion or for many
+//! together.
 //!
 //! A session keeps a few small rings when they are destroyed, and gives their memory to its
 //! next ones, with indices of zero. A `map_offset` that was seen before is the same memory
@@ -63,7 +65,7 @@ pub use admin::{Lookup, MetaInfo, MetaServer, PoolPin};
 pub use ioctl::*;
 pub use memory::*;
 pub use pod::Pod;
-pub use rings::{Enter, RingHeader, RingsCreate, RingsHandle};
+pub use rings::{CqNotify, Enter, RingHeader, RingsCreate, RingsHandle, EVENTFD_NONE};
 pub use session::{Hello, NodeInfo};
 pub use status::WcStatus;
 pub use vqp::*;
@@ -102,6 +104,10 @@ pub const MAX_SEND_WR: u32 = 1024;
 pub const MAX_RECV_WR: u32 = 1 << 14;
 /// Completions in one ring.
 pub const MAX_WC: u32 = 1 << 17;
+/// Completions that an eventfd may be signalled for together.
+pub const MAX_NOTIFY_COUNT: u32 = 65_535;
+/// Longest that an eventfd may be signalled later, in microseconds.
+pub const MAX_NOTIFY_US: u32 = 65_535;
 /// Rings that were destroyed and that a session keeps for its next ones.
 pub const KEPT_RINGS: usize = 16;
 /// Bytes that kept rings have at most.

@@ -7,10 +7,12 @@ mod check;
 mod completions;
 mod direct;
 mod in_flight;
+mod moderation;
 mod receives;
 
 pub use check::{check, check_recv, check_run, ATOMIC_BYTES};
 pub use completions::Completions;
 pub use direct::Direct;
 pub use in_flight::InFlight;
+pub use moderation::{Moderation, Telling};
 pub use receives::Receives;

@@ -11,7 +11,7 @@ use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
 use weft_core::uapi::WcStatus;
-use weft_core::vqp::{Direct, InFlight};
+use weft_core::vqp::{Direct, InFlight, Moderation, Telling};
 
 struct Memory {
     direct: Direct,
@@ -110,5 +110,24 @@ fn posts_and_ends_at_once() {
         let others = other.join().unwrap();
         assert!(requests.count() <= 2);
         assert_eq!(requests.count(), mine + others);
+    });
+}
+
+/// Completions that come while the timer is at its end: each is told of, by number or by
+/// time.
+#[test]
+fn no_completion_is_left_untold() {
+    loom::model(|| {
+        let moderation = Arc::new(Moderation::new(2, 0));
+        assert_eq!(moderation.arrived(1), Telling::StartTimer);
+        let timer = {
+            let moderation = Arc::clone(&moderation);
+            thread::spawn(move || moderation.time_is_over())
+        };
+        let steps = [2, 3].map(|tail| moderation.arrived(tail));
+        let _ = timer.join().unwrap();
+        if !steps.contains(&Telling::StartTimer) {
+            assert!(!moderation.time_is_over(), "one is left, and no timer runs");
+        }
     });
 }

@@ -8,8 +8,8 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 use weft_core::dc::wire::Receiver;
 use weft_core::uapi::{
-    self, Accept, PeerOpen, QBind, RingsCreate, VqpCreate, MAX_RINGS_PER_SESSION, RINGS_NONE,
-    VQP_SHARED_RECEIVE, VQP_UNCONNECTED,
+    self, Accept, CqNotify, PeerOpen, QBind, RingsCreate, VqpCreate, MAX_RINGS_PER_SESSION,
+    RINGS_NONE, VQP_SHARED_RECEIVE, VQP_UNCONNECTED,
 };
 
 use super::{receiver, Owned, Session};
@@ -17,6 +17,7 @@ use crate::handles::{Handles, MorePlaces};
 use crate::queues::ReceiveUse;
 use crate::quota::Kind;
 use crate::rings::Arena;
+use crate::sync::EventFd;
 use crate::vqp::{OpenPeer, Owner, Queues, ReceiveQueue, Senders, Vqp, VqpConfig};
 
 /// Numbers of flows. They come round: a receiver's that another one has is refused
@@ -143,6 +144,39 @@ impl Session {
         };
         drop(queues);
         Ok(())
+    }
+
+    /// Has an eventfd signalled when completions come to a ring, or none any more.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`CqNotify`].
+    pub(crate) fn notify(&self, request: &CqNotify) -> Result {
+        let CqNotify {
+            eventfd,
+            count,
+            period_us,
+            ..
+        } = *request;
+        let queues = self.queues(request.rings)?;
+        let is_none = eventfd == uapi::EVENTFD_NONE;
+        let is_moderate = match is_none {
+            true => count | period_us == 0,
+            false => {
+                (1..=uapi::MAX_NOTIFY_COUNT).contains(&count)
+                    && period_us <= uapi::MAX_NOTIFY_US
+                    // Otherwise too few would be told of never.
+                    && (count == 1 || period_us != 0)
+            }
+        };
+        if !is_moderate || request.reserved != 0 || queues.rings().cq_entries() == 0 {
+            return Err(EINVAL);
+        }
+        let eventfd = match is_none {
+            true => None,
+            false => Some(EventFd::of_descriptor(eventfd)?),
+        };
+        queues.set_channel(eventfd, request)
     }
 
     /// Makes a VQP, connects it if that is wanted, and says in `request` what it is.

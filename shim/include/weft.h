@@ -240,6 +240,19 @@ struct weft_cq *weft_create_cq(const struct weft_device *device, int cqe, void *
 /* Errors: EBUSY (VQPs use it: it stays as it is, and so does a VQP's own). */
 int weft_destroy_cq(struct weft_cq *cq);
 
+/*
+ * Has an eventfd signalled when completions come to the CQ, in place of the one before: its
+ * completion channel. -1: none any more; cq_count and cq_period are 0 then. It is signalled
+ * once cq_count completions have come since it was last, and at the latest cq_period
+ * microseconds after the first of them (ibv_modify_cq()); and at once, if there are some.
+ * Read it, then take completions until there are none: so none is missed. It may serve many
+ * CQs, and may be closed at any time. Each VQP's own CQ can have one too.
+ *
+ * Errors: EBADF (there is no such descriptor), EINVAL (it is no eventfd; cq_count of 0, or
+ * of more than 1 with a cq_period of 0), ENOMEM.
+ */
+int weft_notify_cq(const struct weft_cq *cq, int eventfd, uint16_t cq_count, uint16_t cq_period);
+
 /* What the CQ was made with; NULL for NULL, and of a VQP's own CQ. */
 void *weft_cq_context(const struct weft_cq *cq);
 

@@ -14,7 +14,8 @@ use nix::errno::Errno;
 use weft_core::gid::Gid;
 use weft_core::uapi::{
     ABI_VERSION, DEVICE_PATH, MAX_INLINE, MAX_META_SERVERS, MAX_MRS_PER_SESSION, MAX_MR_BYTES,
-    MAX_MSG_BYTES, MAX_PORT, MAX_RECV_WR, MAX_SEND_WR, MAX_VQPS_PER_USER,
+    MAX_MSG_BYTES, MAX_NOTIFY_COUNT, MAX_NOTIFY_US, MAX_PORT, MAX_RECV_WR, MAX_SEND_WR,
+    MAX_VQPS_PER_USER,
 };
 
 /// An operation that did not work.
@@ -55,6 +56,12 @@ pub enum Error {
     /// The receive queue is another queue pair's own.
     #[error("the receive queue is another queue pair's own: make both with Receive::Shared, or give each its queues")]
     ReceiveQueueInUse,
+    /// Completions cannot be signalled so.
+    #[error("an eventfd is signalled for 1 to {MAX_NOTIFY_COUNT} completions, after at most {MAX_NOTIFY_US} µs, which have to be some if it is more than one completion")]
+    BadModeration,
+    /// The descriptor is another kind of file.
+    #[error("the descriptor that is to be signalled is no eventfd: make it with eventfd(2)")]
+    NotAnEventFd,
     /// A request names no queue pair, or no peer, of the session.
     #[error("a request names no queue pair or no peer of the session: say which with SendWr::on or SendWr::on_to, and keep both until the request was taken")]
     NoSuchVqp,

@@ -52,6 +52,7 @@ impl Plain for uapi::Hello {}
 impl Plain for uapi::NodeInfo {}
 impl Plain for uapi::RingsCreate {}
 impl Plain for uapi::RingsHandle {}
+impl Plain for uapi::CqNotify {}
 impl Plain for uapi::PeerOpen {}
 impl Plain for uapi::PeerHandle {}
 impl Plain for uapi::VqpCreate {}
@@ -75,6 +76,8 @@ plain_calls! {
     rings_create: IOC_RINGS_CREATE(RingsCreate);
     /// Destroys rings.
     rings_destroy: IOC_RINGS_DESTROY(RingsHandle);
+    /// Has an eventfd signalled for completions.
+    cq_notify: IOC_CQ_NOTIFY(CqNotify);
     /// Opens a peer.
     peer_open: IOC_PEER_OPEN(PeerOpen);
     /// Closes a peer.
@@ -219,6 +222,7 @@ mod tests {
             (uapi::IOC_POOL_PIN, iow!(w, 16, 24)),
             (uapi::IOC_POOL_UNPIN, iow!(w, 17, 24)),
             (uapi::IOC_RUN, iow!(w, 18, 40)),
+            (uapi::IOC_CQ_NOTIFY, iow!(w, 23, 24)),
         ];
         for (ours, macros) in expected {
             assert_eq!(ours, macros, "{ours:#x} is {macros:#x}");

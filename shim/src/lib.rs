@@ -70,7 +70,7 @@ pub use listener::{BindError, Listener, Message, MAX_ACCEPTED};
 pub use mr::{Access, LocalSlice, MemoryRegion, Remote};
 #[cfg(feature = "tokio")]
 pub use queues::AsyncQueues;
-pub use queues::{PeerHandle, Qp, QpConfig, Queues, QueuesConfig, Receive};
+pub use queues::{Moderation, PeerHandle, Qp, QpConfig, Queues, QueuesConfig, Receive};
 pub use vqp::{Progress, Vqp, VqpConfig};
 pub use wc::{Opcode, Sender, Wc};
 pub use wr::{Payload, RecvWr, SendWr, Sges};

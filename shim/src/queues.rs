@@ -32,6 +32,7 @@
 mod end;
 #[cfg(feature = "tokio")]
 mod future;
+mod notify;
 mod qp;
 
 use crate::device::Device;
@@ -49,6 +50,7 @@ use weft_core::uapi::{self, Pod, MAX_WAIT_NS};
 pub(crate) use end::End;
 #[cfg(feature = "tokio")]
 pub use future::AsyncQueues;
+pub use notify::Moderation;
 pub use qp::{PeerHandle, Qp, QpConfig, Receive};
 
 /// What queues are made with.

@@ -3,8 +3,9 @@
 //! The numbers of requests, as `uapi/asm-generic/ioctl.h` makes them.
 
 use super::{
-    Accept, Enter, Hello, Lookup, MetaInfo, MetaServer, MrDereg, MrReg, NodeInfo, PeerHandle,
-    PeerOpen, PoolPin, QBind, QConnect, RingsCreate, RingsHandle, Run, VqpCreate, VqpHandle,
+    Accept, CqNotify, Enter, Hello, Lookup, MetaInfo, MetaServer, MrDereg, MrReg, NodeInfo,
+    PeerHandle, PeerOpen, PoolPin, QBind, QConnect, RingsCreate, RingsHandle, Run, VqpCreate,
+    VqpHandle,
 };
 
 /// The `type` byte of every request.
@@ -76,3 +77,5 @@ pub const IOC_RINGS_DESTROY: u32 = iow::<RingsHandle>(20);
 pub const IOC_PEER_OPEN: u32 = iowr::<PeerOpen>(21);
 /// Forgets a peer that was opened. [`PeerHandle`].
 pub const IOC_PEER_CLOSE: u32 = iow::<PeerHandle>(22);
+/// Has an eventfd signalled when completions come to a ring. [`CqNotify`].
+pub const IOC_CQ_NOTIFY: u32 = iow::<CqNotify>(23);

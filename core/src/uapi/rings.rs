@@ -58,6 +58,40 @@ pod! {
     }
 }
 
+/// [`CqNotify::eventfd`]: none.
+pub const EVENTFD_NONE: u32 = u32::MAX;
+
+pod! {
+    /// `IOC_CQ_NOTIFY`: has an eventfd signalled when completions come to a ring, in place
+    /// of the one before; the completion channel of verbs, with the moderation of
+    /// `ibv_modify_cq`. An eventfd may serve many rings.
+    ///
+    /// It is signalled once `count` completions have come since it was last, and at the
+    /// latest `period_us` after the first of them; and at once, if there are completions
+    /// that were not taken. So whoever reads it and then takes completions until there are
+    /// none misses none; it may be signalled more often. The end of the node is told by
+    /// `poll(2)` alone. The module keeps the eventfd, not the descriptor, until the rings
+    /// are gone.
+    ///
+    /// Errors: `EBADF` (no such rings, no such descriptor), `EINVAL` (no completion ring
+    /// there, another kind of file, `count` of zero or over
+    /// [`MAX_NOTIFY_COUNT`](super::MAX_NOTIFY_COUNT), `period_us` over
+    /// [`MAX_NOTIFY_US`](super::MAX_NOTIFY_US), a `count` over 1 without a `period_us`;
+    /// without an eventfd one of them that is not zero), `ENOMEM`.
+    pub struct CqNotify [24] {
+        /// The handle from [`RingsCreate`].
+        pub rings: u32,
+        /// The eventfd's descriptor, or [`EVENTFD_NONE`]: nothing is signalled any more.
+        pub eventfd: u32,
+        /// Completions that are told of at once; 1: each is.
+        pub count: u32,
+        /// Longest that fewer wait, in microseconds; not zero if `count` is more than 1.
+        pub period_us: u32,
+        /// Must be zero.
+        pub reserved: u64,
+    }
+}
+
 pod! {
     /// The indices of rings, each on a cache line of its own.
     pub struct RingHeader [320] {

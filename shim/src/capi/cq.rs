@@ -12,6 +12,7 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::Arc;
+use weft_core::uapi;
 
 /// Requests that one system call submits by way of a CQ.
 const MAX_SUBMIT: u32 = 128;
@@ -87,6 +88,29 @@ pub unsafe extern "C" fn weft_destroy_cq(cq: *mut Cq) -> c_int {
         }
         // SAFETY: it is the program's, which gives it up.
         unsafe { destroy(cq) }
+    })
+}
+
+/// See `weft.h`.
+///
+/// # Safety
+///
+/// `cq` is null or a CQ.
+#[no_mangle]
+pub unsafe extern "C" fn weft_notify_cq(
+    cq: *const Cq,
+    eventfd: c_int,
+    cq_count: u16,
+    cq_period: u16,
+) -> c_int {
+    status(|| {
+        // SAFETY: the caller promises it.
+        let cq = unsafe { deref(cq) }?;
+        let eventfd = match eventfd {
+            -1 => uapi::EVENTFD_NONE,
+            other => u32::try_from(other).map_err(|_| Errno::EBADF)?,
+        };
+        cq.queues.notify(eventfd, cq_count.into(), cq_period.into())
     })
 }
 

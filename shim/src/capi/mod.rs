@@ -32,7 +32,7 @@ pub mod verbs;
 mod vqp;
 
 pub use completion::{weft_enter, weft_enter_list, weft_poll_cq, weft_wait_cq};
-pub use cq::{weft_cq_context, weft_create_cq, weft_destroy_cq, weft_vqp_cq, Cq};
+pub use cq::{weft_cq_context, weft_create_cq, weft_destroy_cq, weft_notify_cq, weft_vqp_cq, Cq};
 pub use device::{
     weft_abi_version, weft_close_device, weft_device_fd, weft_open_device, weft_query_device,
     Device, DeviceAttr,

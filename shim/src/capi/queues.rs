@@ -87,6 +87,18 @@ impl Queues {
         &self.handle.session
     }
 
+    /// Has an eventfd signalled for completions.
+    pub(super) fn notify(&self, eventfd: u32, count: u32, period_us: u32) -> Result<(), Errno> {
+        let mut arg = uapi::CqNotify {
+            rings: self.number(),
+            eventfd,
+            count,
+            period_us,
+            ..Pod::zeroed()
+        };
+        ioctl::cq_notify(self.session().fd(), &mut arg)
+    }
+
     /// One `IOC_ENTER`; answers with how many requests were taken.
     pub(super) fn enter(&self, count: u32, min: u32, timeout_ns: u64) -> Result<u32, Errno> {
         let both = (self.number(), self.number());

@@ -29,9 +29,10 @@ const SOURCES: [&str; 12] = [
 ];
 
 /// The C names of types in signatures.
-const TYPES: [(&str, &str); 31] = [
+const TYPES: [(&str, &str); 32] = [
     ("", "void"),
     ("c_int", "int"),
+    ("u16", "uint16_t"),
     ("u32", "uint32_t"),
     ("usize", "size_t"),
     ("*const c_char", "const char *"),

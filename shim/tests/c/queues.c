@@ -7,11 +7,13 @@
  */
 
 #include <errno.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 #include <weft.h>
 
@@ -156,6 +158,32 @@ static void shared_cq(void)
 }
 
 /* A chain that cannot be posted holds no other up. */
+/* An eventfd hears of a CQ's completions. */
+static void completion_channel(void)
+{
+	struct weft_cq *cq = cq_of(device, 8);
+	struct weft_vqp *vqp = vqp_on(cq, NULL, 0, 0);
+	int eventfd_of_it = eventfd(0, EFD_NONBLOCK);
+	uint64_t signals = 0;
+
+	is("an eventfd for a CQ", weft_notify_cq(cq, eventfd_of_it, 1, 0), 0);
+	is("it says nothing yet", read(eventfd_of_it, &signals, 8), -1);
+	request(IBV_WR_RDMA_WRITE, 0);
+	is("a WRITE", weft_post_send(vqp, wrs, &bad), 0);
+	is("it hears of it", poll(&(struct pollfd) { eventfd_of_it, POLLIN, 0 }, 1, PATIENCE_MS), 1);
+	check("once", read(eventfd_of_it, &signals, 8) == 8 && signals == 1);
+	is("there it is", weft_poll_cq(cq, 8, wcs), 1);
+	is("for several, whenever they come", weft_notify_cq(cq, eventfd_of_it, 2, 0), EINVAL);
+	is("for none", weft_notify_cq(cq, eventfd_of_it, 0, 0), EINVAL);
+	is("with no descriptor", weft_notify_cq(cq, 9999, 1, 0), EBADF);
+	is("with one below -1", weft_notify_cq(cq, -2, 1, 0), EBADF);
+	is("with another file", weft_notify_cq(cq, weft_device_fd(device), 1, 0), EINVAL);
+	is("of NULL", weft_notify_cq(NULL, eventfd_of_it, 1, 0), EINVAL);
+	is("for two, or in time", weft_notify_cq(cq, eventfd_of_it, 2, 1000), 0);
+	is("none any more", weft_notify_cq(cq, -1, 0, 0), 0);
+	is("its CQ goes", close(eventfd_of_it) || weft_destroy_vqp(vqp) || weft_destroy_cq(cq), 0);
+}
+
 static void lists(void)
 {
 	struct weft_cq *cq = cq_of(device, 64), *foreign = cq_of(peer, 8);
@@ -563,6 +591,7 @@ int main(void)
 {
 	set_up();
 	shared_cq();
+	completion_channel();
 	lists();
 	destroyed();
 	small_cq();

@@ -4,6 +4,7 @@
 //! nobody else notices.
 
 mod arguments;
+mod eventfds;
 mod limits;
 mod pointers;
 mod ports;
@@ -50,10 +51,11 @@ type Part = fn(&mut Report) -> Result<()>;
 /// Requests to the device.
 pub fn run_input(report: &mut Report) {
     let baseline = report.need("the gauges stand still", || Baseline::take(2));
-    let parts: [(&str, Part); 10] = [
+    let parts: [(&str, Part); 11] = [
         ("handshake", arguments::handshake),
         ("handles", arguments::handles),
         ("reserved fields", arguments::reserved),
+        ("eventfds", eventfds::run),
         ("pointers", pointers::run),
         ("rings", rings::run),
         ("ring memory", ring_memory::run),

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! `poll(2)` and epoll on a session: they tell of every completion of every VQP, wake
-//! whoever waits, and leave nothing behind.
+//! `poll(2)` and epoll on a session, and eventfds of its completion queues: they tell of
+//! every completion, wake whoever waits, and leave nothing behind.
 
+mod eventfd;
 mod tasks;
 
 use std::io::{BufRead as _, BufReader};
@@ -47,6 +48,17 @@ pub fn run(report: &mut Report) {
         edge_triggered,
     );
     report.check("each of 64 VQPs makes the session readable", each_vqp);
+    report.check(
+        "an eventfd tells of what was there, and wakes",
+        eventfd::late,
+    );
+    report.check(
+        "it tells of many at once, and of none too late",
+        eventfd::moderated,
+    );
+    report.check("it tells of messages", eventfd::messages);
+    report.check("it goes at any time, and so do its queues", eventfd::goes);
+    report.check("it is changed meanwhile", eventfd::changed_meanwhile);
     report.check("indices that lie fool their own session alone", lies);
     report.check("a thread that polls outlives its session's close", closed);
     report.check("processes that are killed in poll", killed);
@@ -64,6 +76,8 @@ fn on(report: &mut Report, transport: Transport) {
     transport.check(report, &name, own_write);
     let name = format!("{transport:?}: the end of a WRITE wakes a thread that sleeps in poll");
     transport.check(report, &name, write_wakes);
+    let name = format!("{transport:?}: an eventfd tells of each completion");
+    transport.check(report, &name, eventfd::each);
 }
 
 /// What `poll` answers within so long.

@@ -213,6 +213,24 @@ impl Session {
         )
     }
 
+    /// Has an eventfd signalled for completions in rings.
+    pub fn notify(
+        &self,
+        rings: u32,
+        eventfd: BorrowedFd<'_>,
+        count: u32,
+        period_us: u32,
+    ) -> Result<(), Errno> {
+        let mut arg = uapi::CqNotify {
+            rings,
+            eventfd: eventfd.as_raw_fd() as u32,
+            count,
+            period_us,
+            ..Pod::zeroed()
+        };
+        self.call(uapi::IOC_CQ_NOTIFY, &mut arg)
+    }
+
     /// Destroys rings.
     pub fn destroy_rings(&self, rings: u32) -> Result<(), Errno> {
         self.call(

@@ -13,7 +13,7 @@ use crate::world::gid;
 use weft_testkit::report::Report;
 
 /// Every request that needs a session, with the size of its argument.
-pub const REQUESTS: [(&str, u32); 21] = [
+pub const REQUESTS: [(&str, u32); 22] = [
     ("NODE", uapi::IOC_NODE),
     ("VQP_CREATE", uapi::IOC_VQP_CREATE),
     ("VQP_DESTROY", uapi::IOC_VQP_DESTROY),
@@ -35,6 +35,7 @@ pub const REQUESTS: [(&str, u32); 21] = [
     ("RINGS_DESTROY", uapi::IOC_RINGS_DESTROY),
     ("PEER_OPEN", uapi::IOC_PEER_OPEN),
     ("PEER_CLOSE", uapi::IOC_PEER_CLOSE),
+    ("CQ_NOTIFY", uapi::IOC_CQ_NOTIFY),
 ];
 
 /// Sessions that do not come about, and requests that do not exist.

@@ -44,7 +44,8 @@ impl Fuzzer<'_> {
             0..=9 => self.create(at),
             10..=11 if queues < OBJECTS => self.create(at),
             12..=15 if queues < OBJECTS => self.create_light(at),
-            16..=18 => self.peer(at),
+            16..=17 => self.peer(at),
+            18 if queues > 0 => self.notify(at),
             19..=24 => self.connect(at),
             25..=34 if regions < OBJECTS => self.register(at),
             35..=39 if regions > 2 => self.deregister(at),
@@ -136,6 +137,7 @@ impl Fuzzer<'_> {
             uapi::IOC_RINGS_DESTROY,
             uapi::IOC_PEER_OPEN,
             uapi::IOC_PEER_CLOSE,
+            uapi::IOC_CQ_NOTIFY,
         ];
         let request = match self.rng.below(5) {
             0 => self.rng.next() as u32,

@@ -3,9 +3,13 @@
 //! VQPs on rings of other VQPs, peers of unconnected ones, and requests that name any VQP
 //! and any peer.
 
+use std::os::fd::{AsFd as _, AsRawFd as _};
+
 use nix::errno::Errno;
+use nix::sys::eventfd::EventFd;
 use weft_core::uapi::{
-    self, PeerOpen, Pod, SendWr, VqpCreate, RINGS_NONE, VQP_SHARED_RECEIVE, VQP_UNCONNECTED,
+    self, CqNotify, PeerOpen, Pod, SendWr, VqpCreate, RINGS_NONE, VQP_SHARED_RECEIVE,
+    VQP_UNCONNECTED,
 };
 
 use super::requests::PORTS;
@@ -87,6 +91,25 @@ impl Fuzzer<'_> {
             self.known[at].peers.push(Peer { handle, to });
         }
         Ok(())
+    }
+
+    /// Has an eventfd, or what is none, signalled for a VQP's completions.
+    pub(super) fn notify(&mut self, at: usize) -> Result<(), Errno> {
+        let session = self.known[at].session.clone();
+        let chosen = self.rng.below(self.known[at].queues.len());
+        let rings = self.known[at].queues[chosen].rings.said.of_rings.rings;
+        let eventfd = EventFd::new()?;
+        let mut arg = CqNotify {
+            rings,
+            eventfd: match self.rng.below(4) {
+                0 => self.rng.below(64) as u32,
+                _ => eventfd.as_fd().as_raw_fd() as u32,
+            },
+            count: 1 + self.rng.below(8) as u32,
+            period_us: 1 + self.rng.below(1000) as u32,
+            ..Pod::zeroed()
+        };
+        self.call(&session, uapi::IOC_CQ_NOTIFY, &mut arg).map(drop)
     }
 
     /// Remembers a handle that names nothing any more.
