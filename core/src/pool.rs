@@ -1,0 +1,458 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! The hybrid pool's policy, without clock or I/O (krcore §4.2, §4.3): which peers get an RC
+//! queue pair, which requests go by it, and which queue pairs go again.
+//!
+//! The paper gives RC to the peers that are used most, and takes it from those that were not
+//! used for longest. Here each transport's cost to a peer is measured on the traffic itself
+//! besides, because which one is faster is a matter of the host: a busy peer's requests are
+//! *tried* on the other transport, and stay there only if they take no longer.
+//!
+//! - [`Meter`], [`Tally`] and [`Stopwatch`] see the traffic.
+//! - [`Pool::decide`] says what is to be done, a few times a second.
+//!
+//! A peer that was tried is left alone for a minute, and for longer after each trial that
+//! came to nothing, unless its transport's cost doubles or the other's halves.
+
+mod meter;
+mod peer;
+
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+use crate::gid::Gid;
+
+pub use meter::{Meter, Samples, Stopwatch, Tally, Traffic, SMALL_BYTES};
+pub use peer::{Cost, Heat, COLD_PER_SECOND, HOT_PER_SECOND, LINGER_NS, RETRY_NS, TRIAL_NS};
+use peer::{Outcome, Peer};
+
+/// Peers that a pool has an eye on; of more the coldest are forgotten.
+pub const PEERS: usize = 256;
+/// Queue pairs that are asked for at one look, at most.
+const OPENS_AT_ONCE: usize = 4;
+/// A peer takes another's queue pair if it is used so many times as much.
+const TIMES_HOTTER: u64 = 2;
+/// After a trial that came to nothing no other peer is tried for so long, and twice as long
+/// after each further one: what did not pay for one may not pay for others.
+const CAUTION_NS: u64 = 1_000_000_000;
+const MAX_CAUTION: u32 = 6;
+
+/// What carries requests to a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// The node's DC initiators.
+    Dc,
+    /// A queue pair to that peer.
+    Rc,
+}
+
+impl Transport {
+    fn other(self) -> Self {
+        match self {
+            Self::Dc => Self::Rc,
+            Self::Rc => Self::Dc,
+        }
+    }
+}
+
+/// The RC queue pair to a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkState {
+    /// There is none.
+    None,
+    /// It works; `ours`: this node has asked for it.
+    Up {
+        /// Whether this node has asked for it, and so is to close it.
+        ours: bool,
+    },
+    /// It is being closed.
+    Closing,
+}
+
+/// Whether the pool decides by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Peers that are busy get a queue pair, if that pays.
+    Auto,
+    /// Only pinned ones get one, and all that there are are used.
+    Pinned,
+    /// Whoever connects has asked for one: all that there are are used, and stay.
+    All,
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Ask the peer for a queue pair.
+    Open,
+    /// Close the one to the peer, or stop asking.
+    Close,
+    /// Requests to it take this way from now on.
+    Use(Transport),
+    /// See how long a round trip by DC takes: its requests take the other way.
+    Probe,
+}
+
+/// What a pool knows of a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerView {
+    /// The peer.
+    pub gid: Gid,
+    /// What carries its requests.
+    pub uses: Transport,
+    /// An administrator has chosen it.
+    pub is_forced: bool,
+    /// An administrator keeps a queue pair to it.
+    pub is_pinned: bool,
+    /// The other transport is being tried.
+    pub is_in_trial: bool,
+    /// How much it is used.
+    pub heat: Heat,
+    /// What DC costs.
+    pub dc: Cost,
+    /// What RC costs.
+    pub rc: Cost,
+    /// Times that its requests were sent another way.
+    pub moves: u32,
+}
+
+/// The peers that a node's pool has an eye on.
+pub struct Pool {
+    peers: [Option<Peer>; PEERS],
+    looked_ns: u64,
+    /// Trials in a row, of any peers, that came to nothing.
+    failures: u32,
+    /// No peer is tried before, unless something changes for it.
+    cautious_until_ns: u64,
+}
+
+impl Pool {
+    /// No peers.
+    pub const EMPTY: Self = Self {
+        peers: [const { None }; PEERS],
+        looked_ns: 0,
+        failures: 0,
+        cautious_until_ns: 0,
+    };
+
+    fn find(&mut self, gid: &Gid) -> Option<&mut Peer> {
+        self.peers
+            .iter_mut()
+            .flatten()
+            .find(|peer| peer.gid == *gid)
+    }
+
+    /// The place for a new peer: a free one, or that of the coldest that nothing keeps.
+    fn place(&self, links: impl Fn(&Gid) -> LinkState) -> Option<usize> {
+        if let Some(free) = self.peers.iter().position(Option::is_none) {
+            return Some(free);
+        }
+        let taken = self.peers.iter().enumerate();
+        let idle = taken.filter_map(|(place, peer)| Some((place, peer.as_ref()?)));
+        let idle = idle.filter(|(_, peer)| !peer.is_kept(links(&peer.gid)));
+        let coldest = idle
+            .min_by_key(|(_, peer)| (peer.heat.per_second(), peer.traffic.small_ops, peer.hot_ns));
+        coldest.map(|(place, _)| place)
+    }
+
+    fn find_or_make(
+        &mut self,
+        gid: &Gid,
+        links: impl Fn(&Gid) -> LinkState,
+        now_ns: u64,
+    ) -> Option<&mut Peer> {
+        let known = |peer: &Option<Peer>| peer.as_ref().is_some_and(|peer| peer.gid == *gid);
+        let place = match self.peers.iter().position(known) {
+            Some(place) => place,
+            None => {
+                let place = self.place(links)?;
+                *self.peers.get_mut(place)? = Some(Peer::new(*gid, now_ns));
+                place
+            }
+        };
+        self.peers.get_mut(place)?.as_mut()
+    }
+
+    /// There is a queue pair to a peer, whoever has asked for it.
+    pub fn note_link(&mut self, gid: &Gid, links: impl Fn(&Gid) -> LinkState, now_ns: u64) {
+        let _ = self.find_or_make(gid, links, now_ns);
+    }
+
+    /// What carries requests to a peer.
+    #[must_use]
+    pub fn uses(&self, gid: &Gid) -> Transport {
+        let mut peers = self.peers.iter().flatten();
+        let known = peers.find(|peer| peer.gid == *gid);
+        known.map_or(Transport::Dc, |peer| peer.uses)
+    }
+
+    /// What was seen of a peer since the last decision; may be called several times for one.
+    pub fn see(
+        &mut self,
+        gid: &Gid,
+        traffic: &Traffic,
+        links: impl Fn(&Gid) -> LinkState,
+        now_ns: u64,
+    ) {
+        // One that is idle need not be known.
+        let peer = match traffic.is_some() {
+            true => self.find_or_make(gid, links, now_ns),
+            false => self.find(gid),
+        };
+        if let Some(peer) = peer {
+            peer.traffic.add(traffic);
+        }
+    }
+
+    /// Keeps a queue pair to a peer and sends its requests there, or no longer does. `false`:
+    /// there is no room for another peer, or it was not pinned.
+    pub fn pin(&mut self, gid: &Gid, is_pinned: bool, now_ns: u64) -> bool {
+        if !is_pinned {
+            let Some(peer) = self.find(gid).filter(|peer| peer.pinned) else {
+                return false;
+            };
+            peer.pinned = false;
+            // Its queue pair goes once nothing has used it for a while.
+            peer.used_rc_ns = now_ns;
+            return true;
+        }
+        match self.find_or_make(gid, |_| LinkState::None, now_ns) {
+            Some(peer) => {
+                peer.pinned = true;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Sends a peer's requests this way whatever it costs, or leaves it to the pool again.
+    /// `false`: there is no room for another peer.
+    pub fn force(&mut self, gid: &Gid, by: Option<Transport>, now_ns: u64) -> bool {
+        match self.find_or_make(gid, |_| LinkState::None, now_ns) {
+            Some(peer) => {
+                peer.forced = by;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// What is known of the `index`th peer.
+    #[must_use]
+    pub fn view(&self, index: usize) -> Option<PeerView> {
+        let peer = self.peers.iter().flatten().nth(index)?;
+        Some(PeerView {
+            gid: peer.gid,
+            uses: peer.uses,
+            is_forced: peer.forced.is_some(),
+            is_pinned: peer.pinned,
+            is_in_trial: peer.is_in_trial(),
+            heat: peer.heat,
+            dc: *peer.cost(Transport::Dc),
+            rc: *peer.cost(Transport::Rc),
+            moves: peer.moves,
+        })
+    }
+
+    /// Whether any peer is known: otherwise there is nothing to decide.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.peers.iter().all(Option::is_none)
+    }
+
+    /// Says what is to be done. `budget`: queue pairs that there may be, `links` which there
+    /// are.
+    pub fn decide(
+        &mut self,
+        mode: Mode,
+        budget: usize,
+        links: impl Fn(&Gid) -> LinkState,
+        now_ns: u64,
+        mut act: impl FnMut(&Gid, Action),
+    ) {
+        let passed_ns = now_ns.saturating_sub(self.looked_ns);
+        self.looked_ns = now_ns;
+        for place in 0..PEERS {
+            let Some(Some(mut peer)) = self.peers.get(place).copied() else {
+                continue;
+            };
+            peer.look(passed_ns, now_ns);
+            let link = links(&peer.gid);
+            self.settle(&mut peer, mode, link, now_ns, &mut act);
+            let is_idle = peer.heat.per_second() == 0 && !peer.is_kept(link);
+            if let Some(known) = self.peers.get_mut(place) {
+                // What was found out about it is of use if it comes back soon.
+                let is_old = now_ns.saturating_sub(peer.hot_ns) >= RETRY_NS;
+                *known = (!(is_idle && is_old)).then_some(peer);
+            }
+        }
+        self.open(mode, budget, links, now_ns, act);
+    }
+
+    /// Decides which way a peer's requests take, and whether its queue pair goes.
+    fn settle(
+        &mut self,
+        peer: &mut Peer,
+        mode: Mode,
+        link: LinkState,
+        now_ns: u64,
+        act: &mut impl FnMut(&Gid, Action),
+    ) {
+        let before = peer.uses;
+        let is_up = matches!(link, LinkState::Up { .. });
+        if is_up {
+            peer.opened_ns = None;
+        } else if peer.uses == Transport::Rc || peer.is_overdue(now_ns) {
+            if peer.opened_ns.is_some() && !peer.pinned {
+                act(&peer.gid, Action::Close);
+            }
+            peer.lost(now_ns);
+        } else if peer.opened_ns.is_some()
+            && peer.is_cold()
+            && peer.forced.is_none()
+            && !peer.pinned
+        {
+            peer.opened_ns = None;
+            act(&peer.gid, Action::Close);
+        }
+        if is_up {
+            self.choose(peer, mode, link, now_ns);
+        }
+        if peer.uses != before {
+            act(&peer.gid, Action::Use(peer.uses));
+        }
+        let is_needed =
+            peer.uses == Transport::Rc || peer.pinned || peer.forced.is_some() || mode == Mode::All;
+        if link == (LinkState::Up { ours: true })
+            && !is_needed
+            && now_ns.saturating_sub(peer.used_rc_ns) >= LINGER_NS
+        {
+            act(&peer.gid, Action::Close);
+        }
+        if peer.uses == Transport::Rc
+            && peer.is_hot()
+            && peer.forced.is_none()
+            && mode == Mode::Auto
+        {
+            act(&peer.gid, Action::Probe);
+        }
+    }
+
+    /// With a queue pair that works: decides which way a peer's requests take.
+    fn choose(&mut self, peer: &mut Peer, mode: Mode, link: LinkState, now_ns: u64) {
+        if let Some(forced) = peer.forced {
+            peer.take(forced);
+        } else if peer.pinned || mode != Mode::Auto {
+            // Without a policy, whatever is there is used until it is to go.
+            let goes =
+                !peer.pinned && mode == Mode::Pinned && link == (LinkState::Up { ours: true });
+            peer.take(match goes {
+                true => Transport::Dc,
+                false => Transport::Rc,
+            });
+        } else if let Some(outcome) = peer.judge(now_ns) {
+            self.learn(outcome, now_ns);
+        } else if peer.uses == Transport::Rc && peer.is_cold() {
+            if now_ns.saturating_sub(peer.hot_ns) >= LINGER_NS {
+                peer.take(Transport::Dc);
+            }
+        } else if peer.is_due(now_ns >= self.cautious_until_ns, now_ns) {
+            peer.begin_trial(now_ns);
+        }
+    }
+
+    /// What a trial says about others.
+    fn learn(&mut self, outcome: Outcome, now_ns: u64) {
+        match outcome {
+            Outcome::RcPays => {
+                self.failures = 0;
+                self.cautious_until_ns = now_ns;
+            }
+            Outcome::DcPays => {
+                let pause_ns = CAUTION_NS << self.failures.min(MAX_CAUTION);
+                self.failures = self.failures.saturating_add(1);
+                self.cautious_until_ns = now_ns.saturating_add(pause_ns);
+            }
+            Outcome::Unclear => {}
+        }
+    }
+
+    /// Asks for queue pairs, the hottest first, and makes room for them.
+    fn open(
+        &mut self,
+        mode: Mode,
+        budget: usize,
+        links: impl Fn(&Gid) -> LinkState,
+        now_ns: u64,
+        mut act: impl FnMut(&Gid, Action),
+    ) {
+        let takes_place =
+            |peer: &&Peer| peer.opened_ns.is_some() || links(&peer.gid) != LinkState::None;
+        let mut count = self.peers.iter().flatten().filter(takes_place).count();
+        for _ in 0..OPENS_AT_ONCE {
+            let Some(place) = self.next_to_open(mode, &links, now_ns) else {
+                return;
+            };
+            let Some(Some(peer)) = self.peers.get_mut(place) else {
+                return;
+            };
+            let wanted = peer.pinned || peer.forced == Some(Transport::Rc);
+            let heat = peer.heat.per_second();
+            if count < budget || wanted {
+                peer.opened_ns = Some(now_ns);
+                act(&peer.gid, Action::Open);
+                count += 1;
+            } else if let Some(gid) = self.reclaim(heat, &links) {
+                // Its place is free when it has been closed.
+                act(&gid, Action::Use(Transport::Dc));
+                act(&gid, Action::Close);
+                return;
+            } else {
+                return;
+            }
+        }
+    }
+
+    /// The hottest peer that is to get a queue pair.
+    fn next_to_open(
+        &self,
+        mode: Mode,
+        links: &impl Fn(&Gid) -> LinkState,
+        now_ns: u64,
+    ) -> Option<usize> {
+        let is_welcome = now_ns >= self.cautious_until_ns;
+        let mut best: Option<(usize, u64)> = None;
+        for (place, peer) in self.peers.iter().enumerate() {
+            let Some(peer) = peer else { continue };
+            if peer.opened_ns.is_some() || links(&peer.gid) != LinkState::None {
+                continue;
+            }
+            let wanted = peer.pinned || peer.forced == Some(Transport::Rc);
+            let is_left = peer.forced.is_none() && mode == Mode::Auto;
+            let heat = match wanted {
+                true => u64::MAX,
+                false if is_left && peer.is_due(is_welcome, now_ns) => peer.heat.per_second(),
+                false => continue,
+            };
+            if best.is_none_or(|(_, other)| heat > other) {
+                best = Some((place, heat));
+            }
+        }
+        best.map(|(place, _)| place)
+    }
+
+    /// The queue pair that makes room for a peer that is used so much: of those used much
+    /// less, the one that was hot longest ago.
+    fn reclaim(&mut self, heat: u64, links: &impl Fn(&Gid) -> LinkState) -> Option<Gid> {
+        let is_free = |peer: &&mut Peer| {
+            links(&peer.gid) == (LinkState::Up { ours: true })
+                && !peer.pinned
+                && peer.forced.is_none()
+                && peer.heat.per_second().saturating_mul(TIMES_HOTTER) <= heat
+        };
+        let free = self.peers.iter_mut().flatten().filter(is_free);
+        let oldest = free.min_by_key(|peer| (peer.hot_ns, peer.heat.per_second()))?;
+        oldest.take(Transport::Dc);
+        Some(oldest.gid)
+    }
+}

@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! One peer of the pool: how much it is used, what its transports cost, and which of them
+//! its requests are to take.
+
+use super::meter::{Samples, Traffic, SMALL_BYTES};
+use super::{LinkState, Transport};
+use crate::gid::Gid;
+
+/// A peer with so many small requests a second is busy enough for a queue pair of its own;
+/// bytes of others count as small requests of [`SMALL_BYTES`].
+pub const HOT_PER_SECOND: u64 = 1000;
+/// Below so many it is cold.
+pub const COLD_PER_SECOND: u64 = HOT_PER_SECOND / 4;
+/// Looks in a row at which it has to be busy before anything is done.
+const HOT_LOOKS: u32 = 2;
+/// How long a transport is tried before it is judged.
+pub const TRIAL_NS: u64 = 200_000_000;
+/// How long it is tried if it shows too little; then it is not taken.
+const LONGEST_TRIAL_NS: u64 = 2_000_000_000;
+/// Samples that a judgement takes.
+const TRIAL_SAMPLES: u64 = 8;
+/// A transport that was tried is kept if it costs at most so many per cent of the other.
+/// That it may cost a little more keeps peers where they are whose transports are alike.
+const KEPT_PER_CENT: u64 = 110;
+/// When the other transport is tried again, if nothing has changed: after so long, and twice
+/// as long after each trial that came to nothing.
+pub const RETRY_NS: u64 = 60_000_000_000;
+const MAX_DOUBLINGS: u32 = 4;
+/// After a judgement nothing is tried for so long, whatever changes.
+const REST_NS: u64 = 1_000_000_000;
+/// Looks in a row at which the transport has to cost twice what it did.
+const WORSE_LOOKS: u32 = 3;
+/// How long a queue pair is kept that nothing uses.
+pub const LINGER_NS: u64 = 5_000_000_000;
+/// How long a queue pair may take to come up.
+const OPENING_NS: u64 = 5_000_000_000;
+
+/// What a transport costs; 0: it is not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// Time of a small request.
+    pub small_ns: u64,
+    /// Time of a byte of others, in picoseconds.
+    pub byte_ps: u64,
+    /// Samples that it comes from.
+    pub samples: u64,
+}
+
+impl Cost {
+    /// Learns from what was seen since the last look.
+    fn learn(&mut self, seen: &Samples) {
+        if let Some(mean_ns) = seen.small_ns.checked_div(seen.small_count) {
+            blend(&mut self.small_ns, mean_ns);
+        }
+        let ps = seen.large_ns.saturating_mul(1000);
+        if let Some(mean_ps) = ps.checked_div(seen.large_bytes) {
+            blend(&mut self.byte_ps, mean_ps);
+        }
+        let count = seen.small_count + u64::from(seen.large_bytes != 0);
+        self.samples = self.samples.saturating_add(count);
+    }
+}
+
+/// A mean of which the latest value is a quarter.
+fn blend(mean: &mut u64, value: u64) {
+    *mean = match *mean {
+        0 => value.max(1),
+        before => (before / 4 * 3).saturating_add(value / 4).max(1),
+    };
+}
+
+/// What a peer's requests cost by two transports, as far as both were seen to carry such
+/// requests: nanoseconds of each second's requests. `None`: nothing can be compared.
+fn compare(heat: &Heat, one: &Cost, other: &Cost) -> Option<(u64, u64)> {
+    let mut sums = (0u64, 0u64);
+    let mut is_known = false;
+    if one.small_ns != 0 && other.small_ns != 0 {
+        is_known = true;
+        let ops = heat.small_ops.max(1);
+        sums.0 = sums.0.saturating_add(ops.saturating_mul(one.small_ns));
+        sums.1 = sums.1.saturating_add(ops.saturating_mul(other.small_ns));
+    }
+    if one.byte_ps != 0 && other.byte_ps != 0 {
+        is_known = true;
+        let bytes = heat.large_bytes.max(1);
+        let cost = |ps: u64| bytes.saturating_mul(ps) / 1000;
+        sums.0 = sums.0.saturating_add(cost(one.byte_ps));
+        sums.1 = sums.1.saturating_add(cost(other.byte_ps));
+    }
+    is_known.then_some(sums)
+}
+
+/// How much a peer is used, a second: means that forget half in half a second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Heat {
+    /// Small requests.
+    pub small_ops: u64,
+    /// Bytes of others.
+    pub large_bytes: u64,
+}
+
+impl Heat {
+    fn learn(&mut self, traffic: &Traffic, passed_ns: u64) {
+        let per_second = |count: u64| {
+            let scaled = u128::from(count) * 1_000_000_000 / u128::from(passed_ns.max(1));
+            u64::try_from(scaled).unwrap_or(u64::MAX)
+        };
+        // The longer ago the last look, the less the past counts.
+        let parts = (passed_ns / 100_000_000).clamp(1, 8);
+        let mix = |before: u64, now: u64| before / 8 * (8 - parts) + now / 8 * parts;
+        self.small_ops = mix(self.small_ops, per_second(traffic.small_ops));
+        self.large_bytes = mix(self.large_bytes, per_second(traffic.large_bytes));
+    }
+
+    /// As one number: small requests a second.
+    #[must_use]
+    pub fn per_second(&self) -> u64 {
+        let large = self.large_bytes / u64::from(SMALL_BYTES);
+        self.small_ops.saturating_add(large)
+    }
+}
+
+/// What is known of which transport is the better one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// The other was never tried.
+    New,
+    /// The other is being tried since then; the one before did cost so much.
+    Trial { since_ns: u64, before: Cost },
+    /// Judged then; the transport in use did cost so much, a round trip by DC took so long.
+    Settled {
+        since_ns: u64,
+        cost: Cost,
+        probe_ns: u64,
+    },
+}
+
+/// How a trial has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// RC costs less.
+    RcPays,
+    /// It does not.
+    DcPays,
+    /// Too little was seen.
+    Unclear,
+}
+
+/// A peer.
+#[derive(Clone, Copy)]
+pub(super) struct Peer {
+    pub(super) gid: Gid,
+    /// What was seen since the last look.
+    pub(super) traffic: Traffic,
+    pub(super) heat: Heat,
+    pub(super) costs: [Cost; 2],
+    pub(super) uses: Transport,
+    /// An administrator's choice.
+    pub(super) pinned: bool,
+    pub(super) forced: Option<Transport>,
+    /// A queue pair was asked for, then.
+    pub(super) opened_ns: Option<u64>,
+    /// When it was hot last.
+    pub(super) hot_ns: u64,
+    /// When it used RC last.
+    pub(super) used_rc_ns: u64,
+    /// Times that its requests were sent another way.
+    pub(super) moves: u32,
+    hot_looks: u32,
+    worse_looks: u32,
+    has_changed: bool,
+    /// Trials in a row that came to nothing.
+    failures: u32,
+    probe_ns: u64,
+    stage: Stage,
+}
+
+impl Peer {
+    pub(super) fn new(gid: Gid, now_ns: u64) -> Self {
+        Self {
+            gid,
+            traffic: Traffic::default(),
+            heat: Heat::default(),
+            costs: [Cost::default(); 2],
+            uses: Transport::Dc,
+            pinned: false,
+            forced: None,
+            opened_ns: None,
+            hot_ns: now_ns,
+            used_rc_ns: now_ns,
+            moves: 0,
+            hot_looks: 0,
+            worse_looks: 0,
+            has_changed: false,
+            failures: 0,
+            probe_ns: 0,
+            stage: Stage::New,
+        }
+    }
+
+    /// Whether it is kept though it is cold.
+    pub(super) fn is_kept(&self, link: LinkState) -> bool {
+        self.pinned || self.forced.is_some() || link != LinkState::None || self.opened_ns.is_some()
+    }
+
+    pub(super) fn cost(&self, by: Transport) -> &Cost {
+        let [dc, rc] = &self.costs;
+        match by {
+            Transport::Dc => dc,
+            Transport::Rc => rc,
+        }
+    }
+
+    /// Takes in what was seen since the last look.
+    pub(super) fn look(&mut self, passed_ns: u64, now_ns: u64) {
+        let traffic = core::mem::take(&mut self.traffic);
+        self.heat.learn(&traffic, passed_ns);
+        for (cost, seen) in self.costs.iter_mut().zip(&traffic.samples) {
+            cost.learn(seen);
+        }
+        if traffic.probe_ns != 0 {
+            self.probe_ns = traffic.probe_ns;
+        }
+        if self.heat.per_second() >= HOT_PER_SECOND {
+            self.hot_ns = now_ns;
+            self.hot_looks = self.hot_looks.saturating_add(1);
+        } else {
+            self.hot_looks = 0;
+        }
+        if self.uses == Transport::Rc {
+            self.used_rc_ns = now_ns;
+        }
+        self.look_for_change();
+    }
+
+    /// Whether the transport in use has become so much worse, or the other so much better,
+    /// that the other is to be tried at once.
+    fn look_for_change(&mut self) {
+        let Stage::Settled {
+            since_ns,
+            cost,
+            probe_ns,
+        } = self.stage
+        else {
+            return;
+        };
+        if probe_ns == 0 && self.probe_ns != 0 {
+            // The first one since: what later ones are compared with.
+            self.settle(since_ns);
+            return;
+        }
+        let now = *self.cost(self.uses);
+        let is_worse = compare(&self.heat, &now, &cost)
+            .is_some_and(|(now, before)| now >= before.saturating_mul(2));
+        self.worse_looks = match is_worse {
+            true => self.worse_looks.saturating_add(1),
+            false => 0,
+        };
+        let is_other_better =
+            self.uses == Transport::Rc && self.probe_ns != 0 && self.probe_ns <= probe_ns / 2;
+        self.has_changed = self.worse_looks >= WORSE_LOOKS || is_other_better;
+    }
+
+    pub(super) fn is_hot(&self) -> bool {
+        self.hot_looks >= HOT_LOOKS
+    }
+
+    pub(super) fn is_cold(&self) -> bool {
+        self.heat.per_second() < COLD_PER_SECOND
+    }
+
+    pub(super) fn is_in_trial(&self) -> bool {
+        matches!(self.stage, Stage::Trial { .. })
+    }
+
+    /// Whether the other transport is to be tried now. `is_welcome`: also if there is no
+    /// other reason than that it never was, or long ago.
+    pub(super) fn is_due(&self, is_welcome: bool, now_ns: u64) -> bool {
+        if !self.is_hot() {
+            return false;
+        }
+        match self.stage {
+            Stage::New => is_welcome && self.cost(Transport::Dc).samples >= TRIAL_SAMPLES,
+            Stage::Trial { .. } => false,
+            Stage::Settled { since_ns, .. } => {
+                let rested_ns = now_ns.saturating_sub(since_ns);
+                let retry_ns = RETRY_NS << self.failures.min(MAX_DOUBLINGS);
+                (self.has_changed && rested_ns >= REST_NS) || (is_welcome && rested_ns >= retry_ns)
+            }
+        }
+    }
+
+    fn go_by(&mut self, by: Transport) {
+        if self.uses != by {
+            self.uses = by;
+            self.moves = self.moves.saturating_add(1);
+        }
+    }
+
+    /// Tries the other transport.
+    pub(super) fn begin_trial(&mut self, now_ns: u64) {
+        let before = *self.cost(self.uses);
+        let [dc, rc] = &mut self.costs;
+        // What it did cost long ago says nothing.
+        match self.uses {
+            Transport::Dc => *rc = Cost::default(),
+            Transport::Rc => *dc = Cost::default(),
+        }
+        self.stage = Stage::Trial {
+            since_ns: now_ns,
+            before,
+        };
+        self.has_changed = false;
+        self.go_by(self.uses.other());
+    }
+
+    /// Judges a trial, if it can be. The peer then uses what is better.
+    pub(super) fn judge(&mut self, now_ns: u64) -> Option<Outcome> {
+        let Stage::Trial { since_ns, before } = self.stage else {
+            return None;
+        };
+        let tried_ns = now_ns.saturating_sub(since_ns);
+        let tried = *self.cost(self.uses);
+        let costs = compare(&self.heat, &tried, &before);
+        let is_known = tried.samples >= TRIAL_SAMPLES && costs.is_some();
+        if tried_ns < TRIAL_NS || (!is_known && tried_ns < LONGEST_TRIAL_NS) {
+            return None;
+        }
+        let is_kept = costs.filter(|_| is_known).is_some_and(|(new, old)| {
+            u128::from(new) * 100 <= u128::from(old) * u128::from(KEPT_PER_CENT)
+        });
+        if is_kept {
+            self.failures = 0;
+        } else {
+            self.failures = self.failures.saturating_add(1);
+            self.go_by(self.uses.other());
+        }
+        self.settle(now_ns);
+        Some(match (is_known, self.uses) {
+            (false, _) => Outcome::Unclear,
+            (true, Transport::Rc) => Outcome::RcPays,
+            (true, Transport::Dc) => Outcome::DcPays,
+        })
+    }
+
+    fn settle(&mut self, now_ns: u64) {
+        self.stage = Stage::Settled {
+            since_ns: now_ns,
+            cost: *self.cost(self.uses),
+            probe_ns: self.probe_ns,
+        };
+        self.worse_looks = 0;
+        self.has_changed = false;
+    }
+
+    /// It uses this transport from now on, whatever it costs.
+    pub(super) fn take(&mut self, by: Transport) {
+        self.stage = Stage::New;
+        self.go_by(by);
+    }
+
+    /// Its queue pair has gone, or did not come up: the next one takes a pause.
+    pub(super) fn lost(&mut self, now_ns: u64) {
+        self.opened_ns = None;
+        self.failures = self.failures.saturating_add(1);
+        self.go_by(Transport::Dc);
+        self.settle(now_ns);
+    }
+
+    /// Whether the queue pair that was asked for takes too long.
+    pub(super) fn is_overdue(&self, now_ns: u64) -> bool {
+        self.opened_ns
+            .is_some_and(|since_ns| now_ns.saturating_sub(since_ns) >= OPENING_NS)
+    }
+}

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+mod traces;
+
+use super::*;
+use crate::gid::Gid;
+use proptest::prelude::*;
+use std::collections::HashMap;
+
+const LOOK_NS: u64 = 100_000_000;
+const MS: u64 = 1_000_000;
+
+fn gid(number: u32) -> Gid {
+    Gid::from_ipv4((0x0a00_0000 + number).to_be_bytes())
+}
+
+/// A node: queue pairs come up and close a look after they were asked for, and requests
+/// take as long as the test says.
+struct Node {
+    pool: Box<Pool>,
+    mode: Mode,
+    budget: usize,
+    now_ns: u64,
+    links: HashMap<Gid, LinkState>,
+    asked: Vec<Gid>,
+    closing: Vec<Gid>,
+    uses: HashMap<Gid, Transport>,
+    moves: Vec<(u64, Gid, Transport)>,
+    opened: usize,
+    /// Peers that never answer.
+    silent: Vec<Gid>,
+}
+
+impl Node {
+    fn new(mode: Mode, budget: usize) -> Self {
+        Self {
+            pool: Box::new(Pool::EMPTY),
+            mode,
+            budget,
+            now_ns: 1_000_000_000,
+            links: HashMap::new(),
+            asked: Vec::new(),
+            closing: Vec::new(),
+            uses: HashMap::new(),
+            moves: Vec::new(),
+            opened: 0,
+            silent: Vec::new(),
+        }
+    }
+
+    fn uses(&self, gid: &Gid) -> Transport {
+        self.uses.get(gid).copied().unwrap_or(Transport::Dc)
+    }
+
+    fn link(links: &HashMap<Gid, LinkState>, gid: &Gid) -> LinkState {
+        links.get(gid).copied().unwrap_or(LinkState::None)
+    }
+
+    /// `ops` small requests to a peer since the last look, each of which takes so long by
+    /// what carries it.
+    fn traffic(&mut self, gid: &Gid, ops: u64, dc_ns: u64, rc_ns: u64) {
+        let by = self.uses(gid);
+        let meter = Meter::new();
+        let mut tally = Tally::NEW;
+        (0..ops).for_each(|_| tally.count(8));
+        tally.hand_on(self.now_ns, &meter);
+        let took_ns = match by {
+            Transport::Dc => dc_ns,
+            Transport::Rc => rc_ns,
+        };
+        for _ in 0..ops.min(25) {
+            meter.sample(by, 8, took_ns);
+        }
+        if by == Transport::Rc {
+            meter.probed(dc_ns);
+        }
+        let links = &self.links;
+        self.pool.see(
+            gid,
+            &meter.take(),
+            |gid| Self::link(links, gid),
+            self.now_ns,
+        );
+    }
+
+    fn look(&mut self) {
+        self.now_ns += LOOK_NS;
+        for gid in core::mem::take(&mut self.closing) {
+            self.links.remove(&gid);
+        }
+        for gid in core::mem::take(&mut self.asked) {
+            if !self.silent.contains(&gid) {
+                self.links.insert(gid, LinkState::Up { ours: true });
+            }
+        }
+        let (links, now_ns) = (self.links.clone(), self.now_ns);
+        let mut actions = Vec::new();
+        let act = |gid: &Gid, action| actions.push((*gid, action));
+        self.pool.decide(
+            self.mode,
+            self.budget,
+            |gid| Self::link(&links, gid),
+            now_ns,
+            act,
+        );
+        for (gid, action) in actions {
+            match action {
+                Action::Open => {
+                    assert_eq!(Self::link(&links, &gid), LinkState::None);
+                    self.asked.push(gid);
+                    self.opened += 1;
+                }
+                Action::Close => {
+                    self.asked.retain(|asked| *asked != gid);
+                    if self.links.contains_key(&gid) {
+                        assert_eq!(self.uses(&gid), Transport::Dc, "closed while in use");
+                        self.links.insert(gid, LinkState::Closing);
+                        self.closing.push(gid);
+                    }
+                }
+                Action::Use(by) => {
+                    self.uses.insert(gid, by);
+                    self.moves.push((now_ns, gid, by));
+                }
+                Action::Probe => assert_eq!(self.uses(&gid), Transport::Rc),
+            }
+        }
+    }
+
+    /// A peer that is used evenly for some time.
+    fn run(&mut self, gid: &Gid, ms: u64, ops: u64, dc_ns: u64, rc_ns: u64) {
+        for _ in 0..ms * MS / LOOK_NS {
+            self.traffic(gid, ops, dc_ns, rc_ns);
+            self.look();
+        }
+    }
+}
+
+#[test]
+fn a_busy_peer_moves_to_rc_if_that_is_faster_and_back_if_it_no_longer_is() {
+    let (mut node, peer) = (Node::new(Mode::Auto, 4), gid(1));
+    node.run(&peer, 2000, 1000, 400_000, 100_000);
+    assert_eq!(node.uses(&peer), Transport::Rc);
+    assert_eq!(node.moves.len(), 1);
+    // DC's packets are no longer delayed.
+    node.run(&peer, 5000, 1000, 50_000, 100_000);
+    assert_eq!(node.uses(&peer), Transport::Dc);
+    assert_eq!(node.moves.len(), 2);
+    node.run(&peer, 10_000, 1000, 50_000, 100_000);
+    assert!(node.links.is_empty(), "an unused queue pair is closed");
+}
+
+#[test]
+fn where_dc_is_faster_a_trial_is_short_and_rare() {
+    let (mut node, peer) = (Node::new(Mode::Auto, 4), gid(1));
+    node.run(&peer, 3_600_000, 1000, 40_000, 100_000);
+    // There and back, after 1, 2, 4, 8 and then each 16 minutes.
+    assert!(node.moves.len() <= 2 * 8, "{} moves", node.moves.len());
+    let mut on_rc_ns = 0;
+    for pair in node.moves.chunks(2) {
+        let [(from, _, Transport::Rc), (to, _, Transport::Dc)] = pair else {
+            panic!("{pair:?}");
+        };
+        on_rc_ns += to - from;
+    }
+    assert!(on_rc_ns <= 8 * 3 * TRIAL_NS, "{on_rc_ns} ns");
+}
+
+#[test]
+fn a_peer_whose_dc_gets_worse_is_tried_on_rc_soon() {
+    let (mut node, peer) = (Node::new(Mode::Auto, 4), gid(1));
+    node.run(&peer, 20_000, 1000, 40_000, 100_000);
+    assert_eq!(node.uses(&peer), Transport::Dc);
+    let before_ns = node.now_ns;
+    node.run(&peer, 2_000, 1000, 400_000, 100_000);
+    assert_eq!(node.uses(&peer), Transport::Rc);
+    let (moved_ns, ..) = node.moves.last().unwrap();
+    assert!(moved_ns - before_ns <= 2_000 * MS);
+}
+
+#[test]
+fn transports_that_are_alike_do_not_flap() {
+    let (mut node, peer) = (Node::new(Mode::Auto, 4), gid(1));
+    let mut noise = 7u64;
+    for _ in 0..36_000 {
+        noise = noise
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        let off = noise >> 33;
+        node.traffic(
+            &peer,
+            500 + off % 1000,
+            80_000 + off % 40_000,
+            80_000 + off % 39_000,
+        );
+        node.look();
+    }
+    // An hour: less than one a minute.
+    assert!(node.moves.len() <= 60, "{} moves", node.moves.len());
+}
+
+#[test]
+fn a_peer_that_is_cold_gets_nothing_and_loses_what_it_has() {
+    let (mut node, peer) = (Node::new(Mode::Auto, 4), gid(1));
+    node.run(&peer, 10_000, HOT_PER_SECOND / 20, 400_000, 100_000);
+    assert_eq!((node.opened, node.moves.len()), (0, 0));
+    node.run(&peer, 2_000, 1000, 400_000, 100_000);
+    assert_eq!(node.uses(&peer), Transport::Rc);
+    node.run(&peer, 15_000, 0, 0, 0);
+    assert_eq!(node.uses(&peer), Transport::Dc);
+    assert!(node.links.is_empty());
+    node.run(&peer, RETRY_NS / MS + 1000, 0, 0, 0);
+    assert!(node.pool.is_empty());
+}
+
+#[test]
+fn a_peer_that_does_not_answer_is_not_asked_again_soon() {
+    let (mut node, peer) = (Node::new(Mode::Auto, 4), gid(1));
+    node.silent.push(peer);
+    node.run(&peer, 60_000, 1000, 400_000, 100_000);
+    assert_eq!(node.opened, 1);
+    assert_eq!(node.uses(&peer), Transport::Dc);
+    assert!(node.asked.is_empty(), "it is asked no more");
+}
+
+#[test]
+fn a_queue_pair_that_breaks_leaves_its_peer_on_dc() {
+    let (mut node, peer) = (Node::new(Mode::Auto, 4), gid(1));
+    node.run(&peer, 2000, 1000, 400_000, 100_000);
+    assert_eq!(node.uses(&peer), Transport::Rc);
+    node.links.clear();
+    node.look();
+    assert_eq!(node.uses(&peer), Transport::Dc);
+}
+
+#[test]
+fn a_pinned_peer_has_one_and_uses_it_until_it_is_unpinned() {
+    for mode in [Mode::Auto, Mode::Pinned] {
+        let (mut node, peer) = (Node::new(mode, 4), gid(1));
+        assert!(node.pool.pin(&peer, true, node.now_ns));
+        (0..100).for_each(|_| node.look());
+        assert_eq!(node.uses(&peer), Transport::Rc);
+        assert!(node.pool.pin(&peer, false, node.now_ns));
+        assert!(!node.pool.pin(&peer, false, node.now_ns));
+        (0..200).for_each(|_| node.look());
+        assert_eq!(node.uses(&peer), Transport::Dc);
+        assert!(node.links.is_empty());
+        assert_eq!(node.opened, 1);
+    }
+}
+
+#[test]
+fn an_administrator_has_the_last_word() {
+    let (mut node, peer) = (Node::new(Mode::Auto, 4), gid(1));
+    assert!(node.pool.force(&peer, Some(Transport::Rc), node.now_ns));
+    node.run(&peer, 1000, 1000, 40_000, 100_000);
+    assert_eq!(node.uses(&peer), Transport::Rc);
+    assert!(node.pool.force(&peer, Some(Transport::Dc), node.now_ns));
+    node.run(&peer, 1000, 1000, 400_000, 100_000);
+    assert_eq!(node.uses(&peer), Transport::Dc);
+    assert_eq!(node.links.len(), 1, "the way back stays open");
+    assert!(node.pool.force(&peer, None, node.now_ns));
+    node.run(&peer, 2000, 1000, 400_000, 100_000);
+    assert_eq!(node.uses(&peer), Transport::Rc);
+}
+
+#[test]
+fn a_stopwatch_takes_one_time_in_a_tick() {
+    let watch = Stopwatch::new();
+    assert!(watch.is_due(1));
+    watch.start(7, 1, 100);
+    assert!(!watch.is_due(2), "it is running");
+    assert_eq!(watch.stop(6), None);
+    assert_eq!(watch.stop(7), Some(100));
+    assert_eq!(watch.stop(7), None);
+    assert!(!watch.is_due(1));
+    assert!(watch.is_due(2));
+}
+
+proptest! {
+    #[test]
+    fn whatever_happens_the_budget_holds_and_pins_are_kept(
+        steps in prop::collection::vec((0u32..40, 0u64..3000, 1u64..1_000_000, 1u64..1_000_000), 1..400),
+        pins in prop::collection::vec(0u32..40, 0..3),
+        budget in 3usize..8,
+        mode in prop_oneof![Just(Mode::Auto), Just(Mode::Pinned), Just(Mode::All)],
+    ) {
+        let mut node = Node::new(mode, budget);
+        for pin in &pins {
+            node.pool.pin(&gid(*pin), true, node.now_ns);
+        }
+        for (number, ops, dc_ns, rc_ns) in steps {
+            node.traffic(&gid(number), ops, dc_ns, rc_ns);
+            node.look();
+            prop_assert!(node.links.len() + node.asked.len() <= budget + pins.len());
+            for (gid, by) in &node.uses {
+                let link = Node::link(&node.links, gid);
+                prop_assert!(*by == Transport::Dc || link != LinkState::None);
+            }
+        }
+        (0..3).for_each(|_| node.look());
+        for pin in &pins {
+            prop_assert_eq!(node.uses(&gid(*pin)), Transport::Rc);
+        }
+    }
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! How a virtual queue pair in use changes what carries its requests, and how a queue pair
+//! that nobody needs is closed (krcore §4.6).
+//!
+//! **A move** keeps requests in order without a word to the peer: one that comes while
+//! earlier ones are on the old way is held until they have passed ([`Hold`]), and then goes
+//! the new way. The paper waits for one request more that it posts behind them; here every
+//! request is counted until it has ended, which says the same. Messages have to reach their
+//! receiver in order too, which is why the paper asks the peer first: here all messages go by
+//! DC.
+//!
+//! **A close** is agreed on ([`Close`]), because a queue pair that goes while the peer has
+//! requests on it breaks them:
+//!
+//! ```text
+//! asks:    nothing more is posted; what is there ends;  ── close ──>  likewise
+//!          <── closed ── both let go
+//! ```
+//!
+//! Messages may get lost, be repeated or come late; whoever does not know the connection any
+//! more says that it is closed.
+
+/// How long a request is held while none of the earlier ones ends: they may be those of a
+/// peer that is gone, and others must not wait for that.
+pub const SILENCE_NS: u64 = 4_000_000;
+/// How long it is held at most.
+pub const LONGEST_HOLD_NS: u64 = 100_000_000;
+/// After a hold that came to nothing the next one waits for so many times what it took.
+const PAUSE_TIMES: u64 = 20;
+
+/// A request is held until those before it have passed.
+#[derive(Clone, Copy, Debug)]
+pub struct Hold {
+    begun_ns: u64,
+    /// Those that have not, and when that was last another number.
+    under_way: u32,
+    moved_ns: u64,
+}
+
+/// What a hold says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// All have passed: the next request may go the new way.
+    Passed,
+    /// Wait, at most so long.
+    Wait(u64),
+    /// It takes too long: the request goes the old way, and no other is held until then.
+    GiveUp(u64),
+}
+
+impl Hold {
+    /// A request comes while so many others are under way.
+    #[must_use]
+    pub fn new(under_way: u32, now_ns: u64) -> Self {
+        Self {
+            begun_ns: now_ns,
+            under_way,
+            moved_ns: now_ns,
+        }
+    }
+
+    /// So many are under way now.
+    pub fn look(&mut self, under_way: u32, now_ns: u64) -> Held {
+        if under_way == 0 {
+            return Held::Passed;
+        }
+        if under_way != self.under_way {
+            self.under_way = under_way;
+            self.moved_ns = now_ns;
+        }
+        let silent_until_ns = self.moved_ns.saturating_add(SILENCE_NS);
+        let until_ns = silent_until_ns.min(self.begun_ns.saturating_add(LONGEST_HOLD_NS));
+        if now_ns < until_ns {
+            return Held::Wait(until_ns - now_ns);
+        }
+        let held_ns = now_ns.saturating_sub(self.begun_ns);
+        Held::GiveUp(now_ns.saturating_add(held_ns.saturating_mul(PAUSE_TIMES)))
+    }
+}
+
+/// How often the peer is asked.
+const ASK_NS: u64 = 100_000_000;
+/// How long it may take: longer than any request of it can.
+const PATIENCE_NS: u64 = 3_000_000_000;
+
+/// What is to be done next to close a queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CloseStep {
+    /// Nothing before then.
+    Wait(u64),
+    /// Ask the peer.
+    Ask,
+    /// Tell the peer that it is closed, and let go.
+    Answer,
+    /// Let go.
+    End,
+}
+
+/// The closing of a queue pair, at one of its ends. From the start on that end posts nothing
+/// more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Close {
+    begun_ns: u64,
+    asked_ns: Option<u64>,
+    /// The peer has asked: it has nothing under way.
+    was_asked: bool,
+    is_agreed: bool,
+}
+
+impl Close {
+    /// This end wants to.
+    #[must_use]
+    pub fn new(now_ns: u64) -> Self {
+        Self {
+            begun_ns: now_ns,
+            asked_ns: None,
+            was_asked: false,
+            is_agreed: false,
+        }
+    }
+
+    /// The peer asks.
+    pub fn asked(&mut self) {
+        self.was_asked = true;
+    }
+
+    /// The peer says that it is closed.
+    pub fn agreed(&mut self) {
+        // Before it was asked that is about another one.
+        self.is_agreed |= self.asked_ns.is_some();
+    }
+
+    /// What is to be done now. `is_idle`: nothing that this end has posted is under way.
+    pub fn step(&mut self, is_idle: bool, now_ns: u64) -> CloseStep {
+        if now_ns.saturating_sub(self.begun_ns) >= PATIENCE_NS {
+            // The peer is gone, or its requests are older than they can get.
+            return CloseStep::End;
+        }
+        if !is_idle {
+            return CloseStep::Wait(now_ns.saturating_add(1_000_000));
+        }
+        if self.was_asked {
+            return CloseStep::Answer;
+        }
+        if self.is_agreed {
+            return CloseStep::End;
+        }
+        let next_ns = self
+            .asked_ns
+            .map_or(0, |asked_ns| asked_ns.saturating_add(ASK_NS));
+        if now_ns < next_ns {
+            return CloseStep::Wait(next_ns);
+        }
+        self.asked_ns = Some(now_ns);
+        CloseStep::Ask
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;
