@@ -294,12 +294,21 @@ fn administer(session: &Session, request: u32, arg: &Arg<'_>) -> Result {
         uapi::IOC_POOL_PIN => {
             let request: &uapi::PoolPin = arg.get()?;
             zeroes(request.reserved == 0)?;
-            privileged().and_then(|()| session.node().pin(&request.gid))
+            privileged().and_then(|()| session.node().pool().pin(&request.gid))
         }
         uapi::IOC_POOL_UNPIN => {
             let request: &uapi::PoolPin = arg.get()?;
             zeroes(request.reserved == 0)?;
-            privileged().and_then(|()| session.node().unpin(&request.gid))
+            privileged().and_then(|()| session.node().pool().unpin(&request.gid))
+        }
+        uapi::IOC_POOL_USE => {
+            let request: &uapi::PoolUse = arg.get()?;
+            zeroes(request.reserved == 0)?;
+            privileged().and_then(|()| session.node().pool().prefer(request))
+        }
+        uapi::IOC_POOL_PEER => {
+            let index = arg.get::<uapi::PoolPeer>()?.index;
+            arg.answer(&session.node().pool().info(index)?)
         }
         uapi::IOC_DCCACHE_FLUSH => privileged().map(|()| session.node().dccache().flush()),
         _ => Err(ENOTTY),
@@ -336,6 +345,8 @@ fn is_known(request: u32) -> bool {
             | uapi::IOC_ACCEPT
             | uapi::IOC_POOL_PIN
             | uapi::IOC_POOL_UNPIN
+            | uapi::IOC_POOL_USE
+            | uapi::IOC_POOL_PEER
             | uapi::IOC_RUN
             | uapi::IOC_RINGS_CREATE
             | uapi::IOC_RINGS_DESTROY

@@ -99,6 +99,12 @@ counters! {
     rc_notices,
     /// RC queue pairs that broke.
     rc_lost,
+    /// RC queue pairs that were closed, because nobody needed them any more.
+    rc_closed,
+    /// Times that a VQP in use changed what carries its requests.
+    moves,
+    /// Times that it did not, because earlier requests took too long.
+    moves_put_off,
     /// Offers of RC queue pairs that were not answered.
     rc_offers_refused,
     }

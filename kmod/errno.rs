@@ -26,6 +26,8 @@ errno! {
     is_conn = 106;
     /// The VQP is not connected.
     not_conn = 107;
+    /// The peer has not answered.
+    host_down = 112;
     /// No meta server knows the peer.
     host_unreach = 113;
     /// Said before.

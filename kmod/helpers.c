@@ -665,9 +665,9 @@ const char *weft_param_meta(void)
 	return weft_meta;
 }
 
-static char weft_pool[8] = "dc";
+static char weft_pool[8] = "auto";
 module_param_string(pool, weft_pool, sizeof(weft_pool), 0444);
-MODULE_PARM_DESC(pool, "Queue pairs to peers: dc, or rc: each peer gets an RC queue pair when it is first used");
+MODULE_PARM_DESC(pool, "RC queue pairs: auto: busy peers get one if that is faster; dc: pinned ones alone; rc: who connects makes one and waits for it");
 
 const char *weft_param_pool(void)
 {

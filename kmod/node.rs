@@ -25,6 +25,7 @@ use crate::dc::SoftDc;
 use crate::mem::MrTable;
 use crate::meta::{Directory, Uplink};
 use crate::net::{Endpoint, Netns, UdpBearer};
+use crate::pool::Pool;
 use crate::quota::{Kind, Quota};
 use crate::random::{random_u32, random_u64};
 use crate::rc::Rc;
@@ -52,7 +53,7 @@ pub(crate) struct Node {
     netns: u64,
     record: Record,
     dc: Arc<Dc>,
-    rc: Arc<Rc<Vqp>>,
+    pool: Arc<Pool<Vqp>>,
     dccache: DcCache,
     quota: Arc<Quota>,
     #[pin]
@@ -142,7 +143,7 @@ impl Node {
             // Without it there is DC; `RcUse` says so.
             let _ = mrs.allow_rc(port.device, pd.clone());
         }
-        let rc = Rc::new(gid, port, pd, mrs.clone())?;
+        let pool = Pool::new(Rc::new(gid, port, pd, mrs.clone())?)?;
         let quota = Quota::new()?;
         let dc = SoftDc::new(bearer, identity, mrs, quota.clone())?;
         // A domain of its own: meta servers are programs, and regions are for nodes.
@@ -162,7 +163,7 @@ impl Node {
                 netns,
                 record,
                 dc,
-                rc,
+                pool,
                 dccache,
                 quota,
                 directory <- directory,
@@ -182,7 +183,7 @@ impl Node {
         unsafe { node.dc.bearer().start(&raw const *node.dc) };
         // `stop` closes the inbox and ends the RC side, which give the references back.
         node.dc.inbox().open(node.clone());
-        node.rc.start(node.clone());
+        node.rc().start(node.clone());
         Ok(node)
     }
 
@@ -199,7 +200,8 @@ impl Node {
         while self.users.load(Ordering::SeqCst) != 0 {
             kernel::time::delay::fsleep(kernel::time::Delta::from_millis(1));
         }
-        self.rc.stop();
+        self.pool.stop();
+        self.rc().stop();
         self.directory.shutdown();
         self.dc.bearer().stop();
         self.dc.stop();
@@ -239,22 +241,13 @@ impl Node {
         &self.dc
     }
 
-    /// Keeps an RC queue pair to a peer.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Rc::pin`].
-    pub(crate) fn pin(&self, gid: &Gid) -> Result {
-        self.rc.pin(gid)
+    /// What carries the requests to its peers.
+    pub(crate) fn pool(&self) -> &Pool<Vqp> {
+        &self.pool
     }
 
-    /// No longer keeps one.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Rc::unpin`].
-    pub(crate) fn unpin(&self, gid: &Gid) -> Result {
-        self.rc.unpin(gid)
+    fn rc(&self) -> &Arc<Rc<Vqp>> {
+        self.pool.rc()
     }
 
     /// Registers memory of the caller and answers its key.
@@ -268,7 +261,7 @@ impl Node {
         let region = MrTable::pin(owner, held, request)?;
         let _using = DeviceUse::new(self)?;
         let key = self.dc.mrs().insert(region)?;
-        self.rc.on_new_region(key);
+        self.rc().on_new_region(key);
         Ok(key)
     }
 
@@ -280,7 +273,7 @@ impl Node {
     /// Those of [`MrTable::remove`].
     pub(crate) fn deregister(&self, owner: u64, key: u32) -> Result<u64> {
         let ticket = self.dc.mrs().remove(owner, key)?;
-        self.rc.tell_peers();
+        self.rc().tell_peers();
         Ok(ticket)
     }
 
@@ -329,7 +322,7 @@ impl Node {
             return Ok(peer);
         }
         let (record, _) = using.directory().look_up(gid).map_err(as_connect_error)?;
-        let peer = Peer::new(*gid, &record, self.dc.clone(), self.rc.clone())?;
+        let peer = Peer::new(*gid, &record, self.dc.clone(), self.pool.clone())?;
         self.dccache.insert(peer.clone());
         COUNTERS.connects_uncached.bump();
         Ok(peer)
@@ -344,7 +337,7 @@ impl Node {
     pub(crate) fn peer_of(&self, sender: &Sender) -> Result<Arc<Peer>> {
         let _using = DeviceUse::new(self)?;
         self.dccache
-            .find_sender(sender.from, sender.node, &self.dc, &self.rc)
+            .find_sender(sender.from, sender.node, &self.dc, &self.pool)
     }
 
     /// A look-up past the cache.

@@ -21,7 +21,7 @@ use weft_core::meta::Record;
 use crate::counters::{Counted, COUNTERS};
 use crate::dc::{count_peer_change, Requester, SoftDc, Stream, Suspicion, Target};
 use crate::net::{Endpoint, UdpBearer};
-use crate::rc::{Rc, RcQueue};
+use crate::pool::{Pool, Route};
 use crate::sync::{new_lock, BhLock, FastLock};
 
 use senders::Senders;
@@ -52,7 +52,8 @@ struct Shared<R: Requester> {
 pub(crate) struct Peer<R: Requester> {
     gid: Gid,
     dc: Arc<Dc<R>>,
-    rc: Arc<Rc<R>>,
+    pool: Arc<Pool<R>>,
+    route: Arc<Route<R>>,
     target: Target,
     /// Those that VQPs share, with the user that each is for.
     #[pin]
@@ -71,9 +72,10 @@ impl<R: Requester> Peer<R> {
         gid: Gid,
         record: &Record,
         dc: Arc<Dc<R>>,
-        rc: Arc<Rc<R>>,
+        pool: Arc<Pool<R>>,
     ) -> Result<Arc<Self>> {
         let addr = gid.to_ipv4().ok_or_else(crate::errno::host_unreach)?;
+        let route = pool.route(&gid)?;
         let target = Target {
             endpoint: Endpoint {
                 addr,
@@ -81,12 +83,14 @@ impl<R: Requester> Peer<R> {
             },
             destination: record.destination(),
             suspicion: Suspicion::new()?,
+            meter: route.meter().clone(),
         };
         Arc::pin_init(
             pin_init!(Self {
                 gid,
                 dc,
-                rc,
+                pool,
+                route,
                 target,
                 streams <- new_lock!(KVec::new(), "weft_peer"),
                 _count: Counted::one(&COUNTERS.peers),
@@ -100,9 +104,19 @@ impl<R: Requester> Peer<R> {
         self.target.suspicion.is_raised()
     }
 
-    /// The RC queue pair that a VQP of a user's is to use; `None`: DC.
-    pub(crate) fn rc_queue(&self, user: u32) -> Option<Arc<RcQueue<R>>> {
-        self.rc.choose(&self.gid, user)
+    /// The way that requests to it take now.
+    #[inline]
+    pub(crate) fn route(&self) -> &Route<R> {
+        &self.route
+    }
+
+    /// Waits until there is an RC queue pair to it (`pool=rc`), on a user's behalf.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Pool::wait_for_queue`].
+    pub(crate) fn wait_for_queue(&self, user: u32) -> Result {
+        self.pool.wait_for_queue(&self.route, user)
     }
 
     /// A user's stream of a DC initiator to this peer, made if need be.
@@ -179,6 +193,7 @@ fn shared<R: Requester>(
 #[pinned_drop]
 impl<R: Requester> PinnedDrop for Peer<R> {
     fn drop(self: Pin<&mut Self>) {
+        self.route.leave();
         let streams = core::mem::take(&mut *self.streams.lock());
         for shared in &streams {
             self.dc.close(&shared.stream);
@@ -266,11 +281,11 @@ impl<R: Requester> DcCache<R> {
         from: Endpoint,
         node: Destination,
         dc: &Arc<Dc<R>>,
-        rc: &Arc<Rc<R>>,
+        pool: &Arc<Pool<R>>,
     ) -> Result<Arc<Peer<R>>> {
         match self.find(&Gid::from_ipv4(from.addr)) {
             Some(peer) if peer.is_at(from, node) => Ok(peer),
-            _ => self.senders.find_or_make(from, node, dc, rc),
+            _ => self.senders.find_or_make(from, node, dc, pool),
         }
     }
 

@@ -7,6 +7,7 @@
 //! - [`handshake`]: offers and answers, which travel as messages of the nodes
 //!   (`dc::Inbox`).
 //! - [`links`]: the queue pairs that there are, and their upkeep.
+//! - [`closing`]: how they go again.
 //! - [`register`]: what the device has to know of regions.
 //! - [`revoke`]: notices about regions that go.
 //!
@@ -15,6 +16,7 @@
 
 mod arming;
 mod chain;
+mod closing;
 mod control;
 mod handshake;
 mod link;
@@ -37,12 +39,11 @@ use weft_core::mr::LEDGER_LINES;
 use weft_core::rc::{Admission, HELLO_BYTES, MAX_HALF_OPEN};
 use weft_core::uapi::WcStatus;
 
-use crate::bindings;
 use crate::dc::Requester;
 use crate::mem::{MrTable, RcUse};
 use crate::net::Endpoint;
 use crate::rdma::{Pd, Port, Registrar};
-use crate::sync::{new_lock, new_periodic, FastLock, Periodic};
+use crate::sync::{new_event_count, new_lock, new_periodic, EventCount, FastLock, Periodic};
 
 use handshake::{Pending, MAX_PENDING};
 use link::Hardware;
@@ -54,7 +55,7 @@ pub(crate) use single::SingleRequest;
 use wants::{Connector, WantTable};
 
 /// Peers that a node wants a queue pair to, at most; each has a work item.
-const MAX_WANTS: usize = 64;
+pub(crate) const MAX_WANTS: usize = 64;
 /// RC queue pairs of a node: those that are up, and those that are half open.
 const MAX_LINKS: usize = 64 + MAX_HALF_OPEN;
 const _: () = assert!(MAX_LINKS <= LEDGER_LINES);
@@ -96,6 +97,12 @@ pub(crate) trait Exchange: Send + Sync {
     ///
     /// `EPROTO`: the record does not hold what the sender claims. Those of a look-up.
     fn verify(&self, claim: &Claim) -> Result;
+
+    /// Has the time taken that a round trip to a peer needs by DC. May sleep for a look-up.
+    fn probe(&self, to: &Gid) -> Result;
+
+    /// A queue pair has come up, or gone. Any context.
+    fn links_changed(&self);
 }
 
 /// A node's RC side.
@@ -133,28 +140,12 @@ pub(crate) struct Rc<R: Requester> {
     /// Sends and answers notices about regions that go.
     #[pin]
     announcer: Periodic<Self, 1>,
-}
-
-/// Whether every peer that is used is to get an RC queue pair (`pool=rc`).
-pub(crate) fn is_default() -> bool {
-    // SAFETY: the parameter is a C string that no longer changes.
-    let text = unsafe { CStr::from_char_ptr(bindings::weft_param_pool()) };
-    text.to_bytes().trim_ascii_end() == b"rc"
-}
-
-/// Judges the `pool` parameter.
-///
-/// # Errors
-///
-/// `EINVAL`: it is neither `dc` nor `rc`.
-pub(crate) fn check_parameter() -> Result {
-    // SAFETY: as above.
-    let text = unsafe { CStr::from_char_ptr(bindings::weft_param_pool()) };
-    if is_default() || text.to_bytes().trim_ascii_end() == b"dc" {
-        return Ok(());
-    }
-    pr_err!("pool={text:?}: it has to be dc or rc\n");
-    Err(EINVAL)
+    /// Closes queue pairs.
+    #[pin]
+    closer: Periodic<Self, 3>,
+    /// Counts the times that a queue pair has come up or gone.
+    #[pin]
+    changes: EventCount,
 }
 
 impl<R: Requester> Rc<R> {
@@ -181,6 +172,8 @@ impl<R: Requester> Rc<R> {
                 offers <- new_lock!(offers, "weft_rc_offers"),
                 acceptor <- new_periodic!("weft_rc_accept_work"),
                 announcer <- new_periodic!("weft_rc_notice_work"),
+                closer <- new_periodic!("weft_rc_close_work"),
+                changes <- new_event_count!("weft_rc_changes"),
             }),
             GFP_KERNEL,
         )
@@ -196,8 +189,16 @@ impl<R: Requester> Rc<R> {
 
     /// The DC transport for messages to peers, unless the node has stopped. Only the work
     /// items take it, and `stop` waits for them: none of them holds the last reference.
-    fn exchange(&self) -> Result<Arc<dyn Exchange>> {
+    pub(crate) fn exchange(&self) -> Result<Arc<dyn Exchange>> {
         self.exchange.lock().clone().ok_or(EAGAIN)
+    }
+
+    /// A queue pair has come up, or gone.
+    fn links_changed(&self) {
+        self.changes.notify();
+        if let Ok(exchange) = self.exchange() {
+            exchange.links_changed();
+        }
     }
 
     /// Ends everything: the device goes. May sleep.
@@ -207,6 +208,7 @@ impl<R: Requester> Rc<R> {
         }
         self.acceptor.stop();
         self.announcer.stop();
+        self.closer.stop();
         self.work.stop();
         self.clear_wants();
         *self.hardware.lock() = None;

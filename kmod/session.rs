@@ -24,6 +24,7 @@ use crate::counters::{Counted, COUNTERS};
 use crate::dc::peer_changes;
 use crate::handles::Handles;
 use crate::node::Node;
+use crate::pool::waits_for_queues;
 use crate::rings::Arena;
 use crate::sync::{new_lock, new_poll_queue, FastLock, PollQueue};
 use crate::vqp::{OpenPeer, Peer, Queues, Vqp};
@@ -171,10 +172,23 @@ impl Session {
         if request.gid.is_zero() || request.port > uapi::MAX_PORT || request.reserved != 0 {
             return Err(EINVAL);
         }
-        match self.connect_cached(request)? {
+        // Who waits for a queue pair does so without the lock.
+        let cached = match waits_for_queues() {
+            false => self.connect_cached(request)?,
+            true => None,
+        };
+        match cached {
             Some(()) => Ok(()),
             None => self.connect_uncached(request),
         }
+    }
+
+    /// The peer, once it can be used: with `pool=rc` there is a queue pair to it then.
+    fn ready(&self, peer: Arc<Peer>) -> Result<Arc<Peer>> {
+        if waits_for_queues() {
+            peer.wait_for_queue(self.user)?;
+        }
+        Ok(peer)
     }
 
     /// Connects if the peer is in the DCCache. The path that counts: the VQP is
@@ -210,7 +224,8 @@ impl Session {
         if vqp.is_connected() {
             return Err(crate::errno::is_conn());
         }
-        vqp.connect(self.node.find_peer(&request.gid)?, receiver(request.port))
+        let peer = self.ready(self.node.find_peer(&request.gid)?)?;
+        vqp.connect(peer, receiver(request.port))
     }
 
     /// The peer with this GID: the last one, or a cached one, or one that a meta server
@@ -232,9 +247,9 @@ impl Session {
         }
         self.check_alive()?;
         let peer = match self.node.cached_peer(gid) {
-            Some(peer) => peer,
+            Some(peer) => self.ready(peer)?,
             // It changes what is known: nothing to remember yet.
-            None => return self.node.find_peer(gid),
+            None => return self.ready(self.node.find_peer(gid)?),
         };
         let known = Known {
             gid: wanted,

@@ -7,8 +7,7 @@
 //! initiator (krcore §4.3, §4.4). Messages always go by DC, on a stream of the VQP's own: a
 //! receiver without buffers holds its stream up, and must not hold up others.
 //!
-//! A VQP changes from one to the other only while none of its requests is on its
-//! way. So requests stay in order.
+//! Which of them it is, the pool decides, and may change at any time ([`moves`]).
 //!
 //! One that is not connected has a VQP of its own for each peer ([`branches`]).
 //!
@@ -16,12 +15,13 @@
 //! the locks of `queues`; `Senders::table`. `Vqp::queue` is held alone.
 
 mod branches;
+mod moves;
 mod receive;
 mod run;
 mod senders;
 mod submit;
 
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::prelude::*;
@@ -35,6 +35,7 @@ use crate::counters::{Counted, COUNTERS};
 use crate::dc::Requester;
 use crate::errno;
 use crate::peer::PeerStream;
+use crate::pool::NO_VERSION;
 use crate::quota::Held;
 use crate::sync::{cpu, new_lock, FastLock, FastMutex, Once};
 
@@ -127,6 +128,12 @@ pub(crate) struct Vqp {
     /// `qconnect` has no time to allocate.
     #[pin]
     queue: FastLock<Option<Arc<VqpQueue>>>,
+    /// It has left RC for requests that cannot go by it.
+    has_left: AtomicBool,
+    /// What has been decided of its route so far ([`crate::pool::Route::version`]).
+    route_seen: AtomicU32,
+    /// Requests are not held before that for others to pass.
+    held_until_ns: AtomicU64,
     /// Of a VQP that is bound to a port.
     bound: Once<Pin<KBox<Senders>>>,
     /// Of one that is not connected.
@@ -185,6 +192,9 @@ impl Vqp {
                 in_flight: InFlight::new(max_send_wr),
                 connection: Once::new(),
                 queue <- new_lock!(None, "weft_vqp_queue"),
+                has_left: AtomicBool::new(false),
+                route_seen: AtomicU32::new(NO_VERSION),
+                held_until_ns: AtomicU64::new(0),
                 bound: Once::new(),
                 branches,
                 branch_to,
@@ -326,27 +336,6 @@ impl Vqp {
     /// The RC queue that requests go to now; `None`: they go by DC.
     fn queue(&self) -> Option<Arc<VqpQueue>> {
         self.queue.lock().clone()
-    }
-
-    /// Chooses the RC queue for requests from now on. It changes only while none is on its
-    /// way.
-    #[inline]
-    fn choose(&self, submitter: &mut Option<Arc<VqpQueue>>, peer: &Peer) -> Option<Arc<VqpQueue>> {
-        let current = submitter.take().or_else(|| self.queue());
-        let is_usable = current.as_ref().is_some_and(|queue| queue.is_usable());
-        if is_usable || self.under_way() != 0 {
-            return current;
-        }
-        let is_barred = self.only_dc.load(Ordering::Relaxed);
-        let chosen = if is_barred {
-            None
-        } else {
-            peer.rc_queue(self.owner.user)
-        };
-        if current.is_some() || chosen.is_some() {
-            self.go_by(chosen.clone());
-        }
-        chosen
     }
 
     /// Changes what carries requests. With none on its way, and the submitter's lock

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! chardev -> session -> queues, vqp, mem -> dc (SoftDc) -> net (UDP bearer)
-//!                    -> node -> peer (DCCache), meta -> rdma (ib_core, rdma_cm)
+//!                    -> node -> peer (DCCache), pool -> rc, meta -> rdma (ib_core, rdma_cm)
 //! ```
 //!
 //! `weft_core` has the protocols; the code here talks to the kernel.
@@ -26,6 +26,7 @@ mod meta;
 mod net;
 mod node;
 mod peer;
+mod pool;
 mod queues;
 mod quota;
 mod random;
@@ -72,7 +73,7 @@ impl kernel::Module for Weft {
     fn init(_module: &'static ThisModule) -> Result<Self> {
         // SAFETY: the first thing that the module does, once.
         unsafe { node::init() };
-        rc::check_parameter()?;
+        pool::check_parameter()?;
         meta::load_parameter()?;
         let rings = rings::FlushOnUnload::new()?;
         let debugfs = counters::Debugfs::new()?;

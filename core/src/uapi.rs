@@ -61,7 +61,7 @@ mod work;
 use crate::gid::Gid;
 use pod::pod;
 
-pub use admin::{Lookup, MetaInfo, MetaServer, PoolPin};
+pub use admin::*;
 pub use ioctl::*;
 pub use memory::*;
 pub use pod::Pod;

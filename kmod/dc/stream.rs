@@ -7,11 +7,12 @@ use kernel::alloc::KVBox;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 use weft_core::dc::wire::{Destination, Receiver, Response};
-use weft_core::dc::{Incoming, Initiator, Local, Op, OpKind, MAX_OPS};
+use weft_core::dc::{Completion, Incoming, Initiator, Local, Op, OpKind, MAX_OPS};
+use weft_core::pool::{Meter, Stopwatch, Tally, Transport};
 use weft_core::uapi::WcStatus;
 
 use crate::array_vec::{room, ArrayVec};
-use crate::clock::now_ns;
+use crate::clock::{coarse_ns, now_ns};
 use crate::counters::{Counted, COUNTERS};
 use crate::dc::entry::{Entry, Origin};
 use crate::dc::frames::Arrived;
@@ -34,6 +35,8 @@ pub(crate) struct Target {
     pub(crate) destination: Destination,
     /// Raised when it turns out to be another, or gone.
     pub(crate) suspicion: Arc<Suspicion>,
+    /// What is seen of the traffic to it.
+    pub(crate) meter: Arc<Meter>,
 }
 
 /// The VQP that posted an operation.
@@ -53,6 +56,15 @@ struct Inner<B: Bearer, R> {
     path: B::Path,
     owners: KVec<Option<Owner<R>>>,
     dead: bool,
+    meter: Arc<Meter>,
+    /// One-sided operations of users that have ended.
+    tally: Tally,
+    /// Takes the time of some of them.
+    watch: Stopwatch,
+    /// The place of the one that was queued last.
+    last: Option<usize>,
+    /// The place of the node's own operation whose time is taken, and when that began.
+    probe: Option<(usize, u64)>,
 }
 
 /// A stream to a peer's target.
@@ -112,6 +124,11 @@ impl<B: Bearer, R: Requester> Stream<B, R> {
             path,
             owners,
             dead: false,
+            meter: to.meter.clone(),
+            tally: Tally::NEW,
+            watch: Stopwatch::new(),
+            last: None,
+            probe: None,
         };
         Arc::pin_init(
             pin_init!(Self {
@@ -155,6 +172,7 @@ impl<B: Bearer, R: Requester> Stream<B, R> {
             .iter()
             .take_while(|entry| inner.push(requester, from, entry))
             .count();
+        inner.time_last(now_ns);
         if holds {
             drop(inner);
         } else {
@@ -189,6 +207,18 @@ impl<B: Bearer, R: Requester> Stream<B, R> {
         self.run(inner, now_ns);
         self.dc.ensure_tick();
         taken.then_some(()).ok_or(ENOSPC)
+    }
+
+    /// Has the time taken that a round trip to the peer needs, by a READ of no bytes.
+    pub(crate) fn probe(&self) {
+        let mut inner = self.inner.lock();
+        let now_ns = now_ns();
+        self.restart_if_needed(&mut inner, now_ns);
+        if inner.probe.is_none() {
+            inner.push_probe(now_ns);
+        }
+        self.run(inner, now_ns);
+        self.dc.ensure_tick();
     }
 
     /// Gives an idle stream that broke, or slept for long, a new token.
@@ -270,7 +300,7 @@ impl<B: Bearer, R: Requester> Stream<B, R> {
             // take a whole session's objects with it.
             let mut room = room::<_, DRAIN_BATCH>();
             let mut drained = ArrayVec::new(&mut room);
-            let count = inner.drain(&mut drained);
+            let count = inner.drain(&mut drained, now_ns);
             drop(inner);
             if count != 0 {
                 self.room.notify();
@@ -302,7 +332,55 @@ impl<B: Bearer, R: Requester> Inner<B, R> {
             return false;
         };
         self.own(place, Some(requester.clone()), entry.flags());
+        if failed.is_none() && entry.kind() != OpKind::Send {
+            self.last = Some(place);
+        }
         true
+    }
+
+    /// Takes the time of the last operation that was queued, if it is one-sided and that of
+    /// another is not being taken.
+    fn time_last(&mut self, now_ns: u64) {
+        let tick = coarse_ns();
+        if let Some(place) = self.last.take().filter(|_| self.watch.is_due(tick)) {
+            self.watch.start(place as u32, tick, now_ns);
+        }
+    }
+
+    /// Queues an operation that touches nothing, if there is room.
+    fn push_probe(&mut self, now_ns: u64) {
+        let probe = Op {
+            kind: OpKind::Read,
+            ..Op::EMPTY
+        };
+        if self.dead {
+            return;
+        }
+        if let Ok(place) = self.initiator.push(probe) {
+            self.own(place, None, 0);
+            self.probe = Some((place, now_ns));
+        }
+    }
+
+    /// An operation has ended.
+    fn note(&mut self, completion: &Completion, is_users: bool, now_ns: u64) {
+        let ok = completion.status == WcStatus::Success;
+        let probe = self.probe.take_if(|(place, _)| *place == completion.slot);
+        if let Some((_, begun_ns)) = probe.filter(|_| ok) {
+            self.meter.probed(now_ns.saturating_sub(begun_ns));
+        }
+        if completion.kind == OpKind::Send || !is_users {
+            return;
+        }
+        let begun_ns = self.watch.stop(completion.slot as u32);
+        if ok {
+            self.tally.count(completion.len);
+            self.tally.hand_on(coarse_ns(), &self.meter);
+            if let Some(begun_ns) = begun_ns {
+                let took_ns = now_ns.saturating_sub(begun_ns);
+                self.meter.sample(Transport::Dc, completion.len, took_ns);
+            }
+        }
     }
 
     /// Notes whose operation is at a place.
@@ -344,7 +422,7 @@ impl<B: Bearer, R: Requester> Inner<B, R> {
     }
 
     /// Hands out completions, as many as may fit into `drained`. Answers how many.
-    fn drain(&mut self, drained: &mut ArrayVec<'_, Arc<R>>) -> usize {
+    fn drain(&mut self, drained: &mut ArrayVec<'_, Arc<R>>, now_ns: u64) -> usize {
         let mut count = 0;
         while count < DRAIN_BATCH {
             let Some(completion) = self.initiator.poll_completion() else {
@@ -352,9 +430,9 @@ impl<B: Bearer, R: Requester> Inner<B, R> {
             };
             // INVARIANT: both have one less.
             let owner = self.owners.get_mut(completion.slot).and_then(Option::take);
-            if let Some((requester, flags)) =
-                owner.and_then(|owner| Some((owner.requester?, owner.flags)))
-            {
+            let owner = owner.and_then(|owner| Some((owner.requester?, owner.flags)));
+            self.note(&completion, owner.is_some(), now_ns);
+            if let Some((requester, flags)) = owner {
                 requester.completed(&completion, flags);
                 drained.push(requester);
             }

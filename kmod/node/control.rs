@@ -36,12 +36,21 @@ impl Exchange for Node {
         let _using = DeviceUse::new(self)?;
         let gid = claim.gid();
         let (record, _) = self.directory.look_up(&gid).map_err(as_connect_error)?;
-        let peer = Peer::new(gid, &record, self.dc.clone(), self.rc.clone())?;
+        let peer = Peer::new(gid, &record, self.dc.clone(), self.pool.clone())?;
         if !peer.is_at(claim.from, claim.node) {
             return Err(crate::errno::proto());
         }
         self.dccache.insert(peer);
         Ok(())
+    }
+
+    fn probe(&self, to: &Gid) -> Result {
+        self.find_peer(to)?.stream(NODE_USER, INITIATOR)?.probe();
+        Ok(())
+    }
+
+    fn links_changed(&self) {
+        self.pool.hurry();
     }
 }
 
@@ -49,7 +58,7 @@ impl Node {
     /// Takes a notice of regions that go, or that a peer no longer uses.
     fn on_notice(&self, claim: &Claim, notice: &Notice) -> Result {
         let gid = claim.gid();
-        match self.rc.on_notice(&gid, notice, self.knows(claim)) {
+        match self.rc().on_notice(&gid, notice, self.knows(claim)) {
             Some(answer) => self
                 .cached_peer(&gid)
                 .ok_or(ENOENT)?
@@ -77,8 +86,8 @@ impl Reader for Node {
             return;
         };
         match hello.role {
-            Role::Offer => self.rc.on_offer(&claim, &hello),
-            Role::Answer => self.rc.on_answer(&claim, &hello),
+            Role::Offer => self.rc().on_offer(&claim, &hello),
+            Role::Answer => self.rc().on_answer(&claim, &hello),
         }
     }
 }

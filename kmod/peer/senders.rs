@@ -18,8 +18,8 @@ use weft_core::meta::Record;
 use super::{Dc, Peer};
 use crate::dc::Requester;
 use crate::net::Endpoint;
+use crate::pool::Pool;
 use crate::random::KeyedHash;
-use crate::rc::Rc;
 use crate::sync::{new_lock, FastLock};
 
 /// Claims that are kept: sets, and claims in each. The oldest of a set makes room; the
@@ -81,7 +81,7 @@ impl<R: Requester> Senders<R> {
         from: Endpoint,
         node: Destination,
         dc: &Arc<Dc<R>>,
-        rc: &Arc<Rc<R>>,
+        pool: &Arc<Pool<R>>,
     ) -> Result<Arc<Peer<R>>> {
         let set = self.set(from, node);
         if let Some(peer) = set.lock().find(from, node) {
@@ -94,7 +94,7 @@ impl<R: Requester> Senders<R> {
             udp_port: from.port,
         };
         let gid = Gid::from_ipv4(from.addr);
-        let peer = Peer::new(gid, &record, dc.clone(), rc.clone())?;
+        let peer = Peer::new(gid, &record, dc.clone(), pool.clone())?;
         let replaced = set.lock().insert(peer.clone());
         drop(replaced);
         Ok(peer)

@@ -50,7 +50,10 @@ impl<R: Requester> RcQueue<R> {
         if let Some(record) = self.store.lock().find(name, coarse_ns()) {
             return Ok(Some(record));
         }
-        self.look_up(name).map_err(|_| self.end_of_others())
+        match self.look_up(name) {
+            Err(_) if self.is_closing() => Ok(None),
+            answer => answer.map_err(|_| self.end_of_others()),
+        }
     }
 
     /// READs the peer's table (krcore §4.2, ValidMR).
@@ -137,7 +140,7 @@ impl<R: Requester> RcQueue<R> {
         let Some(probe) = self.probe_read(qp) else {
             return;
         };
-        if self.window.outstanding() != 0 {
+        if self.window.outstanding() != 0 || self.is_closing() {
             return;
         }
         let Some(claim) = self.window.claim(&mut posting.poster, 0) else {
@@ -211,6 +214,9 @@ impl<R: Requester> RcQueue<R> {
     {
         let mut posting = self.posting.lock();
         let posting = &mut *posting;
+        if self.is_closing() {
+            return Err(EAGAIN);
+        }
         let qp = posting.qp.as_ref().ok_or(EIO)?;
         let Some(claim) = self.window.claim(&mut posting.poster, 0) else {
             return Ok(Some(post));

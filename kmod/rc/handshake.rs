@@ -62,6 +62,7 @@ impl<R: Requester> Rc<R> {
             .and_then(|()| queue.complete_offer(theirs.nonce))
             .inspect_err(|_| self.discard(&queue))?;
         pr_info!("RC to {} is up\n", Shown(to));
+        self.links_changed();
         Ok(())
     }
 

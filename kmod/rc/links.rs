@@ -8,11 +8,14 @@ use core::sync::atomic::Ordering;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 use weft_core::gid::Gid;
+use weft_core::pool::LinkState;
 use weft_core::rc::{displaced, is_superseded, usable, LinkView, Role, Stage};
+use weft_core::transfer::Close;
 use weft_core::uapi::WcStatus;
 
 use crate::clock::now_ns;
 use crate::dc::Requester;
+use crate::rc::closing::is_ours;
 use crate::rc::queue::RcQueue;
 use crate::rc::{Rc, TICK_MS};
 use crate::sync::Routine;
@@ -28,12 +31,16 @@ pub(super) struct Link<R: Requester> {
     role: Role,
     /// Checks of it while it was not up.
     checks: u32,
+    /// It is being closed.
+    pub(super) close: Option<Close>,
 }
 
 impl<R: Requester> Link<R> {
     fn view(&self) -> LinkView {
         let stage = if self.queue.failure().is_some() {
             Stage::Broken
+        } else if self.close.is_some() || self.queue.is_closing() {
+            Stage::Closing
         } else if self.queue.is_usable() {
             Stage::Up
         } else if self.role == Role::Answer {
@@ -64,10 +71,31 @@ enum Verdict {
 
 impl<R: Requester> Rc<R> {
     /// The queue to a peer, if there is one that can be used.
-    pub(super) fn queue(&self, gid: &Gid) -> Option<Arc<RcQueue<R>>> {
+    pub(crate) fn queue(&self, gid: &Gid) -> Option<Arc<RcQueue<R>>> {
         let links = self.links.lock();
         let index = usable(views(&links), gid)?;
         Some(links.get(index)?.queue.clone())
+    }
+
+    /// How long there has been a queue pair to a peer that can be used; 0: there is none.
+    pub(crate) fn age_ns(&self, gid: &Gid) -> u64 {
+        let queue = self.queue(gid);
+        queue.map_or(0, |queue| now_ns().saturating_sub(queue.made_ns).max(1))
+    }
+
+    /// What there is to a peer.
+    pub(crate) fn link_state(&self, gid: &Gid) -> LinkState {
+        let links = self.links.lock();
+        if let Some(index) = usable(views(&links), gid) {
+            let ours = links.get(index).is_some_and(|link| is_ours(link.role));
+            return LinkState::Up { ours };
+        }
+        let is_closing = |link: LinkView| link.gid == *gid && link.stage == Stage::Closing;
+        let has_closing = views(&links).any(is_closing);
+        match has_closing {
+            true => LinkState::Closing,
+            false => LinkState::None,
+        }
     }
 
     /// Takes a connected queue in. An older one to that peer stays until this one is
@@ -84,6 +112,7 @@ impl<R: Requester> Rc<R> {
                 queue: queue.clone(),
                 role,
                 checks: 0,
+                close: None,
             };
             (old, links.push_within_capacity(link).is_ok())
         };
@@ -104,13 +133,16 @@ impl<R: Requester> Rc<R> {
             .lock()
             .retain(|link| !Arc::ptr_eq(&link.queue, queue));
         end(queue, WcStatus::FatalErr);
+        self.links_changed();
     }
 
     /// The `index`th link's queue, and what is to become of it.
     fn inspect(&self, index: usize) -> Option<(Arc<RcQueue<R>>, Verdict)> {
         let mut links = self.links.lock();
         let link = links.get_mut(index)?;
-        link.checks += u32::from(!link.queue.is_usable());
+        // That of one which is being closed ends by itself.
+        let is_waited_for = !link.queue.is_usable() && link.close.is_none();
+        link.checks += u32::from(is_waited_for);
         let queue = link.queue.clone();
         let verdict = if queue.failure().is_some() || link.checks > MAX_CHECKS {
             Verdict::Lost

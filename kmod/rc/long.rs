@@ -21,6 +21,7 @@ use weft_core::rc::{cut_sges, Claim, Cut, CutPiece, PIECES_BYTES};
 use weft_core::uapi::{Sge, WcStatus};
 
 use crate::bindings;
+use crate::clock::now_ns;
 use crate::dc::{Entry, Requester};
 use crate::mem::RegionUse;
 use crate::rc::chain::{access, Keys, CHAIN, SGES};
@@ -41,6 +42,8 @@ pub(super) struct Whole<R> {
     flags: u8,
     /// The device's keys for the peer's memory, block by block.
     rkeys: KVVec<u32>,
+    /// When it was posted.
+    begun_ns: u64,
     /// Its requester has heard of its end.
     ended: AtomicBool,
 }
@@ -54,9 +57,15 @@ impl<R: Requester> Whole<R> {
             len: entry.len(),
             flags: entry.flags(),
             rkeys,
+            begun_ns: now_ns(),
             ended: AtomicBool::new(false),
         };
         Ok(Arc::new(whole, GFP_KERNEL_ACCOUNT)?)
+    }
+
+    /// How many bytes it has, and how long it has taken so far.
+    pub(super) fn time(&self) -> (u32, u64) {
+        (self.len, now_ns().saturating_sub(self.begun_ns))
     }
 
     /// A piece has ended; the whole does with the last one or the first that fails.

@@ -7,11 +7,12 @@ use core::sync::atomic::Ordering;
 
 use kernel::sync::Arc;
 use weft_core::dc::Completion;
+use weft_core::pool::{Tally, Transport};
 use weft_core::rc::WrId;
 use weft_core::uapi::WcStatus;
 
 use crate::array_vec::{room, ArrayVec};
-use crate::clock::now_ns;
+use crate::clock::{coarse_ns, now_ns};
 use crate::dc::Requester;
 use crate::rc::queue::RcQueue;
 use crate::rc::slots::{CompletionTarget, Ended};
@@ -42,6 +43,8 @@ pub(super) struct Reaping {
     news: Option<(u32, WcStatus)>,
     /// The queue pair is gone: requests that are left end with this.
     pub(super) rest: Option<WcStatus>,
+    /// Users' requests that have ended.
+    tally: Tally,
 }
 
 impl Reaping {
@@ -53,6 +56,7 @@ impl Reaping {
         count: 0,
         news: None,
         rest: None,
+        tally: Tally::NEW,
     };
 
     /// Takes completions from the device if all were looked at. Answers whether
@@ -139,7 +143,7 @@ impl<R: Requester> RcQueue<R> {
             return;
         }
         if self.take_only_completion(&mut reaping) {
-            let ended = self.complete_oldest(WcStatus::Success);
+            let ended = self.complete_oldest(&mut reaping.tally, WcStatus::Success);
             drop(reaping);
             self.room.notify();
             drop(ended);
@@ -184,7 +188,7 @@ impl<R: Requester> RcQueue<R> {
         let mut drained = ArrayVec::new(&mut room);
         let (mut count, mut next) = (0, Some(first));
         while let Some(status) = next {
-            if let Some(requester) = self.complete_oldest(status) {
+            if let Some(requester) = self.complete_oldest(&mut reaping.tally, status) {
                 drained.push(requester);
             }
             count += 1;
@@ -250,10 +254,21 @@ impl<R: Requester> RcQueue<R> {
         true
     }
 
+    /// A user's request, or a piece of one, has ended well.
+    #[inline]
+    fn note(&self, tally: &mut Tally, seq: u32, len: u32) {
+        tally.count(len);
+        tally.hand_on(coarse_ns(), self.meter());
+        if let Some(begun_ns) = self.watch.stop(seq) {
+            let took_ns = now_ns().saturating_sub(begun_ns);
+            self.meter().sample(Transport::Rc, len, took_ns);
+        }
+    }
+
     /// Ends the oldest request. The caller holds the reaper's lock, and drops what
     /// this answers without it.
     #[inline]
-    fn complete_oldest(&self, status: WcStatus) -> Option<Arc<R>> {
+    fn complete_oldest(&self, tally: &mut Tally, status: WcStatus) -> Option<Arc<R>> {
         let oldest = self.window.oldest()?;
         // SAFETY: outstanding, and the caller holds the reaper's lock.
         let ended = unsafe { self.slots.take(&self.window, oldest) }?;
@@ -267,8 +282,15 @@ impl<R: Requester> RcQueue<R> {
             CompletionTarget::Piece { .. } => self.window.retire_piece(len),
             _ => self.window.retire(len),
         }
+        if status == WcStatus::Success && target.is_users() {
+            self.note(tally, oldest, len);
+        }
         match target {
             CompletionTarget::Piece { whole, is_last } => {
+                if is_last && status == WcStatus::Success {
+                    let (len, took_ns) = whole.time();
+                    self.meter().sample(Transport::Rc, len, took_ns);
+                }
                 let status = self.end_for(&whole.requester, status);
                 Some(whole.piece_ended(is_last, status))
             }

@@ -10,6 +10,7 @@ use weft_core::rc::Claim;
 use weft_core::uapi::{Sge, WcStatus};
 
 use crate::array_vec::{room, ArrayVec};
+use crate::clock::{coarse_ns, now_ns};
 use crate::counters::COUNTERS;
 use crate::dc::{Entry, Requester};
 use crate::mem::{NotHeld, RegionUse};
@@ -30,6 +31,8 @@ pub(crate) enum Posted {
     Taken(usize),
     /// None was: the first has to go by DC.
     NeedsDc,
+    /// None was: the queue pair is being closed.
+    Closing,
 }
 
 /// How a request is posted.
@@ -109,10 +112,10 @@ impl<R: Requester> RcQueue<R> {
         let mut taken = 0;
         for batch in entries.chunks(CHAIN) {
             match self.post_batch::<CHAIN>(requester, owner, batch) {
-                Posted::NeedsDc if taken == 0 => return Posted::NeedsDc,
+                posted @ (Posted::NeedsDc | Posted::Closing) if taken == 0 => return posted,
                 Posted::Taken(count) if count == batch.len() => taken += count,
                 Posted::Taken(count) => return Posted::Taken(taken + count),
-                Posted::NeedsDc => break,
+                Posted::NeedsDc | Posted::Closing => break,
             }
         }
         Posted::Taken(taken)
@@ -144,6 +147,9 @@ impl<R: Requester> RcQueue<R> {
         if requester.is_being_cut() {
             return Some(Posted::Taken(0));
         }
+        if self.is_closing() {
+            return Some(Posted::Closing);
+        }
         let seen = self.revocations.seen();
         let mut room = room::<_, N>();
         let mut prepared = ArrayVec::new(&mut room);
@@ -155,7 +161,11 @@ impl<R: Requester> RcQueue<R> {
                 Err(_) => return Some(Posted::Taken(0)),
             };
         if entries.is_empty() {
-            return Some(Posted::NeedsDc);
+            return Some(match self.is_closing() {
+                // Its own requests were refused for that reason.
+                true => Posted::Closing,
+                false => Posted::NeedsDc,
+            });
         }
         let (mut taken, mut refused) = (0, false);
         {
@@ -163,6 +173,9 @@ impl<R: Requester> RcQueue<R> {
             // With the lock: what is posted from here on, a revocation waits for.
             if self.revocations.seen() != seen {
                 return None;
+            }
+            if self.is_closing() {
+                return Some(Posted::Closing);
             }
             posting.chain.clear();
             for (index, entry) in entries.iter().enumerate() {
@@ -186,6 +199,9 @@ impl<R: Requester> RcQueue<R> {
                 };
                 prepared.refused = refusal;
                 refused |= refusal.is_some();
+                if refusal.is_none() {
+                    self.time(claim.seq);
+                }
                 self.fill(&mut posting, claim, requester, entry, prepared);
                 taken += 1;
             }
@@ -320,6 +336,16 @@ impl<R: Requester> RcQueue<R> {
         posting
             .chain
             .push(claim.seq, entry, &prepared.keys, signaled);
+    }
+
+    /// Takes the time of a user's request that is posted, if that of another is not being
+    /// taken. The caller holds the poster's lock.
+    #[inline]
+    pub(super) fn time(&self, seq: u32) {
+        let tick = coarse_ns();
+        if self.watch.is_due(tick) {
+            self.watch.start(seq, tick, now_ns());
+        }
     }
 
     /// Publishes what was claimed and posts the chain.

@@ -19,11 +19,13 @@ use weft_core::dc::OpKind;
 use weft_core::gid::Gid;
 use weft_core::kv::Geometry;
 use weft_core::mr::Store;
+use weft_core::pool::{Meter, Stopwatch};
 use weft_core::rc::{
     Attendance, Blocks, Limits, Poster, Stall, Window, BUDGET_BYTES, DEPTH, SIGNAL_INTERVAL,
 };
 use weft_core::uapi::WcStatus;
 
+use crate::clock::now_ns;
 use crate::counters::{Counted, COUNTERS};
 use crate::dc::Requester;
 use crate::mem::MrTable;
@@ -106,8 +108,16 @@ pub(crate) struct RcQueue<R: Requester> {
     pub(super) armed: AtomicBool,
     /// Whether requests are being cut: a hint, without the poster's lock.
     pub(super) has_longs: AtomicBool,
+    /// When it was made.
+    pub(super) made_ns: u64,
     /// Both ends may post.
     pub(super) up: AtomicBool,
+    /// Nothing more is posted: it is being closed.
+    pub(super) closing: AtomicBool,
+    /// What is seen of its users' traffic.
+    meter: Meter,
+    /// Takes the time of some of their requests.
+    pub(super) watch: Stopwatch,
     /// Why it broke, as a [`WcStatus`]; 0 if it did not.
     failure: AtomicU8,
     /// Requests that no user has posted.
@@ -189,7 +199,11 @@ impl<R: Requester> RcQueue<R> {
                 control_status: AtomicU32::new(0),
                 armed: AtomicBool::new(false),
                 has_longs: AtomicBool::new(false),
+                made_ns: now_ns(),
                 up: AtomicBool::new(false),
+                closing: AtomicBool::new(false),
+                meter: Meter::new(),
+                watch: Stopwatch::new(),
                 failure: AtomicU8::new(0),
                 stall <- new_lock!(Stall::NEW, "weft_rc_stall"),
                 own_requests: AtomicU32::new(0),
@@ -223,8 +237,19 @@ impl<R: Requester> RcQueue<R> {
     }
 
     /// Whether requests may be posted, and it has not broken.
+    #[inline]
     pub(crate) fn is_usable(&self) -> bool {
-        self.up.load(Ordering::Acquire) && self.failure().is_none()
+        self.up.load(Ordering::Acquire) && self.failure().is_none() && !self.is_closing()
+    }
+
+    /// The peer.
+    pub(crate) fn gid(&self) -> &Gid {
+        &self.gid
+    }
+
+    /// What is seen of its users' traffic.
+    pub(crate) fn meter(&self) -> &Meter {
+        &self.meter
     }
 
     /// Whether requests of any user are outstanding.
@@ -286,7 +311,9 @@ impl<R: Requester> RcQueue<R> {
             .compare_exchange(0, status, Ordering::AcqRel, Ordering::Relaxed);
         if first.is_ok() {
             pr_debug!("an RC queue pair ends with status {status}\n");
-            COUNTERS.rc_lost.bump();
+            if !self.is_closing() {
+                COUNTERS.rc_lost.bump();
+            }
             self.work.schedule(0);
         }
     }

@@ -137,6 +137,9 @@ impl<R: Requester> Rc<R> {
             return None;
         }
         match (&notice.kind, queue) {
+            (NoticeKind::Close | NoticeKind::Closed, queue) => {
+                self.on_close_notice(notice, queue, can_answer)
+            }
             (NoticeKind::Gone(keys), Some(queue)) => {
                 self.let_go(&queue, keys.as_slice(), notice.seq, can_answer)
             }
@@ -186,7 +189,7 @@ impl<R: Requester> Rc<R> {
     }
 
     /// Sends a notice to a peer. If it does not arrive it will be repeated.
-    fn tell(&self, to: &Gid, notice: &Notice) {
+    pub(super) fn tell(&self, to: &Gid, notice: &Notice) {
         let Ok(exchange) = self.exchange() else {
             return;
         };
@@ -197,7 +200,7 @@ impl<R: Requester> Rc<R> {
     }
 
     /// The `index`th queue.
-    fn nth(&self, index: usize) -> Option<Arc<RcQueue<R>>> {
+    pub(crate) fn nth(&self, index: usize) -> Option<Arc<RcQueue<R>>> {
         let links = self.links.lock();
         Some(links.get(index)?.queue.clone())
     }

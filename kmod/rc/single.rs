@@ -83,8 +83,10 @@ impl<R: Requester> RcQueue<R> {
         let mut posting = self.posting.lock();
         let posting = &mut *posting;
         // With the lock: what is posted from here on, a revocation waits for.
-        let is_barred =
-            self.revocations.seen() != seen || requester.has_failed() || requester.is_being_cut();
+        let is_barred = self.revocations.seen() != seen
+            || requester.has_failed()
+            || requester.is_being_cut()
+            || self.is_closing();
         let qp = posting.qp.as_ref().filter(|_| !is_barred)?;
         if self.failure().is_some() {
             return None;
@@ -100,6 +102,7 @@ impl<R: Requester> RcQueue<R> {
         // SAFETY: not published yet, and we hold the poster's lock.
         unsafe { self.slots.fill(claim, slot) };
         let _ = posting.poster.signals(true);
+        self.time(claim.seq);
         self.window.publish(&posting.poster);
         COUNTERS.rc_chains.bump();
         let mut sge = ib_sge {

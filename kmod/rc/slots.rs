@@ -29,6 +29,13 @@ pub(super) enum CompletionTarget<R> {
     Control,
 }
 
+impl<R> CompletionTarget<R> {
+    /// Whether a user has posted the request.
+    pub(super) fn is_users(&self) -> bool {
+        !matches!(self, Self::None | Self::Control)
+    }
+}
+
 /// One outstanding request.
 pub(super) struct Slot<R> {
     pub(super) target: CompletionTarget<R>,

@@ -21,13 +21,16 @@ use crate::dc::Requester;
 use crate::random::random_u32;
 use crate::rc::link::Opening;
 use crate::rc::queue::RcQueue;
-use crate::rc::{is_default, Claim, Rc, MAX_WANTS};
-use crate::sync::{new_lock, new_periodic, FastLock, Periodic, Routine};
+use crate::rc::{Claim, Rc, MAX_WANTS};
+use crate::sync::{new_lock, new_periodic, FastLock, Periodic, Routine, Woken};
 use crate::text::Shown;
 
 /// Steps of a connector before it lets other work go first: an answer, what follows
 /// if it is none, and the next offer.
 const MAX_STEPS: usize = 4;
+/// How long who connects waits for a queue pair, and between two looks.
+const QUEUE_WAIT_NS: u64 = 3_000_000_000;
+const QUEUE_NAP_NS: u64 = 100_000_000;
 
 /// A wanted peer.
 struct Entry {
@@ -95,6 +98,7 @@ impl WantTable {
         let passes = match (entry.want.by(), by) {
             (WantedBy::Pin, _) => false,
             (_, WantedBy::Pin) => true,
+            (WantedBy::Pool, _) | (_, WantedBy::Pool) => false,
             (WantedBy::User(owner), WantedBy::User(user)) => passes_to(self.wants(), owner, user),
         };
         if let Some(Some(entry)) = self.slots.get_mut(slot) {
@@ -259,37 +263,88 @@ struct Next {
 }
 
 impl<R: Requester> Rc<R> {
-    /// The queue that a VQP of a user's to this peer is to use; `None`: DC. If RC is
-    /// what peers get, one is made in the background.
-    pub(crate) fn choose(&self, gid: &Gid, user: u32) -> Option<Arc<RcQueue<R>>> {
-        let queue = self.queue(gid);
-        if queue.is_none() && is_default() && *gid != self.gid {
-            // If all slots are taken by wants that were not tried yet, the peer is served
-            // by DC, and its next use asks again.
-            let _ = self.add_want(gid, WantedBy::User(user));
+    /// The queue to a peer, which is made if need be, on a user's behalf. `None`: the peer
+    /// is the node itself, which needs none.
+    ///
+    /// # Errors
+    ///
+    /// `EHOSTDOWN` (the peer has not answered), `EOPNOTSUPP` (the device cannot do it),
+    /// `EINTR`.
+    pub(crate) fn wait_for_queue(&self, gid: &Gid, user: u32) -> Result<Option<Arc<RcQueue<R>>>> {
+        if *gid == self.gid {
+            return Ok(None);
         }
-        queue
+        self.check_peer(gid)?;
+        let start_ns = now_ns();
+        loop {
+            let seen = self.changes.seen();
+            if let Some(queue) = self.queue(gid) {
+                return Ok(Some(queue));
+            }
+            // If all slots are taken by wants that were not tried yet, it asks again.
+            let _ = self.add_want(gid, WantedBy::User(user));
+            let left_ns = QUEUE_WAIT_NS.saturating_sub(now_ns().saturating_sub(start_ns));
+            if left_ns == 0 {
+                return Err(crate::errno::host_down());
+            }
+            if self.changes.wait(seen, left_ns.min(QUEUE_NAP_NS), true) == Woken::Signal {
+                return Err(EINTR);
+            }
+        }
     }
 
-    /// Keeps a queue to a peer, whether or not it is used.
+    /// Asks for a queue to a peer that the pool has found to be used much.
+    pub(crate) fn want(&self, gid: &Gid) {
+        // If there is no room the pool tries again.
+        let _ = self.add_want(gid, WantedBy::Pool);
+    }
+
+    /// Asks no more, unless an administrator has asked too.
+    pub(super) fn unwant(&self, gid: &Gid) {
+        let slot = {
+            let mut wants = self.wants.lock();
+            let Some((slot, entry)) = wants.find(gid) else {
+                return;
+            };
+            if entry.want.by() == WantedBy::Pin {
+                return;
+            }
+            wants.remove(slot);
+            slot
+        };
+        // The work lets go of an offer that is out.
+        self.hurry(slot);
+    }
+
+    /// Whether there may be a queue to a peer.
     ///
     /// # Errors
     ///
     /// `EINVAL` (its own GID, or no IPv4 address), `EOPNOTSUPP` (the device cannot
-    /// do it), `ENOSPC` (too many are pinned).
-    pub(crate) fn pin(&self, gid: &Gid) -> Result {
+    /// do it).
+    pub(crate) fn check_peer(&self, gid: &Gid) -> Result {
         if *gid == self.gid || gid.to_ipv4().is_none() {
             return Err(EINVAL);
         }
         if self.hardware.lock().is_none() {
             return Err(crate::errno::not_supported());
         }
+        Ok(())
+    }
+
+    /// Keeps a queue to a peer, whether or not it is used.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Rc::check_peer`]; `ENOSPC` (too many are pinned).
+    pub(crate) fn pin(&self, gid: &Gid) -> Result {
+        self.check_peer(gid)?;
         self.add_want(gid, WantedBy::Pin)
             .then_some(())
             .ok_or(ENOSPC)
     }
 
-    /// No longer keeps a queue to a peer; one that is there stays until it breaks.
+    /// No longer keeps a queue to a peer; the pool closes one that is there.
     ///
     /// # Errors
     ///

@@ -284,9 +284,11 @@ impl Vqp {
                             rc.wait_for_room(seen, ROOM_WAIT_NS, true)
                         }
                         Posted::Taken(taken) => return Ok(taken as u32),
-                        Posted::NeedsDc => {
+                        refused @ (Posted::NeedsDc | Posted::Closing) => {
                             unsent.send();
-                            self.only_dc.store(true, Ordering::Relaxed);
+                            if matches!(refused, Posted::NeedsDc) {
+                                self.only_dc.store(true, Ordering::Relaxed);
+                            }
                             self.leave_rc(queue, places)?;
                             continue;
                         }
@@ -319,6 +321,8 @@ impl Vqp {
     fn leave_rc(&self, queue: &mut Option<&VqpQueue>, admitted: u32) -> Result {
         self.quiesce(*queue, admitted)?;
         self.go_by(None);
+        // It goes back to RC when none of its requests is under way.
+        self.has_left.store(true, Ordering::Relaxed);
         *queue = None;
         Ok(())
     }

@@ -6,6 +6,7 @@
 use crate::error::Error;
 use crate::ioctl;
 use crate::mr::{Access, MemoryRegion};
+use crate::pool::{PoolPeer, Transport};
 use crate::ring::Lot;
 use nix::errno::Errno;
 use nix::fcntl::{open, OFlag};
@@ -298,7 +299,51 @@ impl Device {
             .map_err(|errno| Error::of_pool("IOC_POOL_PIN", errno, gid))
     }
 
-    /// No longer keeps one. One that is there stays until it breaks.
+    /// Chooses what carries the requests to a peer, whatever it costs; `None`: the pool does
+    /// (krcore §4.6). VQPs in use change over without their programs' help. RC is used once its
+    /// queue pair is there, which is made in the background.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotPermitted`], [`Error::NoRcPeer`], [`Error::NoRc`],
+    /// [`Error::PoolFull`], [`Error::NodeGone`].
+    pub fn pool_use(&self, gid: Gid, transport: Option<Transport>) -> Result<(), Error> {
+        let mut arg = uapi::PoolUse {
+            gid,
+            transport: match transport {
+                None => uapi::POOL_USE_AUTO,
+                Some(Transport::Dc) => uapi::POOL_USE_DC,
+                Some(Transport::Rc) => uapi::POOL_USE_RC,
+            },
+            reserved: 0,
+        };
+        ioctl::pool_use(self.fd(), &mut arg)
+            .map_err(|errno| Error::of_pool("IOC_POOL_USE", errno, gid))
+    }
+
+    /// The peers that the pool of the session's node has an eye on: those that were used
+    /// lately, or have an RC queue pair.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NodeGone`], [`Error::System`].
+    pub fn pool_peers(&self) -> Result<Vec<PoolPeer>, Error> {
+        let mut peers = Vec::new();
+        loop {
+            let mut arg = uapi::PoolPeer {
+                index: peers.len() as u32,
+                ..Pod::zeroed()
+            };
+            match ioctl::pool_peer(self.fd(), &mut arg) {
+                Ok(()) => peers.push(PoolPeer::from_raw(&arg)),
+                Err(Errno::ENOENT) => return Ok(peers),
+                Err(errno) => return Err(Error::of_node("IOC_POOL_PEER", errno)),
+            }
+        }
+    }
+
+    /// No longer keeps one. The module closes one that is there some seconds after its last
+    /// use.
     ///
     /// # Errors
     ///

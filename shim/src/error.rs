@@ -119,6 +119,11 @@ pub enum Error {
     )]
     MetaTimeout,
 
+    /// The module was loaded with `pool=rc`, and the peer has not answered its offer of an RC
+    /// queue pair.
+    #[error("{0} did not answer within 3 s: is it up, and does its device do RC? (the module was loaded with pool=rc)")]
+    PeerSilent(Gid),
+
     /// A range is not within the region.
     #[error("bytes {start}..{end} are not within a region of {len}")]
     OutOfBounds {
@@ -287,6 +292,8 @@ impl Error {
             Errno::EHOSTUNREACH => Self::UnknownPeer(gid),
             Errno::EAGAIN => Self::NoMetaServer,
             Errno::ETIMEDOUT => Self::MetaTimeout,
+            Errno::EHOSTDOWN => Self::PeerSilent(gid),
+            Errno::EOPNOTSUPP => Self::NoRc,
             Errno::EINTR => Self::Interrupted,
             errno => Self::of_node(call, errno),
         }

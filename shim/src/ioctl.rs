@@ -62,6 +62,8 @@ impl Plain for uapi::MrDereg {}
 impl Plain for uapi::MetaServer {}
 impl Plain for uapi::MetaInfo {}
 impl Plain for uapi::PoolPin {}
+impl Plain for uapi::PoolUse {}
+impl Plain for uapi::PoolPeer {}
 impl Plain for uapi::Lookup {}
 impl Plain for uapi::Enter {}
 impl Plain for uapi::QBind {}
@@ -100,6 +102,10 @@ plain_calls! {
     pool_pin: IOC_POOL_PIN(PoolPin);
     /// No longer keeps one.
     pool_unpin: IOC_POOL_UNPIN(PoolPin);
+    /// Chooses what carries requests to a peer.
+    pool_use: IOC_POOL_USE(PoolUse);
+    /// Describes a peer of the pool.
+    pool_peer: IOC_POOL_PEER(PoolPeer);
     /// Looks a node up.
     lookup: IOC_LOOKUP(Lookup);
     /// Binds a VQP to a port.
@@ -223,6 +229,8 @@ mod tests {
             (uapi::IOC_POOL_UNPIN, iow!(w, 17, 24)),
             (uapi::IOC_RUN, iow!(w, 18, 40)),
             (uapi::IOC_CQ_NOTIFY, iow!(w, 23, 24)),
+            (uapi::IOC_POOL_USE, iow!(w, 24, 24)),
+            (uapi::IOC_POOL_PEER, iorw!(w, 25, 88)),
         ];
         for (ours, macros) in expected {
             assert_eq!(ours, macros, "{ours:#x} is {macros:#x}");

@@ -57,6 +57,7 @@ mod ioctl;
 mod listener;
 mod memory;
 mod mr;
+mod pool;
 mod queues;
 mod ring;
 mod vqp;
@@ -69,6 +70,7 @@ pub use held::MAX_HELD_COMPLETIONS;
 pub use listener::{BindError, Listener, Message, MAX_ACCEPTED};
 pub use mr::{Access, LocalSlice, MemoryRegion, Remote};
 #[cfg(feature = "tokio")]
+pub use pool::{PoolPeer, Transport, TransportCost};
 pub use queues::AsyncQueues;
 pub use queues::{Moderation, PeerHandle, Qp, QpConfig, Queues, QueuesConfig, Receive};
 pub use vqp::{Progress, Vqp, VqpConfig};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! What two nodes write to each other when regions go: the owner names their
+//! What two nodes write to each other about a connection. When regions go, the owner names their
 //! keys, the peer answers once none of its requests uses them, and until then that some
 //! do. What carries the notices is not known here; they may get lost, be repeated, or come
 //! late.
@@ -61,9 +61,14 @@ pub enum NoticeKind {
     Unused,
     /// Requests with keys of the notice of this number are still on their way.
     InUse,
+    /// The sender wants to close the connection and has nothing under way on it
+    /// ([`crate::transfer`]).
+    Close,
+    /// The sender has closed the connection, or does not know it.
+    Closed,
 }
 
-/// A notice about regions that go.
+/// A notice about regions that go, or about the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Notice {
     /// The number of the connection ([`crate::rc::Hello`]), random: notices about
@@ -84,6 +89,8 @@ impl Notice {
             NoticeKind::Gone(keys) => (1, keys.as_slice()),
             NoticeKind::Unused => (2, &[][..]),
             NoticeKind::InUse => (3, &[][..]),
+            NoticeKind::Close => (4, &[][..]),
+            NoticeKind::Closed => (5, &[][..]),
         };
         out[..4].copy_from_slice(&MAGIC.to_le_bytes());
         out[4..8].copy_from_slice(&[VERSION, number, keys.len() as u8, 0]);
@@ -113,6 +120,8 @@ impl Notice {
             1 => NoticeKind::Gone(keys),
             2 if count == 0 => NoticeKind::Unused,
             3 if count == 0 => NoticeKind::InUse,
+            4 if count == 0 => NoticeKind::Close,
+            5 if count == 0 => NoticeKind::Closed,
             _ => return None,
         };
         let rest = &bytes[KEYS_AT + 4 * count..];

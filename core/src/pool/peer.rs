@@ -29,8 +29,11 @@ pub const RETRY_NS: u64 = 60_000_000_000;
 const MAX_DOUBLINGS: u32 = 4;
 /// After a judgement nothing is tried for so long, whatever changes.
 const REST_NS: u64 = 1_000_000_000;
-/// Looks in a row at which the transport has to cost twice what it did.
-const WORSE_LOOKS: u32 = 3;
+/// Looks in a row at which the transport has to cost twice what it did, or the other half.
+const CHANGED_LOOKS: u32 = 3;
+/// Round trips by DC of which the shortest is what later ones are compared with: one alone
+/// may have met anything.
+const FIRST_PROBES: u32 = 10;
 /// How long a queue pair is kept that nothing uses.
 pub const LINGER_NS: u64 = 5_000_000_000;
 /// How long a queue pair may take to come up.
@@ -70,6 +73,14 @@ fn blend(mean: &mut u64, value: u64) {
     };
 }
 
+/// Counts looks in a row.
+fn count(looks: &mut u32, is_so: bool) {
+    *looks = match is_so {
+        true => looks.saturating_add(1),
+        false => 0,
+    };
+}
+
 /// What a peer's requests cost by two transports, as far as both were seen to carry such
 /// requests: nanoseconds of each second's requests. `None`: nothing can be compared.
 fn compare(heat: &Heat, one: &Cost, other: &Cost) -> Option<(u64, u64)> {
@@ -103,8 +114,8 @@ pub struct Heat {
 impl Heat {
     fn learn(&mut self, traffic: &Traffic, passed_ns: u64) {
         let per_second = |count: u64| {
-            let scaled = u128::from(count) * 1_000_000_000 / u128::from(passed_ns.max(1));
-            u64::try_from(scaled).unwrap_or(u64::MAX)
+            let passed_us = (passed_ns / 1000).max(1);
+            count.saturating_mul(1_000_000) / passed_us
         };
         // The longer ago the last look, the less the past counts.
         let parts = (passed_ns / 100_000_000).clamp(1, 8);
@@ -133,6 +144,7 @@ enum Stage {
         since_ns: u64,
         cost: Cost,
         probe_ns: u64,
+        probes: u32,
     },
 }
 
@@ -169,10 +181,10 @@ pub(super) struct Peer {
     pub(super) moves: u32,
     hot_looks: u32,
     worse_looks: u32,
+    better_looks: u32,
     has_changed: bool,
     /// Trials in a row that came to nothing.
     failures: u32,
-    probe_ns: u64,
     stage: Stage,
 }
 
@@ -192,9 +204,9 @@ impl Peer {
             moves: 0,
             hot_looks: 0,
             worse_looks: 0,
+            better_looks: 0,
             has_changed: false,
             failures: 0,
-            probe_ns: 0,
             stage: Stage::New,
         }
     }
@@ -219,9 +231,6 @@ impl Peer {
         for (cost, seen) in self.costs.iter_mut().zip(&traffic.samples) {
             cost.learn(seen);
         }
-        if traffic.probe_ns != 0 {
-            self.probe_ns = traffic.probe_ns;
-        }
         if self.heat.per_second() >= HOT_PER_SECOND {
             self.hot_ns = now_ns;
             self.hot_looks = self.hot_looks.saturating_add(1);
@@ -231,35 +240,39 @@ impl Peer {
         if self.uses == Transport::Rc {
             self.used_rc_ns = now_ns;
         }
-        self.look_for_change();
+        self.look_for_change(traffic.probe_ns);
     }
 
     /// Whether the transport in use has become so much worse, or the other so much better,
     /// that the other is to be tried at once.
-    fn look_for_change(&mut self) {
+    fn look_for_change(&mut self, probe_ns: u64) {
+        let now = *self.cost(self.uses);
         let Stage::Settled {
-            since_ns,
             cost,
-            probe_ns,
-        } = self.stage
+            probe_ns: first_ns,
+            probes,
+            ..
+        } = &mut self.stage
         else {
             return;
         };
-        if probe_ns == 0 && self.probe_ns != 0 {
-            // The first one since: what later ones are compared with.
-            self.settle(since_ns);
-            return;
-        }
-        let now = *self.cost(self.uses);
-        let is_worse = compare(&self.heat, &now, &cost)
+        let is_worse = compare(&self.heat, &now, cost)
             .is_some_and(|(now, before)| now >= before.saturating_mul(2));
-        self.worse_looks = match is_worse {
-            true => self.worse_looks.saturating_add(1),
-            false => 0,
+        let is_other_better = match probe_ns {
+            0 => None,
+            // The requests are on RC: otherwise nobody asks for a round trip.
+            _ if *probes < FIRST_PROBES => {
+                *probes += 1;
+                *first_ns = probe_ns.min(*first_ns);
+                Some(false)
+            }
+            _ => Some(probe_ns <= *first_ns / 2),
         };
-        let is_other_better =
-            self.uses == Transport::Rc && self.probe_ns != 0 && self.probe_ns <= probe_ns / 2;
-        self.has_changed = self.worse_looks >= WORSE_LOOKS || is_other_better;
+        count(&mut self.worse_looks, is_worse);
+        if let Some(is_better) = is_other_better {
+            count(&mut self.better_looks, is_better);
+        }
+        self.has_changed = self.worse_looks.max(self.better_looks) >= CHANGED_LOOKS;
     }
 
     pub(super) fn is_hot(&self) -> bool {
@@ -327,9 +340,9 @@ impl Peer {
         if tried_ns < TRIAL_NS || (!is_known && tried_ns < LONGEST_TRIAL_NS) {
             return None;
         }
-        let is_kept = costs.filter(|_| is_known).is_some_and(|(new, old)| {
-            u128::from(new) * 100 <= u128::from(old) * u128::from(KEPT_PER_CENT)
-        });
+        let is_kept = costs
+            .filter(|_| is_known)
+            .is_some_and(|(new, old)| new <= (old / 100).saturating_mul(KEPT_PER_CENT));
         if is_kept {
             self.failures = 0;
         } else {
@@ -348,9 +361,10 @@ impl Peer {
         self.stage = Stage::Settled {
             since_ns: now_ns,
             cost: *self.cost(self.uses),
-            probe_ns: self.probe_ns,
+            probe_ns: u64::MAX,
+            probes: 0,
         };
-        self.worse_looks = 0;
+        (self.worse_looks, self.better_looks) = (0, 0);
         self.has_changed = false;
     }
 

@@ -19,6 +19,8 @@ pub enum Stage {
     Finishing,
     /// Both ends may post.
     Up,
+    /// It is being closed.
+    Closing,
     /// It has failed.
     Broken,
 }

@@ -61,6 +61,8 @@ enum State {
 pub enum WantedBy {
     /// An administrator has pinned it: it stays wanted however little it is used.
     Pin,
+    /// The pool has found that it is used much: it stays wanted until the pool says otherwise.
+    Pool,
     /// This user uses it.
     User(u32),
 }
@@ -174,7 +176,8 @@ impl Want {
     fn leaves_ns(&self) -> Option<u64> {
         let idle_ns = self.used_ns.saturating_add(IDLE_NS);
         let unreachable_ns = self.missing_since_ns.saturating_add(UNREACHABLE_NS);
-        (self.by != WantedBy::Pin).then_some(idle_ns.min(unreachable_ns))
+        let leaves = matches!(self.by, WantedBy::User(_));
+        leaves.then_some(idle_ns.min(unreachable_ns))
     }
 
     /// An offer with this token has gone out.

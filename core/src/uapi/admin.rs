@@ -21,6 +21,72 @@ pod! {
     }
 }
 
+/// Requests to a peer take what the pool finds best.
+pub const POOL_USE_AUTO: u32 = 0;
+/// They go by DC.
+pub const POOL_USE_DC: u32 = 1;
+/// They go by RC, as far as they can.
+pub const POOL_USE_RC: u32 = 2;
+
+pod! {
+    /// `IOC_POOL_USE`: what carries the requests to a peer, whatever it costs, until another
+    /// word of an administrator. A queue pair that this takes is made in the background.
+    ///
+    /// Errors: `EPERM`, `EINVAL` (no such transport, the node itself, or no IPv4-mapped
+    /// GID), `EOPNOTSUPP` (the RDMA device cannot do RC), `ENOSPC` (the pool has an eye on too
+    /// many peers that have to stay).
+    pub struct PoolUse [24] {
+        /// The peer.
+        pub gid: Gid,
+        /// `POOL_USE_*`.
+        pub transport: u32,
+        /// Must be zero.
+        pub reserved: u32,
+    }
+}
+
+/// An administrator keeps a queue pair to the peer.
+pub const POOL_PINNED: u32 = 1;
+/// An administrator has chosen its transport.
+pub const POOL_FORCED: u32 = 2;
+/// The transport in use is being tried.
+pub const POOL_TRIAL: u32 = 4;
+/// There is a queue pair to it.
+pub const POOL_UP: u32 = 8;
+
+pod! {
+    /// `IOC_POOL_PEER`: one of the peers that the pool of the session's node has an eye on:
+    /// those that were used lately, or have a queue pair (krcore §4.2).
+    ///
+    /// Errors: `ENOENT` (no peer has this index).
+    pub struct PoolPeer [88] {
+        /// In: which peer.
+        pub index: u32,
+        /// Out: what its requests take, [`POOL_USE_DC`] or [`POOL_USE_RC`].
+        pub transport: u32,
+        /// Out: the peer.
+        pub gid: Gid,
+        /// Out: `POOL_*` flags.
+        pub flags: u32,
+        /// Out: times that its requests were sent another way.
+        pub moves: u32,
+        /// Out: requests of up to 4 KiB a second.
+        pub small_ops: u64,
+        /// Out: bytes of longer ones a second.
+        pub large_bytes: u64,
+        /// Out: what a request of up to 4 KiB takes by DC, in nanoseconds; 0: not known.
+        pub dc_small_ns: u64,
+        /// Out: what a byte of longer ones takes by DC, in picoseconds; 0: not known.
+        pub dc_byte_ps: u64,
+        /// Out: the same by RC.
+        pub rc_small_ns: u64,
+        /// Out: the same by RC.
+        pub rc_byte_ps: u64,
+        /// Out: how long there has been a queue pair, in nanoseconds; 0: there is none.
+        pub age_ns: u64,
+    }
+}
+
 pod! {
     /// A meta server's address, IPv4-mapped, with its rdma_cm port.
     ///

@@ -4,8 +4,8 @@
 
 use super::{
     Accept, CqNotify, Enter, Hello, Lookup, MetaInfo, MetaServer, MrDereg, MrReg, NodeInfo,
-    PeerHandle, PeerOpen, PoolPin, QBind, QConnect, RingsCreate, RingsHandle, Run, VqpCreate,
-    VqpHandle,
+    PeerHandle, PeerOpen, PoolPeer, PoolPin, PoolUse, QBind, QConnect, RingsCreate, RingsHandle,
+    Run, VqpCreate, VqpHandle,
 };
 
 /// The `type` byte of every request.
@@ -79,3 +79,7 @@ pub const IOC_PEER_OPEN: u32 = iowr::<PeerOpen>(21);
 pub const IOC_PEER_CLOSE: u32 = iow::<PeerHandle>(22);
 /// Has an eventfd signalled when completions come to a ring. [`CqNotify`].
 pub const IOC_CQ_NOTIFY: u32 = iow::<CqNotify>(23);
+/// Chooses what carries the requests to a peer. Needs `CAP_NET_ADMIN`. [`PoolUse`].
+pub const IOC_POOL_USE: u32 = iow::<PoolUse>(24);
+/// Describes a peer of the pool. [`PoolPeer`].
+pub const IOC_POOL_PEER: u32 = iowr::<PoolPeer>(25);

@@ -34,6 +34,7 @@ fn meaning(error: c_int) -> &'static CStr {
         Errno::EHOSTUNREACH => c"no meta server knows this GID",
         Errno::EAGAIN => c"no meta server is connected, and the peer is not cached",
         Errno::ETIMEDOUT => c"the meta server did not answer",
+        Errno::EHOSTDOWN => c"the peer did not answer (the module was loaded with pool=rc)",
         Errno::EINTR => c"a signal came before anything was done",
         _ => c"not an error of Weft's own: see errno(3)",
     }

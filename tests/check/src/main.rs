@@ -18,9 +18,11 @@ mod killed_peer;
 mod killed_worker;
 mod many_connections;
 mod meta_lost;
+mod moves;
 mod packets;
 mod peer_down;
 mod poll;
+mod pool;
 mod raw;
 mod rc;
 mod shared_queues;
@@ -54,6 +56,10 @@ enum What {
     Lossy,
     /// Messages arrive, in order, at whom they are for; or everybody knows why not.
     TwoSided(two_sided::Args),
+    /// A pool that decides by itself (`pool=auto`).
+    Pool,
+    /// VQPs change between DC and RC while they are busy.
+    Moves(moves::Args),
     /// The same promises where one-sided requests go by RC queue pairs.
     Rc(rc::Args),
     /// Requests that make no sense get their documented errno.
@@ -149,6 +155,8 @@ fn main() -> ExitCode {
         What::Lossy => data::run_lossy(&mut report, seed),
         What::TwoSided(args) => two_sided::run(&mut report, &args, seed),
         What::Rc(args) => rc::run(&mut report, &args, seed),
+        What::Pool => pool::run(&mut report, seed),
+        What::Moves(args) => moves::run(&mut report, &args, seed),
         What::BadCalls => bad::run_input(&mut report),
         What::BadWorkRequests => bad::run_requests(&mut report),
         What::MetaLost => meta_lost::run(&mut report),

@@ -28,6 +28,8 @@ fn notices_survive_the_wire_and_nothing_else_is_one() {
         NoticeKind::Gone(Keys::NONE),
         NoticeKind::Unused,
         NoticeKind::InUse,
+        NoticeKind::Close,
+        NoticeKind::Closed,
     ] {
         let notice = Notice {
             token: u64::MAX - 1,
@@ -43,7 +45,7 @@ fn notices_survive_the_wire_and_nothing_else_is_one() {
             assert_eq!(Notice::decode(&other), None, "byte {at}");
         }
         let mut unknown = bytes;
-        unknown[5] = 4;
+        unknown[5] = 6;
         assert_eq!(Notice::decode(&unknown), None, "no kind of notice");
     }
 }
@@ -412,6 +414,7 @@ impl Sim {
                     match kind {
                         NoticeKind::Unused => self.ledger.answered(token, seq),
                         NoticeKind::InUse => self.ledger.in_use(token, seq, self.now_ns),
+                        NoticeKind::Close | NoticeKind::Closed => panic!("nobody closes it"),
                         NoticeKind::Gone(_) => panic!("the peer has no regions"),
                     }
                 }

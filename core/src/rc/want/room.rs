@@ -23,7 +23,7 @@ pub fn makes_room<'a>(
 ) -> Option<usize> {
     let held = match by {
         WantedBy::User(user) => count(wants.clone(), user),
-        WantedBy::Pin => 0,
+        WantedBy::Pin | WantedBy::Pool => 0,
     };
     let ranks = wants.clone().enumerate().filter_map(|(index, want)| {
         let WantedBy::User(owner) = want.by else {

@@ -10,7 +10,7 @@ use clap::{Parser, Subcommand};
 use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;
 use weft_core::meta::DEFAULT_PORT;
-use weft_shim::{Device, Error, Gid};
+use weft_shim::{Device, Error, Gid, Transport};
 
 /// Exit status when the module is not loaded.
 const EXIT_NOT_LOADED: u8 = 3;
@@ -39,9 +39,8 @@ enum Command {
     /// Show or change the meta servers, where nodes publish how to reach them.
     #[command(subcommand)]
     Meta(Meta),
-    /// Choose which nodes an RC queue pair is kept to.
-    #[command(subcommand)]
-    Pool(Pool),
+    /// Show what carries the requests to which nodes, or choose it.
+    Pool(PoolArgs),
     /// Look a node up at the meta server, past the cache.
     Lookup {
         /// The node's GID, as an IPv4 or IPv6 address.
@@ -68,6 +67,27 @@ enum Meta {
     },
 }
 
+#[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+struct PoolArgs {
+    /// Show it again every second, until it is interrupted.
+    #[arg(long)]
+    watch: bool,
+    #[command(subcommand)]
+    command: Option<Pool>,
+}
+
+/// A transport, or the pool's choice.
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Way {
+    /// What the pool finds best.
+    Auto,
+    /// DC.
+    Dc,
+    /// An RC queue pair.
+    Rc,
+}
+
 #[derive(Subcommand)]
 enum Pool {
     /// Keep an RC queue pair to a node, for all VQPs to it.
@@ -76,7 +96,16 @@ enum Pool {
         #[arg(value_parser = parse_gid)]
         gid: Gid,
     },
-    /// No longer keep one; one that is there stays until it breaks.
+    /// Send the requests to a node by DC or RC, whatever that costs, or as the pool finds
+    /// best.
+    Use {
+        /// The node's GID, as for `pin`.
+        #[arg(value_parser = parse_gid)]
+        gid: Gid,
+        /// What carries them.
+        way: Way,
+    },
+    /// No longer keep one; one that is there is closed some seconds after its last use.
     Unpin {
         /// The node's GID, as for `pin`.
         #[arg(value_parser = parse_gid)]
@@ -86,7 +115,11 @@ enum Pool {
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    match run(&args) {
+    let shown = match &args.command {
+        Command::Pool(PoolArgs { watch: true, .. }) => watch(&args),
+        _ => run(&args),
+    };
+    match shown {
         Ok(output) => {
             println!("{output}");
             ExitCode::SUCCESS
@@ -98,6 +131,20 @@ fn main() -> ExitCode {
                 _ => ExitCode::FAILURE,
             }
         }
+    }
+}
+
+/// Shows the pool every second.
+fn watch(args: &Args) -> Result<String, Error> {
+    loop {
+        let report = run(args)?;
+        if args.json {
+            println!("{report}");
+        } else {
+            // Clears the terminal.
+            println!("\x1b[2J\x1b[H{report}");
+        }
+        std::thread::sleep(std::time::Duration::from_secs(1));
     }
 }
 
@@ -123,20 +170,37 @@ fn run(args: &Args) -> Result<String, Error> {
             device.meta_remove(*server)?;
             report::done("removed", "meta server", server)
         }
-        Command::Pool(Pool::Pin { gid }) => {
-            device.pool_pin(*gid)?;
-            report::done("pinned", "node", gid)
-        }
-        Command::Pool(Pool::Unpin { gid }) => {
-            device.pool_unpin(*gid)?;
-            report::done("unpinned", "node", gid)
-        }
+        Command::Pool(args) => pool(&device, args)?,
         Command::Lookup { gid } => report::peer(&device.lookup(*gid)?),
     };
     Ok(if args.json {
         report.json()
     } else {
         report.text()
+    })
+}
+
+/// Does what was asked for with the pool.
+fn pool(device: &Device, args: &PoolArgs) -> Result<report::Report, Error> {
+    Ok(match &args.command {
+        None => report::pool(&device.pool_peers()?),
+        Some(Pool::Pin { gid }) => {
+            device.pool_pin(*gid)?;
+            report::done("pinned", "node", gid)
+        }
+        Some(Pool::Unpin { gid }) => {
+            device.pool_unpin(*gid)?;
+            report::done("unpinned", "node", gid)
+        }
+        Some(Pool::Use { gid, way }) => {
+            let (transport, chosen) = match way {
+                Way::Auto => (None, "left to the pool"),
+                Way::Dc => (Some(Transport::Dc), "sent by DC"),
+                Way::Rc => (Some(Transport::Rc), "sent by RC"),
+            };
+            device.pool_use(*gid, transport)?;
+            report::done(chosen, "requests to", gid)
+        }
     })
 }
 

@@ -5,7 +5,7 @@
 use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
 use comfy_table::Table;
 use serde_json::{json, Value};
-use weft_shim::{MetaServerInfo, Node, Peer};
+use weft_shim::{MetaServerInfo, Node, Peer, PoolPeer, TransportCost};
 
 /// Where the module shows its counters, one `name value` a line.
 const COUNTERS_PATH: &str = "/sys/kernel/debug/weft/counters";
@@ -171,6 +171,84 @@ pub(crate) fn peer(peer: &Peer) -> Report {
             "udp_port": peer.udp_port,
             "reads": peer.reads,
         }),
+    }
+}
+
+/// The peers that a node's pool has an eye on.
+pub(crate) fn pool(peers: &[PoolPeer]) -> Report {
+    let header = [
+        "peer",
+        "transport",
+        "requests/s",
+        "MiB/s",
+        "DC",
+        "RC",
+        "queue pair",
+        "moves",
+        "chosen by",
+    ];
+    let rows = peers.iter().map(|peer| {
+        vec![
+            peer.gid.to_string(),
+            peer.transport.to_string(),
+            peer.small_ops.to_string(),
+            format!("{:.1}", peer.large_bytes as f64 / f64::from(1 << 20)),
+            cost(peer.dc),
+            cost(peer.rc),
+            peer.age_ns.map_or_else(
+                || "none".into(),
+                |age_ns| format!("{} s", age_ns / 1_000_000_000),
+            ),
+            peer.moves.to_string(),
+            chosen_by(peer).into(),
+        ]
+    });
+    let json = peers.iter().map(|peer| {
+        json!({
+            "gid": peer.gid.to_string(),
+            "transport": peer.transport.to_string(),
+            "small_ops": peer.small_ops,
+            "large_bytes": peer.large_bytes,
+            "dc_small_ns": peer.dc.small_ns,
+            "dc_byte_ps": peer.dc.byte_ps,
+            "rc_small_ns": peer.rc.small_ns,
+            "rc_byte_ps": peer.rc.byte_ps,
+            "age_ns": peer.age_ns,
+            "moves": peer.moves,
+            "chosen_by": chosen_by(peer),
+        })
+    });
+    Report {
+        text: table_or(
+            &header,
+            rows,
+            "no peer was used lately, and none has a queue pair",
+        ),
+        json: json.collect(),
+    }
+}
+
+/// Who has chosen a peer's transport.
+fn chosen_by(peer: &PoolPeer) -> &'static str {
+    match (peer.is_forced, peer.is_pinned, peer.is_in_trial) {
+        (true, ..) => "use",
+        (_, true, _) => "pin",
+        (.., true) => "trial",
+        _ => "pool",
+    }
+}
+
+/// What a small request takes, and a MiB of others.
+fn cost(cost: TransportCost) -> String {
+    let small = cost.small_ns.map(|ns| format!("{:.1} µs", ns as f64 / 1e3));
+    // A picosecond a byte is 1.05 µs a MiB.
+    let large = cost
+        .byte_ps
+        .map(|ps| format!("{:.2} ms/MiB", ps as f64 * 1.048_576e-3));
+    let known: Vec<_> = small.into_iter().chain(large).collect();
+    match known.is_empty() {
+        true => "?".into(),
+        false => known.join(", "),
     }
 }
 

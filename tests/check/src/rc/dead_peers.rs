@@ -5,14 +5,17 @@
 //! longer wanted after a while. Fourteen nodes, of which 2 to 11 are down.
 
 use std::process::Child;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{ensure, Result};
-use weft_shim::{Device, MemoryRegion, SendWr, Vqp, Wc};
+use weft_shim::{Device, Error, Vqp, VqpConfig};
 
 use super::goes_by_rc;
 use crate::isolation::users::{become_user, NOBODY};
-use crate::world::{connect, counter, full_access, gid, system, wait_for, worker, Link};
+use crate::world::{connect, counter, gid, system, wait_for, worker, Link};
 use weft_testkit::report::Report;
 
 const DEAD: std::ops::RangeInclusive<u8> = 2..=11;
@@ -80,9 +83,7 @@ fn pinned(report: &mut Report) -> Result<()> {
 }
 
 fn used(report: &mut Report) -> Result<()> {
-    let device = Device::open_on(0)?;
-    let local = MemoryRegion::allocate(&device, 4096, full_access())?;
-    let vqps = use_all(&device, &local, DEAD)?;
+    let wanters = Wanters::new(DEAD)?;
     report.check(
         "ten dead peers in use delay a live one by less than 3 s",
         || {
@@ -91,13 +92,22 @@ fn used(report: &mut Report) -> Result<()> {
             wait_for("it is up", DELAY, || goes_by_rc(0, 1))
         },
     );
-    drop(vqps);
+    report.check("who connects to a dead peer is told", || {
+        let mut vqp = Vqp::create(&Device::open_on(0)?, &VqpConfig::default())?;
+        let refused = vqp.qconnect(gid(*DEAD.start()), 0);
+        ensure!(
+            matches!(refused, Err(Error::PeerSilent(_))),
+            "it is {refused:?}"
+        );
+        Ok(())
+    });
+    drop(wanters);
     report.check("peers that nobody uses are no longer wanted", || {
         wait_for("none is", FORGOTTEN, || Ok(counter("rc_wants")? == 0))
     });
     report.check(
         "more dead peers than a node wants delay a live one of that user by less than 3 s",
-        || own_peers(&device, &local),
+        own_peers,
     );
     report.check(
         "a user that keeps using so many delays nobody else's by more",
@@ -106,18 +116,37 @@ fn used(report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Posts a WRITE to each of these peers.
-fn use_all(
-    device: &Device,
-    local: &MemoryRegion,
-    peers: impl IntoIterator<Item = u8>,
-) -> Result<Vec<Vqp>> {
-    let one = |k| {
-        let mut vqp = connect(device, k, 4)?;
-        vqp.post_send(&[SendWr::write(local.slice(0..8)?, local.remote()).signaled()])?;
-        Ok(vqp)
-    };
-    peers.into_iter().map(one).collect()
+/// Threads that each try to connect to one of these peers, again and again.
+struct Wanters {
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Wanters {
+    fn new(peers: impl IntoIterator<Item = u8>) -> Result<Self> {
+        let device = Device::open_on(0)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let want = |peer| {
+            let (device, stop) = (device.clone(), stop.clone());
+            std::thread::spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    // It fails, after a while.
+                    let _ = connect(&device, peer, 4);
+                }
+            })
+        };
+        let threads = peers.into_iter().map(want).collect();
+        Ok(Self { stop, threads })
+    }
+}
+
+impl Drop for Wanters {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
 }
 
 fn is_up_in_time(peer: u8) -> Result<()> {
@@ -130,11 +159,14 @@ fn ensure_full() -> Result<()> {
     Ok(())
 }
 
-fn own_peers(device: &Device, local: &MemoryRegion) -> Result<()> {
-    let _vqps = use_all(device, local, NOBODYS)?;
-    ensure_full()?;
+fn own_peers() -> Result<()> {
+    let _wanters = Wanters::new(NOBODYS)?;
+    wait_for("as many peers are wanted as may be", FORGOTTEN, || {
+        Ok(ensure_full().is_ok())
+    })?;
     is_up_in_time(LIVE[0])?;
     ensure_full()?;
+    let device = Device::open_on(0)?;
     device.pool_pin(gid(*NOBODYS.end()))?;
     ensure_full()?;
     Ok(device.pool_unpin(gid(*NOBODYS.end()))?)
@@ -158,18 +190,11 @@ fn peers_of_another() -> Result<()> {
     is_up_in_time(LIVE[1])
 }
 
-/// Uses all nobody's nodes without a pause, as a user without privileges.
+/// Connects to all nobody's nodes without a pause, as a user without privileges.
 pub fn want_for_ever() -> Result<()> {
     become_user(NOBODY)?;
-    let device = Device::open_on(0)?;
-    let local = MemoryRegion::allocate(&device, 4096, full_access())?;
-    let mut vqps = use_all(&device, &local, NOBODYS)?;
-    let wr = SendWr::write(local.slice(0..8)?, local.remote()).signaled();
-    let mut wcs = [Wc::default(); 4];
+    let _wanters = Wanters::new(NOBODYS)?;
     loop {
-        for vqp in &mut vqps {
-            // Once the first request has failed, each further one is flushed at once.
-            let _ = vqp.enter(&[wr], &mut wcs, 0, Duration::ZERO);
-        }
+        std::thread::park();
     }
 }

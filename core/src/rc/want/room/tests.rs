@@ -182,7 +182,7 @@ proptest! {
                     let is_missing = |want: &&Want| want.missing_ns(now_ns).is_some();
                     let mut missing = table.0.iter().filter(is_missing);
                     let is_due = missing.any(|want| match want.by() {
-                        WantedBy::Pin => false,
+                        WantedBy::Pin | WantedBy::Pool => false,
                         WantedBy::User(owner) => {
                             table.count(owner) > 1 || want.missing_ns(now_ns) >= Some(TRIED_NS)
                         }

@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The hybrid pool of a node (krcore §4.2, §4.3, §4.6): what carries the requests to each
+//! peer. `weft_core::pool` decides; this is its clock, its eyes and its hands.
+//!
+//! A work item looks ten times a second at what was seen of the peers' traffic, and then
+//! has queue pairs made and closed by [`crate::rc`] and ways changed ([`Route`]). Nobody
+//! who posts waits for it, and it waits for no peer.
+//!
+//! Lock order: `routes`, `policy`, then those of `rc`. None is held while a peer is asked
+//! for a round trip.
+
+mod mode;
+mod route;
+
+use kernel::alloc::KVVec;
+use kernel::prelude::*;
+use kernel::sync::{Arc, Mutex};
+use weft_core::gid::Gid;
+use weft_core::pool::{Action, Transport};
+use weft_core::uapi::{self, PoolPeer, PoolUse};
+
+use crate::array_vec::{room, ArrayVec};
+use crate::clock::now_ns;
+use crate::dc::Requester;
+use crate::rc::Rc;
+use crate::sync::{new_periodic, Periodic, Routine};
+
+pub(crate) use mode::{check_parameter, waits_for_queues};
+pub(crate) use route::{Route, NO_VERSION};
+
+/// How often the pool looks.
+const LOOK_MS: u32 = 100;
+/// Likewise, while no peer is busy.
+const IDLE_LOOK_MS: u32 = 500;
+/// Peers that are asked for a round trip at one look.
+const PROBES: usize = 16;
+
+type Policy = weft_core::pool::Pool;
+
+/// A node's pool.
+#[pin_data]
+pub(crate) struct Pool<R: Requester> {
+    rc: Arc<Rc<R>>,
+    #[pin]
+    routes: Mutex<KVVec<Arc<Route<R>>>>,
+    #[pin]
+    policy: Mutex<KVBox<Policy>>,
+    #[pin]
+    work: Periodic<Self>,
+}
+
+fn new_policy() -> Result<KVBox<Policy>> {
+    static EMPTY: Policy = Policy::EMPTY;
+    let mut place = KVBox::<Policy>::new_uninit(GFP_KERNEL)?;
+    // Copied from memory to memory: it is too large for the stack.
+    // SAFETY: both are valid for one `Policy`, which is plain data.
+    unsafe { core::ptr::copy_nonoverlapping(&raw const EMPTY, place.as_mut_ptr(), 1) };
+    // SAFETY: initialised just above.
+    Ok(unsafe { place.assume_init() })
+}
+
+impl<R: Requester> Pool<R> {
+    /// The pool of a node whose queue pairs `rc` makes.
+    pub(crate) fn new(rc: Arc<Rc<R>>) -> Result<Arc<Self>> {
+        let policy = new_policy()?;
+        Arc::pin_init(
+            pin_init!(Self {
+                rc,
+                routes <- kernel::new_mutex!(KVVec::new(), "weft_pool_routes"),
+                policy <- kernel::new_mutex!(policy, "weft_pool"),
+                work <- new_periodic!("weft_pool_work"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Looks no more. May sleep.
+    pub(crate) fn stop(&self) {
+        self.work.stop();
+        let routes = core::mem::take(&mut *self.routes.lock());
+        for route in &routes {
+            route.set(None);
+        }
+    }
+
+    /// Looks at once: queue pairs have come or gone. Any context.
+    pub(crate) fn hurry(&self) {
+        self.work.hurry();
+    }
+
+    /// The way to a peer, for one more record of it. [`Route::leave`] gives it back.
+    pub(crate) fn route(&self, gid: &Gid) -> Result<Arc<Route<R>>> {
+        let mut routes = self.routes.lock();
+        let uses = self.policy.lock().uses(gid);
+        let queue = match uses {
+            Transport::Dc => None,
+            Transport::Rc => self.rc.queue(gid),
+        };
+        let route = Route::new(*gid, queue)?;
+        routes.push(route.clone(), GFP_KERNEL)?;
+        drop(routes);
+        self.work.schedule(LOOK_MS);
+        Ok(route)
+    }
+
+    /// The RC side.
+    pub(crate) fn rc(&self) -> &Arc<Rc<R>> {
+        &self.rc
+    }
+
+    /// Keeps an RC queue pair to a peer, and has requests take it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Rc::pin`]; `ENOSPC`.
+    pub(crate) fn pin(&self, gid: &Gid) -> Result {
+        self.rc.pin(gid)?;
+        if !self.policy.lock().pin(gid, true, now_ns()) {
+            let _ = self.rc.unpin(gid);
+            return Err(ENOSPC);
+        }
+        self.hurry();
+        Ok(())
+    }
+
+    /// No longer keeps one: it is closed some seconds after its last use.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT`: none was pinned.
+    pub(crate) fn unpin(&self, gid: &Gid) -> Result {
+        self.rc.unpin(gid)?;
+        self.policy.lock().pin(gid, false, now_ns());
+        self.hurry();
+        Ok(())
+    }
+
+    /// Has requests to a peer take what an administrator says, or leaves that to the pool
+    /// again.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`PoolUse`].
+    pub(crate) fn prefer(&self, request: &PoolUse) -> Result {
+        let by = match request.transport {
+            uapi::POOL_USE_AUTO => None,
+            uapi::POOL_USE_DC => Some(Transport::Dc),
+            uapi::POOL_USE_RC => Some(Transport::Rc),
+            _ => return Err(EINVAL),
+        };
+        self.rc.check_peer(&request.gid)?;
+        if !self.policy.lock().force(&request.gid, by, now_ns()) {
+            return Err(ENOSPC);
+        }
+        self.hurry();
+        Ok(())
+    }
+
+    /// What is known of the `index`th peer, for users.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT`: there are fewer.
+    pub(crate) fn info(&self, index: u32) -> Result<PoolPeer> {
+        let view = self.policy.lock().view(index as usize).ok_or(ENOENT)?;
+        let age_ns = self.rc.age_ns(&view.gid);
+        let flags = [
+            (view.is_pinned, uapi::POOL_PINNED),
+            (view.is_forced, uapi::POOL_FORCED),
+            (view.is_in_trial, uapi::POOL_TRIAL),
+            (age_ns != 0, uapi::POOL_UP),
+        ];
+        let set = flags.iter().filter(|(is_set, _)| *is_set);
+        Ok(PoolPeer {
+            index,
+            transport: match view.uses {
+                Transport::Dc => uapi::POOL_USE_DC,
+                Transport::Rc => uapi::POOL_USE_RC,
+            },
+            gid: view.gid,
+            flags: set.fold(0, |flags, (_, flag)| flags | flag),
+            moves: view.moves,
+            small_ops: view.heat.small_ops,
+            large_bytes: view.heat.large_bytes,
+            dc_small_ns: view.dc.small_ns,
+            dc_byte_ps: view.dc.byte_ps,
+            rc_small_ns: view.rc.small_ns,
+            rc_byte_ps: view.rc.byte_ps,
+            age_ns,
+        })
+    }
+
+    /// Waits until there is an RC queue pair to a peer, and has requests take it
+    /// (`pool=rc`). `user` asks for it.
+    ///
+    /// # Errors
+    ///
+    /// `EHOSTDOWN` (the peer does not answer), `EOPNOTSUPP` (the device cannot do it),
+    /// `EINTR`.
+    pub(crate) fn wait_for_queue(&self, route: &Route<R>, user: u32) -> Result {
+        if let Some(queue) = self.rc.wait_for_queue(route.gid(), user)? {
+            route.set(Some(&queue));
+        }
+        Ok(())
+    }
+
+    /// Takes in what was seen of the peers, and does what follows. Answers the peers to ask
+    /// for a round trip, and whether any is worth looking at again soon.
+    fn look(&self, probes: &mut ArrayVec<'_, Gid>) -> bool {
+        let mut routes = self.routes.lock();
+        let mut policy = self.policy.lock();
+        let now_ns = now_ns();
+        let links = |gid: &Gid| self.rc.link_state(gid);
+        let mut index = 0;
+        while let Some(route) = routes.get(index) {
+            if route.is_gone() {
+                swap_remove(&mut routes, index);
+                continue;
+            }
+            let traffic = route.meter().take();
+            policy.see(route.gid(), &traffic, links, now_ns);
+            index += 1;
+        }
+        let mut at = 0;
+        while let Some(queue) = self.rc.nth(at) {
+            policy.note_link(queue.gid(), links, now_ns);
+            policy.see(queue.gid(), &queue.meter().take(), links, now_ns);
+            at += 1;
+        }
+        policy.decide(
+            mode::mode(),
+            mode::budget(),
+            links,
+            now_ns,
+            |gid, action| match action {
+                Action::Open => self.rc.want(gid),
+                Action::Close => self.rc.close(gid),
+                Action::Probe => {
+                    probes.push(*gid);
+                }
+                Action::Use(by) => self.redirect(&routes, gid, by),
+            },
+        );
+        self.refresh(&routes);
+        !policy.is_empty()
+    }
+
+    /// Requests to a peer take this way from now on.
+    fn redirect(&self, routes: &[Arc<Route<R>>], gid: &Gid, by: Transport) {
+        let queue = match by {
+            Transport::Dc => None,
+            Transport::Rc => self.rc.queue(gid),
+        };
+        for route in routes.iter().filter(|route| route.gid() == gid) {
+            route.set(queue.as_ref());
+        }
+    }
+
+    /// A queue pair that was renewed is replaced where it is used.
+    fn refresh(&self, routes: &[Arc<Route<R>>]) {
+        for route in routes {
+            let is_old = route.queue().is_some_and(|queue| !queue.is_usable());
+            if is_old {
+                route.set(self.rc.queue(route.gid()).as_ref());
+            }
+        }
+    }
+}
+
+/// Takes an element out; the last one takes its place.
+fn swap_remove<T>(from: &mut KVVec<T>, at: usize) {
+    if let Some(last) = from.pop() {
+        if let Some(place) = from.get_mut(at) {
+            *place = last;
+        }
+    }
+}
+
+// SAFETY: the offset is the field's own; `stop` stops the work, and the node calls it
+// before it lets go.
+unsafe impl<R: Requester> Routine for Pool<R> {
+    const OFFSET: usize = core::mem::offset_of!(Self, work);
+
+    fn run(&self) {
+        let mut room = room::<_, PROBES>();
+        let mut probes = ArrayVec::new(&mut room);
+        let is_busy = self.look(&mut probes);
+        for gid in probes.as_slice() {
+            // One that cannot be sent now may be at the next look.
+            let _: Result = self.rc.exchange().and_then(|exchange| exchange.probe(gid));
+        }
+        let has_peers = !self.routes.lock().is_empty();
+        if is_busy || has_peers {
+            self.work.schedule(match is_busy {
+                true => LOOK_MS,
+                false => IDLE_LOOK_MS,
+            });
+        }
+    }
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The way that requests to a peer take now, as the pool has decided. A VQP that posts reads
+//! one word to see whether that has changed: no lock, and nothing that nodes share.
+
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use kernel::prelude::*;
+use kernel::sync::Arc;
+use weft_core::gid::Gid;
+use weft_core::pool::Meter;
+
+use crate::dc::Requester;
+use crate::rc::RcQueue;
+use crate::sync::{new_lock, FastLock};
+
+/// No route's [`Route::version`].
+pub(crate) const NO_VERSION: u32 = 0;
+
+/// The way to a peer, for those who know it by one record.
+#[pin_data]
+pub(crate) struct Route<R: Requester> {
+    gid: Gid,
+    /// What its streams carry.
+    meter: Arc<Meter>,
+    version: AtomicU32,
+    #[pin]
+    queue: FastLock<Option<Arc<RcQueue<R>>>>,
+    /// Nobody knows the peer by this record any more.
+    is_gone: AtomicBool,
+}
+
+impl<R: Requester> Route<R> {
+    pub(super) fn new(gid: Gid, queue: Option<Arc<RcQueue<R>>>) -> Result<Arc<Self>> {
+        let meter = Arc::new(Meter::new(), GFP_KERNEL)?;
+        Arc::pin_init(
+            pin_init!(Self {
+                gid,
+                meter,
+                version: AtomicU32::new(NO_VERSION + 1),
+                queue <- new_lock!(queue, "weft_route"),
+                is_gone: AtomicBool::new(false),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    pub(super) fn gid(&self) -> &Gid {
+        &self.gid
+    }
+
+    /// What the streams to the peer report to.
+    pub(crate) fn meter(&self) -> &Arc<Meter> {
+        &self.meter
+    }
+
+    /// A number that changes with the way; to be read before [`Route::queue`].
+    #[inline]
+    pub(crate) fn version(&self) -> u32 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// The RC queue that requests are to take; `None`: they go by DC.
+    pub(crate) fn queue(&self) -> Option<Arc<RcQueue<R>>> {
+        self.queue.lock().clone()
+    }
+
+    /// Requests take this way from now on.
+    pub(super) fn set(&self, queue: Option<&Arc<RcQueue<R>>>) {
+        let before = {
+            let mut current = self.queue.lock();
+            let is_same = match (&*current, queue) {
+                (None, None) => true,
+                (Some(current), Some(queue)) => Arc::ptr_eq(current, queue),
+                _ => false,
+            };
+            if is_same {
+                return;
+            }
+            let next = self.version.load(Ordering::Relaxed).wrapping_add(1);
+            self.version
+                .store(next.max(NO_VERSION + 1), Ordering::Release);
+            core::mem::replace(&mut *current, queue.cloned())
+        };
+        drop(before);
+    }
+
+    /// Nobody uses it any more; the pool lets go of it at its next look. Any context.
+    pub(crate) fn leave(&self) {
+        self.is_gone.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        self.is_gone.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Queue pairs that nobody needs any more are closed, with the peer's consent
+//! (`weft_core::transfer::Close`).
+//!
+//! From the start on nothing is posted: a poster looks for that with the poster's lock, and
+//! sends its requests by DC.
+
+use core::sync::atomic::Ordering;
+
+use kernel::prelude::*;
+use kernel::sync::Arc;
+use weft_core::gid::Gid;
+use weft_core::mr::{Notice, NoticeKind};
+use weft_core::rc::Role;
+use weft_core::transfer::{Close, CloseStep};
+use weft_core::uapi::WcStatus;
+
+use crate::clock::now_ns;
+use crate::counters::COUNTERS;
+use crate::dc::Requester;
+use crate::rc::links::{end, Link};
+use crate::rc::queue::RcQueue;
+use crate::rc::Rc;
+use crate::sync::Routine;
+use crate::text::Shown;
+
+/// How often it is looked whether requests have ended.
+const LOOK_MS: u32 = 1;
+
+impl<R: Requester> RcQueue<R> {
+    /// Nothing more is posted.
+    fn begin_close(&self) {
+        self.closing.store(true, Ordering::Release);
+        // Who was posting is done; who comes later sees it.
+        drop(self.posting.lock());
+        // Who waits for room goes another way.
+        self.wake_posters();
+    }
+
+    /// Whether nothing more is posted because it is being closed.
+    pub(super) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Acquire)
+    }
+
+    /// Whether none of this end's requests is under way or will be.
+    fn has_drained(&self) -> bool {
+        self.poll();
+        let posting = self.posting.lock();
+        posting.longs.is_empty() && self.window.outstanding() == 0
+    }
+}
+
+/// What is to be done for a link that is being closed.
+struct Next<R: Requester> {
+    queue: Arc<RcQueue<R>>,
+    step: CloseStep,
+}
+
+impl<R: Requester> Rc<R> {
+    /// Closes the queue pair to a peer, or stops asking for one.
+    pub(crate) fn close(&self, gid: &Gid) {
+        self.unwant(gid);
+        let queue = self.queue(gid);
+        if let Some(queue) = queue {
+            self.with_close(&queue, |_| {});
+        }
+    }
+
+    /// Closes a queue pair, and reports to its closing.
+    fn with_close(&self, queue: &Arc<RcQueue<R>>, report: impl FnOnce(&mut Close)) {
+        queue.begin_close();
+        {
+            let mut links = self.links.lock();
+            let is_it = |link: &&mut Link<R>| Arc::ptr_eq(&link.queue, queue);
+            if let Some(link) = links.iter_mut().find(is_it) {
+                report(link.close.get_or_insert_with(|| Close::new(now_ns())));
+            }
+        }
+        self.closer.hurry();
+    }
+
+    /// Takes a peer's word about a queue pair that is to be closed; answers with what to send
+    /// back now.
+    pub(super) fn on_close_notice(
+        &self,
+        notice: &Notice,
+        queue: Option<Arc<RcQueue<R>>>,
+        can_answer: bool,
+    ) -> Option<Notice> {
+        match (notice.kind, queue) {
+            (NoticeKind::Close, Some(queue)) => self.with_close(&queue, Close::asked),
+            (NoticeKind::Closed, Some(queue)) if queue.is_closing() => {
+                self.with_close(&queue, Close::agreed);
+            }
+            (NoticeKind::Close, None) => {
+                let kind = NoticeKind::Closed;
+                return can_answer.then_some(Notice { kind, ..*notice });
+            }
+            _ => {}
+        }
+        None
+    }
+
+    /// The next step of the `index`th link that is being closed; how many there are.
+    fn next_close(&self, index: usize) -> Option<Next<R>> {
+        let queue = {
+            let links = self.links.lock();
+            let mut closing = links.iter().filter(|link| link.close.is_some());
+            closing.nth(index)?.queue.clone()
+        };
+        let is_idle = queue.has_drained() || queue.failure().is_some();
+        let mut links = self.links.lock();
+        let is_it = |link: &&mut Link<R>| Arc::ptr_eq(&link.queue, &queue);
+        let link = links.iter_mut().find(is_it);
+        let close = link.and_then(|link| link.close.as_mut());
+        // Another work may have taken it out meanwhile.
+        let step = close.map_or(CloseStep::Wait(0), |close| close.step(is_idle, now_ns()));
+        Some(Next { queue, step })
+    }
+
+    /// Takes a queue out that was closed.
+    fn finish_close(&self, queue: &Arc<RcQueue<R>>) {
+        self.links
+            .lock()
+            .retain(|link| !Arc::ptr_eq(&link.queue, queue));
+        end(queue, WcStatus::RetryExcErr);
+        COUNTERS.rc_closed.bump();
+        pr_debug!("RC to {} is closed\n", Shown(queue.gid));
+        self.links_changed();
+    }
+
+    fn close_notice(queue: &RcQueue<R>, kind: NoticeKind) -> Notice {
+        let token = queue.token;
+        Notice {
+            token,
+            seq: 0,
+            kind,
+        }
+    }
+}
+
+/// Whether this node has asked for the queue pair, and so is to close it.
+pub(super) fn is_ours(role: Role) -> bool {
+    role == Role::Offer
+}
+
+// SAFETY: the offset is the field's own; `stop` stops the work, and the node calls
+// it before it lets go.
+unsafe impl<R: Requester> Routine<3> for Rc<R> {
+    const OFFSET: usize = core::mem::offset_of!(Self, closer);
+
+    fn run(&self) {
+        let mut index = 0;
+        while let Some(Next { queue, step }) = self.next_close(index) {
+            match step {
+                CloseStep::Wait(_) => index += 1,
+                CloseStep::Ask => {
+                    self.tell(&queue.gid, &Self::close_notice(&queue, NoticeKind::Close));
+                    index += 1;
+                }
+                CloseStep::Answer => {
+                    self.finish_close(&queue);
+                    self.tell(&queue.gid, &Self::close_notice(&queue, NoticeKind::Closed));
+                }
+                CloseStep::End => self.finish_close(&queue),
+            }
+        }
+        if index != 0 {
+            self.closer.schedule(LOOK_MS);
+        }
+    }
+}

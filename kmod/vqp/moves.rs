@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What carries a VQP's requests changes while it is in use (krcore §4.6): a request that
+//! comes while earlier ones are on the old way is held until those have ended. So requests
+//! end in order, and none is posted twice.
+//!
+//! Who posts does it, with the submitter's lock: no other thread posts to the VQP meanwhile.
+//! The wait is short (`weft_core::transfer::Hold`); if the earlier requests take longer, or
+//! never end because the peer is gone, the VQP stays where it is and tries again later.
+
+use core::sync::atomic::Ordering;
+
+use kernel::sync::Arc;
+use weft_core::transfer::{Held, Hold};
+
+use super::{Peer, Vqp, VqpQueue};
+use crate::clock::now_ns;
+use crate::counters::COUNTERS;
+use crate::sync::Woken;
+
+/// How long it sleeps at most between two looks at the earlier requests.
+const NAP_NS: u64 = 1_000_000;
+
+impl Vqp {
+    /// The RC queue for the requests that are posted next; `None`: they go by DC.
+    #[inline]
+    pub(super) fn choose(
+        &self,
+        submitter: &mut Option<Arc<VqpQueue>>,
+        peer: &Peer,
+    ) -> Option<Arc<VqpQueue>> {
+        let current = submitter.take().or_else(|| self.queue());
+        let version = peer.route().version();
+        let is_settled = match &current {
+            Some(queue) => queue.is_usable(),
+            None => !self.has_left.load(Ordering::Relaxed),
+        };
+        if is_settled && self.route_seen.load(Ordering::Relaxed) == version {
+            return current;
+        }
+        self.follow(current, peer, version)
+    }
+
+    /// Takes the way that the pool has decided on, if it can be taken now.
+    #[cold]
+    fn follow(
+        &self,
+        current: Option<Arc<VqpQueue>>,
+        peer: &Peer,
+        version: u32,
+    ) -> Option<Arc<VqpQueue>> {
+        let is_barred = self.only_dc.load(Ordering::Relaxed);
+        let decided = peer.route().queue();
+        let wanted = decided.filter(|queue| !is_barred && queue.is_usable());
+        let is_same = match (&current, &wanted) {
+            (None, None) => true,
+            (Some(current), Some(wanted)) => Arc::ptr_eq(current, wanted),
+            _ => false,
+        };
+        if !is_same {
+            // More requests may follow of the kind for which it has left RC: it goes back when
+            // it is idle, or when the pool decides anew.
+            let has_left = self.has_left.load(Ordering::Relaxed)
+                && self.route_seen.load(Ordering::Relaxed) == version;
+            let is_idle = self.under_way() == 0;
+            if !is_idle && (has_left || !self.waits_for_others(current.as_deref())) {
+                return current;
+            }
+            self.go_by(wanted.clone());
+            COUNTERS.moves.bump();
+        }
+        self.has_left.store(false, Ordering::Relaxed);
+        self.route_seen.store(version, Ordering::Relaxed);
+        wanted
+    }
+
+    /// Waits until all requests have ended. Answers whether they have.
+    fn waits_for_others(&self, queue: Option<&VqpQueue>) -> bool {
+        let mut now = now_ns();
+        if now < self.held_until_ns.load(Ordering::Relaxed) {
+            return false;
+        }
+        let done = self.cq.done();
+        let mut hold = Hold::new(self.under_way(), now);
+        loop {
+            let seen = done.seen();
+            if let Some(queue) = queue {
+                queue.poll();
+            }
+            let woken = match hold.look(self.under_way(), now) {
+                Held::Passed => return true,
+                Held::GiveUp(until_ns) => {
+                    self.held_until_ns.store(until_ns, Ordering::Relaxed);
+                    COUNTERS.moves_put_off.bump();
+                    return false;
+                }
+                Held::Wait(left_ns) => done.wait(seen, left_ns.min(NAP_NS), true),
+            };
+            if woken == Woken::Signal {
+                return false;
+            }
+            now = now_ns();
+        }
+    }
+}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! A pool that decides by itself (`pool=auto`): a busy peer goes to RC when DC has become
+//! slow, and back; what is lost on the way is lost to those alone who talk to that peer.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{anyhow, ensure, Result};
+use weft_shim::{Device, MemoryRegion, PoolPeer, Transport};
+use weft_testkit::report::Report;
+
+use crate::traffic::{Traffic, SLICE};
+use crate::world::{counter, full_access, gid, system, wait_for, Baseline, Link};
+
+/// Longer than anything takes on the slowest machine.
+const BOUND: Duration = Duration::from_secs(60);
+/// A filter for DC's packets. It is there before there is traffic, and until there is none:
+/// a filter that comes or goes drops packets, and soft-RoCE may break a queue pair that has
+/// lost part of a READ's answer.
+const FILTER: &str = "modprobe -a sch_prio sch_netem cls_u32 && \
+     tc qdisc add dev v0 root handle 1: prio bands 2 priomap 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 && \
+     tc qdisc add dev v0 parent 1:2 netem delay 0ms limit 100000 && \
+     tc filter add dev v0 parent 1: protocol ip u32 match ip dport 4793 0xffff flowid 1:2";
+const NO_FILTER: &str = "tc qdisc del dev v0 root";
+const SLOW: &str = "tc qdisc change dev v0 parent 1:2 netem delay 2ms limit 100000";
+const FAST: &str = "tc qdisc change dev v0 parent 1:2 netem delay 0ms limit 100000";
+
+/// All of it.
+pub fn run(report: &mut Report, seed: u64) {
+    let Some(baseline) = report.need("the gauges stand still", || Baseline::take(3)) else {
+        return;
+    };
+    report.check("a peer that is hardly used gets no queue pair", hardly_used);
+    let outcome = busy(report, seed);
+    if let Err(error) = outcome {
+        report.check("peers could be busy", || Err(error));
+    }
+    report.check("queue pairs that nobody uses are closed", || {
+        wait_for("all are", BOUND, || Ok(counter("rc_queues")? == 0))
+    });
+    report.check("all of it leaves nothing behind", || baseline.is_back());
+}
+
+fn hardly_used() -> Result<()> {
+    let mut link = Link::new(1, 4096, 4)?;
+    for round in 0..50 {
+        link.works(round)?;
+        thread::sleep(Duration::from_millis(20));
+    }
+    ensure!(counter("rc_queues")? == 0, "it has one");
+    Ok(())
+}
+
+/// What the pool knows of a peer.
+fn known(peer: u8) -> Result<Option<PoolPeer>> {
+    let peers = Device::open_on(0)?.pool_peers()?;
+    Ok(peers.into_iter().find(|known| known.gid == gid(peer)))
+}
+
+/// Waits until requests to a peer go this way, and says how long that took.
+fn wait_for_transport(peer: u8, transport: Transport) -> Result<()> {
+    let start = Instant::now();
+    wait_for(
+        &format!("node {peer} is reached by {transport}"),
+        BOUND,
+        || {
+            let is_settled = |known: PoolPeer| known.transport == transport && !known.is_in_trial;
+            Ok(known(peer)?.is_some_and(is_settled))
+        },
+    )?;
+    println!("# {:?}", known(peer)?);
+    println!("# by {transport} after {} ms", start.elapsed().as_millis());
+    Ok(())
+}
+
+/// READs in a row, until it is stopped; an error ends it.
+fn read_on(peer: u8, stop: &AtomicBool, rounds: &AtomicU64) -> Result<()> {
+    let mut link = Link::new(peer, SLICE, 64)?;
+    while !stop.load(Ordering::Relaxed) {
+        link.works(rounds.fetch_add(1, Ordering::Relaxed))?;
+    }
+    Ok(())
+}
+
+/// Two peers are busy; node 1 is the one whose queue pair is looked at.
+fn busy(report: &mut Report, seed: u64) -> Result<()> {
+    system(FILTER)?;
+    let far = Device::open_on(1)?;
+    let near = Device::open_on(0)?;
+    let region = MemoryRegion::allocate(&far, SLICE, full_access())?;
+    let mut traffic = Traffic::new(&near, 1, region.remote(), seed)?;
+    let (stop, rounds) = (AtomicBool::new(false), AtomicU64::new(0));
+    thread::scope(|scope| {
+        let checked = scope.spawn(|| traffic.until(&stop, Duration::ZERO));
+        let busy = scope.spawn(|| read_on(1, &stop, &rounds));
+        let other = scope.spawn(|| read_on(2, &stop, &rounds));
+        report.check(
+            "a busy peer is tried on RC, and stays with what is faster",
+            || {
+                wait_for("it has been tried", BOUND, || {
+                    let known = known(1)?;
+                    Ok(known.is_some_and(|peer| peer.moves > 0 && !peer.is_in_trial))
+                })?;
+                println!("# {:?}", known(1)?);
+                Ok(())
+            },
+        );
+        report.check("a busy peer goes to RC when DC gets slow", || {
+            system(SLOW)?;
+            wait_for_transport(1, Transport::Rc)
+        });
+        report.check("and back when it is fast again", || {
+            // Until it has been seen how long a round trip by DC takes now.
+            thread::sleep(Duration::from_secs(2));
+            println!("# {:?}", known(1)?);
+            system(FAST)?;
+            wait_for_transport(1, Transport::Dc)
+        });
+        report.check(
+            "none of its requests has failed, or come out of turn",
+            || {
+                stop.store(true, Ordering::Relaxed);
+                for thread in [checked, busy, other] {
+                    thread.join().map_err(|_| anyhow!("it panicked"))??;
+                }
+                Ok(())
+            },
+        );
+    });
+    system(NO_FILTER)
+}
