@@ -219,13 +219,13 @@ impl<R: Requester> Pool<R> {
                 continue;
             }
             let traffic = route.meter().take();
-            policy.see(route.gid(), &traffic, links, now_ns);
+            policy.see(route.gid(), &traffic, now_ns);
             index += 1;
         }
         let mut at = 0;
         while let Some(queue) = self.rc.nth(at) {
-            policy.note_link(queue.gid(), links, now_ns);
-            policy.see(queue.gid(), &queue.meter().take(), links, now_ns);
+            policy.note_link(queue.gid(), now_ns);
+            policy.see(queue.gid(), &queue.meter().take(), now_ns);
             at += 1;
         }
         policy.decide(

@@ -28,6 +28,8 @@ use peer::{Outcome, Peer};
 
 /// Peers that a pool has an eye on; of more the coldest are forgotten.
 pub const PEERS: usize = 256;
+/// Peers that are taken in at one look in place of others: more come at the next.
+const NEWCOMERS: u32 = 16;
 /// Queue pairs that are asked for at one look, at most.
 const OPENS_AT_ONCE: usize = 4;
 /// A peer takes another's queue pair if it is used so many times as much.
@@ -120,6 +122,7 @@ pub struct PeerView {
 pub struct Pool {
     peers: [Option<Peer>; PEERS],
     looked_ns: u64,
+    newcomers: u32,
     /// Trials in a row, of any peers, that came to nothing.
     failures: u32,
     /// No peer is tried before, unless something changes for it.
@@ -131,6 +134,7 @@ impl Pool {
     pub const EMPTY: Self = Self {
         peers: [const { None }; PEERS],
         looked_ns: 0,
+        newcomers: 0,
         failures: 0,
         cautious_until_ns: 0,
     };
@@ -143,29 +147,25 @@ impl Pool {
     }
 
     /// The place for a new peer: a free one, or that of the coldest that nothing keeps.
-    fn place(&self, links: impl Fn(&Gid) -> LinkState) -> Option<usize> {
+    fn place(&mut self) -> Option<usize> {
         if let Some(free) = self.peers.iter().position(Option::is_none) {
             return Some(free);
         }
+        self.newcomers = self.newcomers.checked_sub(1)?;
         let taken = self.peers.iter().enumerate();
         let idle = taken.filter_map(|(place, peer)| Some((place, peer.as_ref()?)));
-        let idle = idle.filter(|(_, peer)| !peer.is_kept(links(&peer.gid)));
+        let idle = idle.filter(|(_, peer)| !peer.is_kept());
         let coldest = idle
             .min_by_key(|(_, peer)| (peer.heat.per_second(), peer.traffic.small_ops, peer.hot_ns));
         coldest.map(|(place, _)| place)
     }
 
-    fn find_or_make(
-        &mut self,
-        gid: &Gid,
-        links: impl Fn(&Gid) -> LinkState,
-        now_ns: u64,
-    ) -> Option<&mut Peer> {
+    fn find_or_make(&mut self, gid: &Gid, now_ns: u64) -> Option<&mut Peer> {
         let known = |peer: &Option<Peer>| peer.as_ref().is_some_and(|peer| peer.gid == *gid);
         let place = match self.peers.iter().position(known) {
             Some(place) => place,
             None => {
-                let place = self.place(links)?;
+                let place = self.place()?;
                 *self.peers.get_mut(place)? = Some(Peer::new(*gid, now_ns));
                 place
             }
@@ -174,8 +174,8 @@ impl Pool {
     }
 
     /// There is a queue pair to a peer, whoever has asked for it.
-    pub fn note_link(&mut self, gid: &Gid, links: impl Fn(&Gid) -> LinkState, now_ns: u64) {
-        let _ = self.find_or_make(gid, links, now_ns);
+    pub fn note_link(&mut self, gid: &Gid, now_ns: u64) {
+        let _ = self.find_or_make(gid, now_ns);
     }
 
     /// What carries requests to a peer.
@@ -187,16 +187,10 @@ impl Pool {
     }
 
     /// What was seen of a peer since the last decision; may be called several times for one.
-    pub fn see(
-        &mut self,
-        gid: &Gid,
-        traffic: &Traffic,
-        links: impl Fn(&Gid) -> LinkState,
-        now_ns: u64,
-    ) {
+    pub fn see(&mut self, gid: &Gid, traffic: &Traffic, now_ns: u64) {
         // One that is idle need not be known.
         let peer = match traffic.is_some() {
-            true => self.find_or_make(gid, links, now_ns),
+            true => self.find_or_make(gid, now_ns),
             false => self.find(gid),
         };
         if let Some(peer) = peer {
@@ -216,7 +210,7 @@ impl Pool {
             peer.used_rc_ns = now_ns;
             return true;
         }
-        match self.find_or_make(gid, |_| LinkState::None, now_ns) {
+        match self.find_or_make(gid, now_ns) {
             Some(peer) => {
                 peer.pinned = true;
                 true
@@ -228,7 +222,7 @@ impl Pool {
     /// Sends a peer's requests this way whatever it costs, or leaves it to the pool again.
     /// `false`: there is no room for another peer.
     pub fn force(&mut self, gid: &Gid, by: Option<Transport>, now_ns: u64) -> bool {
-        match self.find_or_make(gid, |_| LinkState::None, now_ns) {
+        match self.find_or_make(gid, now_ns) {
             Some(peer) => {
                 peer.forced = by;
                 true
@@ -272,14 +266,16 @@ impl Pool {
     ) {
         let passed_ns = now_ns.saturating_sub(self.looked_ns);
         self.looked_ns = now_ns;
+        self.newcomers = NEWCOMERS;
         for place in 0..PEERS {
             let Some(Some(mut peer)) = self.peers.get(place).copied() else {
                 continue;
             };
             peer.look(passed_ns, now_ns);
             let link = links(&peer.gid);
+            peer.has_link = link != LinkState::None;
             self.settle(&mut peer, mode, link, now_ns, &mut act);
-            let is_idle = peer.heat.per_second() == 0 && !peer.is_kept(link);
+            let is_idle = peer.heat.per_second() == 0 && !peer.is_kept();
             if let Some(known) = self.peers.get_mut(place) {
                 // What was found out about it is of use if it comes back soon.
                 let is_old = now_ns.saturating_sub(peer.hot_ns) >= RETRY_NS;

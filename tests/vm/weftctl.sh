@@ -2,7 +2,7 @@
 # What an operator changes with weftctl while the module is in use: meta servers, and
 # which peers have an RC queue pair. And what it says to what cannot be.
 # vm: --nodes 2
-# checks: 45
+# checks: 50
 . "$(dirname "$0")/lib.sh"
 
 readonly A=10.77.0.1:7471 B=10.77.0.1:7472
@@ -46,6 +46,11 @@ is "one peer is wanted" "$(counter rc_wants)" 1
 chains=$(counter rc_chains)
 weft-check data || FAILURES=$((FAILURES + 1))
 check "requests go by it" test "$(counter rc_chains)" -gt "$chains"
+check "the pool shows it" says "pin" weftctl pool
+check "its requests are sent by DC" says "sent by DC" weftctl pool use 10.77.0.2 dc
+check "the pool says who has chosen that" says "use" weftctl pool
+check "that is left to the pool again" says "left to the pool" weftctl pool use 10.77.0.2 auto
+check "a way that there is not is refused" refuses 2 "invalid value" weftctl pool use 10.77.0.2 ud
 check "the peer is unpinned" says "unpinned node" weftctl pool unpin 10.77.0.2
 check "nobody is wanted then" within 10 no_wants
 check "twice it is refused" refuses 1 "is not pinned" weftctl pool unpin 10.77.0.2

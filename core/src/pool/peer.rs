@@ -4,7 +4,7 @@
 //! its requests are to take.
 
 use super::meter::{Samples, Traffic, SMALL_BYTES};
-use super::{LinkState, Transport};
+use super::Transport;
 use crate::gid::Gid;
 
 /// A peer with so many small requests a second is busy enough for a queue pair of its own;
@@ -12,6 +12,11 @@ use crate::gid::Gid;
 pub const HOT_PER_SECOND: u64 = 1000;
 /// Below so many it is cold.
 pub const COLD_PER_SECOND: u64 = HOT_PER_SECOND / 4;
+/// It is busy too if so many requests are under way on average, in thousandths: one whose
+/// transport has become slow gets few of them done.
+const HOT_UNDER_WAY: u64 = 500;
+/// Below that it is cold.
+const COLD_UNDER_WAY: u64 = HOT_UNDER_WAY / 4;
 /// Looks in a row at which it has to be busy before anything is done.
 const HOT_LOOKS: u32 = 2;
 /// How long a transport is tried before it is judged.
@@ -168,6 +173,8 @@ pub(super) struct Peer {
     pub(super) heat: Heat,
     pub(super) costs: [Cost; 2],
     pub(super) uses: Transport,
+    /// There was a queue pair at the last look.
+    pub(super) has_link: bool,
     /// An administrator's choice.
     pub(super) pinned: bool,
     pub(super) forced: Option<Transport>,
@@ -196,6 +203,7 @@ impl Peer {
             heat: Heat::default(),
             costs: [Cost::default(); 2],
             uses: Transport::Dc,
+            has_link: false,
             pinned: false,
             forced: None,
             opened_ns: None,
@@ -212,8 +220,8 @@ impl Peer {
     }
 
     /// Whether it is kept though it is cold.
-    pub(super) fn is_kept(&self, link: LinkState) -> bool {
-        self.pinned || self.forced.is_some() || link != LinkState::None || self.opened_ns.is_some()
+    pub(super) fn is_kept(&self) -> bool {
+        self.pinned || self.forced.is_some() || self.has_link || self.opened_ns.is_some()
     }
 
     pub(super) fn cost(&self, by: Transport) -> &Cost {
@@ -231,7 +239,7 @@ impl Peer {
         for (cost, seen) in self.costs.iter_mut().zip(&traffic.samples) {
             cost.learn(seen);
         }
-        if self.heat.per_second() >= HOT_PER_SECOND {
+        if self.heat.per_second() >= HOT_PER_SECOND || self.under_way() >= HOT_UNDER_WAY {
             self.hot_ns = now_ns;
             self.hot_looks = self.hot_looks.saturating_add(1);
         } else {
@@ -280,7 +288,18 @@ impl Peer {
     }
 
     pub(super) fn is_cold(&self) -> bool {
-        self.heat.per_second() < COLD_PER_SECOND
+        self.heat.per_second() < COLD_PER_SECOND && self.under_way() < COLD_UNDER_WAY
+    }
+
+    /// Requests under way on average, in thousandths: how many end in a second, times how
+    /// long each takes (Little's law).
+    fn under_way(&self) -> u64 {
+        let Cost {
+            small_ns, byte_ps, ..
+        } = *self.cost(self.uses);
+        let small = self.heat.small_ops.saturating_mul(small_ns);
+        let large = self.heat.large_bytes.saturating_mul(byte_ps) / 1000;
+        small.saturating_add(large) / 1_000_000
     }
 
     pub(super) fn is_in_trial(&self) -> bool {

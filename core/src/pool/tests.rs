@@ -74,13 +74,7 @@ impl Node {
         if by == Transport::Rc {
             meter.probed(dc_ns);
         }
-        let links = &self.links;
-        self.pool.see(
-            gid,
-            &meter.take(),
-            |gid| Self::link(links, gid),
-            self.now_ns,
-        );
+        self.pool.see(gid, &meter.take(), self.now_ns);
     }
 
     fn look(&mut self) {
@@ -179,6 +173,13 @@ fn a_peer_whose_dc_gets_worse_is_tried_on_rc_soon() {
 }
 
 #[test]
+fn a_peer_that_gets_little_done_because_dc_is_slow_is_busy_too() {
+    let (mut node, peer) = (Node::new(Mode::Auto, 4), gid(1));
+    node.run(&peer, 2_000, 20, 4_000_000, 100_000);
+    assert_eq!(node.uses(&peer), Transport::Rc);
+}
+
+#[test]
 fn transports_that_are_alike_do_not_flap() {
     let (mut node, peer) = (Node::new(Mode::Auto, 4), gid(1));
     let mut noise = 7u64;
@@ -202,7 +203,7 @@ fn transports_that_are_alike_do_not_flap() {
 #[test]
 fn a_peer_that_is_cold_gets_nothing_and_loses_what_it_has() {
     let (mut node, peer) = (Node::new(Mode::Auto, 4), gid(1));
-    node.run(&peer, 10_000, HOT_PER_SECOND / 20, 400_000, 100_000);
+    node.run(&peer, 10_000, HOT_PER_SECOND / 50, 400_000, 100_000);
     assert_eq!((node.opened, node.moves.len()), (0, 0));
     node.run(&peer, 2_000, 1000, 400_000, 100_000);
     assert_eq!(node.uses(&peer), Transport::Rc);

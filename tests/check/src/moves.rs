@@ -35,7 +35,7 @@ pub struct Args {
 
 /// All of it.
 pub fn run(report: &mut Report, args: &Args, seed: u64) {
-    let Some(baseline) = report.need("the gauges stand still", || Baseline::take(3)) else {
+    let Some(baseline) = report.need("the gauges stand still", || Baseline::take(2)) else {
         return;
     };
     report.check("requests go the way that was asked for", ways);

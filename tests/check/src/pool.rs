@@ -3,6 +3,8 @@
 //! A pool that decides by itself (`pool=auto`): a busy peer goes to RC when DC has become
 //! slow, and back; what is lost on the way is lost to those alone who talk to that peer.
 
+mod cut;
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -37,6 +39,7 @@ pub fn run(report: &mut Report, seed: u64) {
     if let Err(error) = outcome {
         report.check("peers could be busy", || Err(error));
     }
+    cut::run(report, seed);
     report.check("queue pairs that nobody uses are closed", || {
         wait_for("all are", BOUND, || Ok(counter("rc_queues")? == 0))
     });

@@ -13,7 +13,7 @@ use crate::world::gid;
 use weft_testkit::report::Report;
 
 /// Every request that needs a session, with the size of its argument.
-pub const REQUESTS: [(&str, u32); 22] = [
+pub const REQUESTS: [(&str, u32); 24] = [
     ("NODE", uapi::IOC_NODE),
     ("VQP_CREATE", uapi::IOC_VQP_CREATE),
     ("VQP_DESTROY", uapi::IOC_VQP_DESTROY),
@@ -36,6 +36,8 @@ pub const REQUESTS: [(&str, u32); 22] = [
     ("PEER_OPEN", uapi::IOC_PEER_OPEN),
     ("PEER_CLOSE", uapi::IOC_PEER_CLOSE),
     ("CQ_NOTIFY", uapi::IOC_CQ_NOTIFY),
+    ("POOL_USE", uapi::IOC_POOL_USE),
+    ("POOL_PEER", uapi::IOC_POOL_PEER),
 ];
 
 /// Sessions that do not come about, and requests that do not exist.
@@ -184,6 +186,38 @@ fn pins(report: &mut Report, session: &Session) {
         });
         refused(report, &format!("unpinning {name}"), Errno::ENOENT, || {
             pin(uapi::IOC_POOL_UNPIN, gid)
+        });
+        refused(
+            report,
+            &format!("choosing a way to {name}"),
+            Errno::EINVAL,
+            || pin(uapi::IOC_POOL_USE, gid),
+        );
+    }
+    for (name, transport, reserved) in [
+        ("POOL_USE of a transport that there is not", 3, 0),
+        ("POOL_USE with a reserved field", 0, 1),
+    ] {
+        refused(report, name, Errno::EINVAL, || {
+            let gid = gid(1);
+            session.call(
+                uapi::IOC_POOL_USE,
+                &mut uapi::PoolUse {
+                    gid,
+                    transport,
+                    reserved,
+                },
+            )
+        });
+    }
+    for index in [1000, u32::MAX] {
+        let name = format!("POOL_PEER of peer {index}");
+        refused(report, &name, Errno::ENOENT, || {
+            let mut peer = uapi::PoolPeer {
+                index,
+                ..Pod::zeroed()
+            };
+            session.call(uapi::IOC_POOL_PEER, &mut peer)
         });
     }
 }

@@ -54,7 +54,7 @@ pub fn flush(stage: &mut Stage) -> Result<Outcome> {
     Ok(refusal(empty(&stage.raw)))
 }
 
-/// Queue pairs that are kept to a node, and no longer kept.
+/// Queue pairs that are kept to a node, and no longer kept; what carries its requests.
 fn keep(session: &Session, request: u32) -> Result<(), Errno> {
     let mut pin = uapi::PoolPin {
         gid: gid(1),
@@ -63,7 +63,8 @@ fn keep(session: &Session, request: u32) -> Result<(), Errno> {
     session.call(request, &mut pin)
 }
 
-const PINS: [u32; 2] = [uapi::IOC_POOL_PIN, uapi::IOC_POOL_UNPIN];
+/// The arguments of all three begin with the peer, and are as long.
+const PINS: [u32; 3] = [uapi::IOC_POOL_PIN, uapi::IOC_POOL_UNPIN, uapi::IOC_POOL_USE];
 
 pub fn pin(stage: &mut Stage) -> Result<Outcome> {
     unanimous(PINS.map(|request| Ok(refusal(keep(&stage.raw, request)))))

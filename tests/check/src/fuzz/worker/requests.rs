@@ -138,6 +138,8 @@ impl Fuzzer<'_> {
             uapi::IOC_PEER_OPEN,
             uapi::IOC_PEER_CLOSE,
             uapi::IOC_CQ_NOTIFY,
+            uapi::IOC_POOL_USE,
+            uapi::IOC_POOL_PEER,
         ];
         let request = match self.rng.below(5) {
             0 => self.rng.next() as u32,
