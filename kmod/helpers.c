@@ -23,6 +23,9 @@
 
 #include "helpers.h"
 
+#define CREATE_TRACE_POINTS
+#include "trace.h"
+
 /* ---- locks, CPUs, credentials ---- */
 
 void weft_local_bh_disable(void)
@@ -672,4 +675,16 @@ MODULE_PARM_DESC(pool, "RC queue pairs: auto: busy peers get one if that is fast
 const char *weft_param_pool(void)
 {
 	return weft_pool;
+}
+
+/* ---- tracepoints ---- */
+
+void weft_trace_pool(const u8 *gid, u32 action)
+{
+	trace_weft_pool(gid, action);
+}
+
+void weft_trace_move(u32 flow, bool by_rc, u64 held_ns)
+{
+	trace_weft_move(flow, by_rc, held_ns);
 }

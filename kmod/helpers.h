@@ -126,4 +126,13 @@ void weft_ib_dma_sync(struct ib_device *dev, u64 addr, size_t len, bool for_cpu)
 const char *weft_param_meta(void);
 const char *weft_param_pool(void);
 
+/* tracepoints */
+#define WEFT_POOL_OPEN 0
+#define WEFT_POOL_CLOSE 1
+#define WEFT_POOL_USE_DC 2
+#define WEFT_POOL_USE_RC 3
+#define WEFT_POOL_CLOSED 4
+void weft_trace_pool(const u8 *gid, u32 action);
+void weft_trace_move(u32 flow, bool by_rc, u64 held_ns);
+
 #endif

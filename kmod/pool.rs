@@ -25,6 +25,7 @@ use crate::clock::now_ns;
 use crate::dc::Requester;
 use crate::rc::Rc;
 use crate::sync::{new_periodic, Periodic, Routine};
+use crate::trace;
 
 pub(crate) use mode::{check_parameter, waits_for_queues};
 pub(crate) use route::{Route, NO_VERSION};
@@ -228,20 +229,18 @@ impl<R: Requester> Pool<R> {
             policy.see(queue.gid(), &queue.meter().take(), now_ns);
             at += 1;
         }
-        policy.decide(
-            mode::mode(),
-            mode::budget(),
-            links,
-            now_ns,
-            |gid, action| match action {
+        let act = |gid: &Gid, action| {
+            trace::pool(gid, action);
+            match action {
                 Action::Open => self.rc.want(gid),
                 Action::Close => self.rc.close(gid),
                 Action::Probe => {
                     probes.push(*gid);
                 }
                 Action::Use(by) => self.redirect(&routes, gid, by),
-            },
-        );
+            }
+        };
+        policy.decide(mode::mode(), mode::budget(), links, now_ns, act);
         self.refresh(&routes);
         !policy.is_empty()
     }

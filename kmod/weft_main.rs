@@ -36,6 +36,7 @@ mod rings;
 mod session;
 mod sync;
 mod text;
+mod trace;
 mod user;
 mod vqp;
 

@@ -24,6 +24,7 @@ use crate::rc::queue::RcQueue;
 use crate::rc::Rc;
 use crate::sync::Routine;
 use crate::text::Shown;
+use crate::trace;
 
 /// How often it is looked whether requests have ended.
 const LOOK_MS: u32 = 1;
@@ -126,6 +127,7 @@ impl<R: Requester> Rc<R> {
             .retain(|link| !Arc::ptr_eq(&link.queue, queue));
         end(queue, WcStatus::RetryExcErr);
         COUNTERS.rc_closed.bump();
+        trace::closed(&queue.gid);
         pr_debug!("RC to {} is closed\n", Shown(queue.gid));
         self.links_changed();
     }

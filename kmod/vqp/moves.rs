@@ -17,6 +17,7 @@ use super::{Peer, Vqp, VqpQueue};
 use crate::clock::now_ns;
 use crate::counters::COUNTERS;
 use crate::sync::Woken;
+use crate::trace;
 
 /// How long it sleeps at most between two looks at the earlier requests.
 const NAP_NS: u64 = 1_000_000;
@@ -62,12 +63,18 @@ impl Vqp {
             // it is idle, or when the pool decides anew.
             let has_left = self.has_left.load(Ordering::Relaxed)
                 && self.route_seen.load(Ordering::Relaxed) == version;
+            let start_ns = now_ns();
             let is_idle = self.under_way() == 0;
             if !is_idle && (has_left || !self.waits_for_others(current.as_deref())) {
                 return current;
             }
             self.go_by(wanted.clone());
             COUNTERS.moves.bump();
+            trace::moved(
+                self.flow,
+                wanted.is_some(),
+                now_ns().saturating_sub(start_ns),
+            );
         }
         self.has_left.store(false, Ordering::Relaxed);
         self.route_seen.store(version, Ordering::Relaxed);
