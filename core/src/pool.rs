@@ -299,7 +299,8 @@ impl Pool {
         if is_up {
             peer.opened_ns = None;
         } else if peer.uses == Transport::Rc || peer.is_overdue(now_ns) {
-            if peer.opened_ns.is_some() && !peer.pinned {
+            // One that an administrator wants is asked for again.
+            if mode == Mode::Auto && !peer.pinned && peer.forced.is_none() {
                 act(&peer.gid, Action::Close);
             }
             peer.lost(now_ns);

@@ -162,6 +162,8 @@ unsafe impl<R: Requester> Routine<3> for Rc<R> {
                     index += 1;
                 }
                 CloseStep::Answer => {
+                    // The peer does not want it: this node asks for no other by itself.
+                    self.unwant(&queue.gid);
                     self.finish_close(&queue);
                     self.tell(&queue.gid, &Self::close_notice(&queue, NoticeKind::Closed));
                 }

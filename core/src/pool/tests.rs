@@ -106,9 +106,10 @@ impl Node {
                 }
                 Action::Close => {
                     self.asked.retain(|asked| *asked != gid);
-                    if self.links.contains_key(&gid) {
-                        assert_eq!(self.uses(&gid), Transport::Dc, "closed while in use");
-                        self.links.insert(gid, LinkState::Closing);
+                    let uses = self.uses(&gid);
+                    if let Some(link) = self.links.get_mut(&gid) {
+                        assert_eq!(uses, Transport::Dc, "closed while in use");
+                        *link = LinkState::Closing;
                         self.closing.push(gid);
                     }
                 }
