@@ -668,9 +668,9 @@ const char *weft_param_meta(void)
 	return weft_meta;
 }
 
-static char weft_pool[8] = "auto";
+static char weft_pool[8];
 module_param_string(pool, weft_pool, sizeof(weft_pool), 0444);
-MODULE_PARM_DESC(pool, "RC queue pairs: auto: busy peers get one if that is faster; dc: pinned ones alone; rc: who connects makes one and waits for it");
+MODULE_PARM_DESC(pool, "RC queue pairs: auto: busy peers get one if that is faster (the default, but for soft-RoCE); dc: pinned ones alone; rc: who connects makes one and waits for it");
 
 const char *weft_param_pool(void)
 {

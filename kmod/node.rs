@@ -143,7 +143,10 @@ impl Node {
             // Without it there is DC; `RcUse` says so.
             let _ = mrs.allow_rc(port.device, pd.clone());
         }
-        let pool = Pool::new(Rc::new(gid, port, pd, mrs.clone())?)?;
+        let pool = Pool::new(
+            Rc::new(gid, port, pd, mrs.clone())?,
+            port.device.is_software(),
+        )?;
         let quota = Quota::new()?;
         let dc = SoftDc::new(bearer, identity, mrs, quota.clone())?;
         // A domain of its own: meta servers are programs, and regions are for nodes.

@@ -17,7 +17,7 @@ use kernel::alloc::KVVec;
 use kernel::prelude::*;
 use kernel::sync::{Arc, Mutex};
 use weft_core::gid::Gid;
-use weft_core::pool::{Action, Transport};
+use weft_core::pool::{Action, Mode, Transport};
 use weft_core::uapi::{self, PoolPeer, PoolUse};
 
 use crate::array_vec::{room, ArrayVec};
@@ -42,6 +42,7 @@ type Policy = weft_core::pool::Pool;
 /// A node's pool.
 #[pin_data]
 pub(crate) struct Pool<R: Requester> {
+    mode: Mode,
     rc: Arc<Rc<R>>,
     #[pin]
     routes: Mutex<KVVec<Arc<Route<R>>>>,
@@ -62,11 +63,12 @@ fn new_policy() -> Result<KVBox<Policy>> {
 }
 
 impl<R: Requester> Pool<R> {
-    /// The pool of a node whose queue pairs `rc` makes.
-    pub(crate) fn new(rc: Arc<Rc<R>>) -> Result<Arc<Self>> {
+    /// The pool of a node whose queue pairs `rc` makes, of a device that is software or not.
+    pub(crate) fn new(rc: Arc<Rc<R>>, is_software: bool) -> Result<Arc<Self>> {
         let policy = new_policy()?;
         Arc::pin_init(
             pin_init!(Self {
+                mode: mode::mode(is_software),
                 rc,
                 routes <- kernel::new_mutex!(KVVec::new(), "weft_pool_routes"),
                 policy <- kernel::new_mutex!(policy, "weft_pool"),
@@ -240,7 +242,7 @@ impl<R: Requester> Pool<R> {
                 Action::Use(by) => self.redirect(&routes, gid, by),
             }
         };
-        policy.decide(mode::mode(), mode::budget(), links, now_ns, act);
+        policy.decide(self.mode, mode::budget(), links, now_ns, act);
         self.refresh(&routes);
         !policy.is_empty()
     }

@@ -14,18 +14,29 @@ fn text() -> &'static [u8] {
     text.to_bytes().trim_ascii_end()
 }
 
-fn parse(text: &[u8]) -> Option<Mode> {
+/// `Some(None)`: none is given.
+fn parse(text: &[u8]) -> Option<Option<Mode>> {
     match text {
-        b"auto" => Some(Mode::Auto),
-        b"dc" => Some(Mode::Pinned),
-        b"rc" => Some(Mode::All),
+        b"" => Some(None),
+        b"auto" => Some(Some(Mode::Auto)),
+        b"dc" => Some(Some(Mode::Pinned)),
+        b"rc" => Some(Some(Mode::All)),
         _ => None,
     }
 }
 
-/// How the pool decides.
-pub(super) fn mode() -> Mode {
-    parse(text()).unwrap_or(Mode::Pinned)
+fn given() -> Option<Mode> {
+    parse(text()).flatten()
+}
+
+/// How the pool of a device decides. soft-RoCE may break a queue pair, with a warning in the
+/// kernel's log, if packets get lost (`rxe_completer`): it is tried only if that is asked
+/// for.
+pub(super) fn mode(is_software: bool) -> Mode {
+    given().unwrap_or(match is_software {
+        true => Mode::Pinned,
+        false => Mode::Auto,
+    })
 }
 
 /// Queue pairs that the pool may ask for.
@@ -35,7 +46,7 @@ pub(super) fn budget() -> usize {
 
 /// Whether who connects waits for an RC queue pair (`pool=rc`), as with LITE (krcore §2.3).
 pub(crate) fn waits_for_queues() -> bool {
-    mode() == Mode::All
+    given() == Some(Mode::All)
 }
 
 /// Judges the parameter.
