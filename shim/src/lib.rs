@@ -69,8 +69,8 @@ pub use error::{CompletionError, Error};
 pub use held::MAX_HELD_COMPLETIONS;
 pub use listener::{BindError, Listener, Message, MAX_ACCEPTED};
 pub use mr::{Access, LocalSlice, MemoryRegion, Remote};
-#[cfg(feature = "tokio")]
 pub use pool::{PoolPeer, Transport, TransportCost};
+#[cfg(feature = "tokio")]
 pub use queues::AsyncQueues;
 pub use queues::{Moderation, PeerHandle, Qp, QpConfig, Queues, QueuesConfig, Receive};
 pub use vqp::{Progress, Vqp, VqpConfig};
