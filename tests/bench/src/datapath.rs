@@ -46,7 +46,7 @@ use crate::nodes::{CLIENT, DC_SERVER, SERVER};
 use crate::peer::Peer;
 use crate::report::JsonLines;
 use crate::round_robin::{self, Amount, MakeCase};
-use crate::weft::Pin;
+use crate::weft::Way;
 use args::{Contender, Operation};
 use clients::{Fleet, Lane};
 use ping_pong::PingPong;
@@ -63,11 +63,11 @@ const SLOW_US: f64 = 5_000.0;
 /// The peers, and what is needed to reach them.
 struct Sides {
     rc: Peer,
-    /// Where no RC queue pair of the module leads to.
+    /// To be reached over DC.
     dc: Option<Peer>,
     /// The path MTU of the module's RC queue pairs: what both ports have active.
     rc_mtu: u32,
-    _pin: Option<Pin>,
+    _ways: Vec<Way>,
 }
 
 impl Sides {
@@ -76,10 +76,12 @@ impl Sides {
         let over = |transport| weft && args.transports.contains(&transport);
         let bytes = usize::try_from(PEER_BYTES)?;
         let rc = Peer::start(SERVER, over(Transport::Rc), bytes)?;
-        let pin = match rc.ready.weft {
-            Some(region) => Some(Pin::up(SERVER, region.into())?),
-            None => None,
-        };
+        let mut ways = Vec::new();
+        for (node, transport) in [(SERVER, Transport::Rc), (DC_SERVER, Transport::Dc)] {
+            if over(transport) {
+                ways.push(Way::force(CLIENT, node, transport)?);
+            }
+        }
         Ok(Self {
             rc,
             dc: match over(Transport::Dc) {
@@ -87,7 +89,7 @@ impl Sides {
                 false => None,
             },
             rc_mtu: CLIENT.active_mtu()?.min(SERVER.active_mtu()?).bytes(),
-            _pin: pin,
+            _ways: ways,
         })
     }
 }

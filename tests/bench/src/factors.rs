@@ -28,13 +28,13 @@ use weft_shim::Remote;
 use crate::cli::{Common, Transport};
 use crate::counters::{counter, packets};
 use crate::mr::NEW_KEYS;
-use crate::nodes::{DC_SERVER, SERVER};
+use crate::nodes::{CLIENT, DC_SERVER, SERVER};
 use crate::peer::Peer;
 use crate::readers::{VerbsReader, WeftReader};
 use crate::report::JsonLines;
 use crate::round_robin::{self, Amount, Case, MakeCase};
 use crate::trace::Syscalls;
-use crate::weft::{NullIoctl, Pin};
+use crate::weft::{NullIoctl, Way};
 use cases::{EmptyEnter, Refused};
 use result::{print, Counts, Row};
 
@@ -78,7 +78,8 @@ pub fn run(args: &FactorsArgs) -> Result<()> {
         .weft
         .context("the peer does not serve Weft")?
         .into();
-    let _pin = Pin::up(SERVER, known)?;
+    let _rc = Way::force(CLIENT, SERVER, Transport::Rc)?;
+    let _dc = Way::force(CLIENT, DC_SERVER, Transport::Dc)?;
 
     let factors = factors(&rc, &dc, known);
     let rounds = samples.min(ROUNDS);

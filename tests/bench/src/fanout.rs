@@ -29,7 +29,7 @@ use anyhow::{ensure, Context as _, Result};
 use clap::Args;
 use weft_shim::Remote;
 
-use crate::cli::{Common, System};
+use crate::cli::{Common, System, Transport};
 use crate::connect::meta_server;
 use crate::counters::packets;
 use crate::nodes::Node;
@@ -38,6 +38,7 @@ use crate::report::JsonLines;
 use crate::round_robin::{self, Amount, Case, MakeCase};
 use crate::trace::Syscalls;
 use crate::verbs::REGION_BYTES;
+use crate::weft::Way;
 use result::{Counts, Results, Row};
 use verbs_fan::VerbsFan;
 use weft_fan::WeftFan;
@@ -147,6 +148,9 @@ pub fn run(args: &FanoutArgs) -> Result<()> {
         meta_server(&(1..=args.peers).map(Node).collect::<Vec<_>>())?;
     }
     let peers = Peers::start(args.peers, weft)?;
+    // Handles are over DC alone; what is beside them has to be too.
+    let reached = (1..=args.peers).filter(|_| weft).map(Node);
+    let _ways = Way::force_all(reached, Transport::Dc)?;
     let mut shapes = shapes(args);
     shapes.retain(|shape| args.systems.contains(&shape.system));
     let samples = args.samples.unwrap_or(match args.common.quick {

@@ -22,8 +22,8 @@ pub struct Node(pub u16);
 pub const CLIENT: Node = Node(0);
 /// Where their peer is.
 pub const SERVER: Node = Node(1);
-/// Where a second peer is: one that no RC queue pair of the module leads to, so
-/// that DC is measured beside RC.
+/// Where a second peer is, which is reached over DC while the first one is reached over
+/// RC.
 pub const DC_SERVER: Node = Node(2);
 
 impl Node {

@@ -14,6 +14,7 @@ use crate::peer::Peer;
 use crate::readers::{VerbsReader, WeftReader};
 use crate::report::{cdf, number, rounded, JsonLines, Sheet};
 use crate::round_robin::{self, Amount, MakeCase, Outcome};
+use crate::weft::Way;
 
 /// As in the paper.
 const CLIENTS: u16 = 50;
@@ -107,6 +108,7 @@ pub fn run(args: &TailArgs) -> Result<()> {
     let servers = (1..=args.servers)
         .map(|node| Ok((Node(node), Peer::start(Node(node), true, 4096)?)))
         .collect::<Result<Vec<_>>>()?;
+    let _ways = Way::force_all((1..=args.servers).map(Node), Transport::Dc)?;
     let rounds = samples.min(ROUNDS);
     let amount = Amount {
         block: samples.div_ceil(rounds),

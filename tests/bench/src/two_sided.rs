@@ -18,14 +18,15 @@ use std::time::Duration;
 use anyhow::{ensure, Result};
 use clap::Args;
 
-use crate::cli::{Common, System, MAX_CLIENTS};
+use crate::cli::{Common, System, Transport, MAX_CLIENTS};
+use crate::lent::Pool;
 use crate::messages::client::{VerbsEcho, WeftEcho};
 use crate::messages::{buffers_for, Reply, Station, StationArgs};
-use crate::nodes::SERVER;
+use crate::nodes::{CLIENT, SERVER};
 use crate::pace::Paced;
-use crate::pool::Pool;
 use crate::report::JsonLines;
 use crate::round_robin::{self, Amount, MakeCase};
+use crate::weft::Way;
 use result::{Results, Row};
 
 /// Sizes, in bytes, unless told.
@@ -116,6 +117,8 @@ pub fn run(args: &TwoSidedArgs) -> Result<()> {
     let samples = args
         .samples
         .unwrap_or(if quick { QUICK_SAMPLES } else { SAMPLES });
+    // Messages are over DC; a pool that tries the peer on RC would be at work beside them.
+    let _way = Way::force(CLIENT, SERVER, Transport::Dc)?;
     let mut results = Results::default();
     for &count in clients {
         for &bytes in sizes {

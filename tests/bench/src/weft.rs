@@ -2,15 +2,15 @@
 
 //! Clients of Weft, and which transport their requests take.
 //!
-//! The module chooses the transport, by peer: RC where it keeps a queue pair, DC
-//! else. So what is measured over RC goes to a peer that was pinned, what is
-//! measured over DC to another, and each client makes sure of it.
+//! The module's pool chooses the transport, by peer, and changes it when another is
+//! faster. So what is measured over RC or over DC goes to a peer whose transport was
+//! forced ([`Way`]), and each client makes sure of it.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure, Context as _, Result};
-use weft_shim::{Access, Device, MemoryRegion, Remote, Vqp, VqpConfig};
+use weft_shim::{Access, Device, MemoryRegion, PoolPeer, Remote, Vqp, VqpConfig};
 
 use crate::cli::Transport;
 use crate::counters::counter;
@@ -18,9 +18,9 @@ use crate::nodes::{Node, CLIENT};
 use crate::round_robin::{Case, Sample};
 
 /// How long an RC queue pair may take to be made, in the background.
-const PIN_PATIENCE: Duration = Duration::from_secs(10);
+const FORCE_PATIENCE: Duration = Duration::from_secs(10);
 /// Between two looks.
-const PIN_NAP: Duration = Duration::from_millis(20);
+const FORCE_NAP: Duration = Duration::from_millis(5);
 
 /// A session on the clients' node.
 pub fn device() -> Result<Device> {
@@ -115,37 +115,77 @@ impl WeftLink {
     }
 }
 
-/// A peer that the module keeps an RC queue pair to. It stays when this is
-/// dropped, until it breaks.
-pub struct Pin {
+/// The transport that requests from one node to another take, whatever the pool would
+/// choose. The pool chooses again when this is dropped.
+pub struct Way {
     device: Device,
     to: Node,
 }
 
-impl Pin {
-    /// Pins the node of this memory, and waits until WRITEs go over RC.
-    pub fn up(to: Node, remote: Remote) -> Result<Self> {
-        let device = device()?;
-        device
-            .pool_pin(to.gid())
-            .with_context(|| format!("cannot pin node {}", to.0))?;
+impl Way {
+    /// Has requests take this transport, and waits until they do.
+    pub fn force(from: Node, to: Node, transport: Transport) -> Result<Self> {
+        let device = Device::open_on(u32::from(from.0))?;
         let this = Self { device, to };
-        let mut link = WeftLink::connect(to, remote, 8, 1)?;
-        let deadline = Instant::now() + PIN_PATIENCE;
-        while link.probe()? != Transport::Rc {
-            if Instant::now() > deadline {
-                bail!("no RC queue pair to node {} within {PIN_PATIENCE:?}", to.0);
-            }
-            thread::sleep(PIN_NAP);
-        }
+        this.take(transport)?;
+        this.wait_for(transport)?;
         Ok(this)
+    }
+
+    /// The same from the clients' node, to each of these.
+    pub fn force_all(
+        to: impl IntoIterator<Item = Node>,
+        transport: Transport,
+    ) -> Result<Vec<Self>> {
+        let force = |node| Self::force(CLIENT, node, transport);
+        to.into_iter().map(force).collect()
+    }
+
+    /// Has requests take another transport, without waiting until they do.
+    pub fn take(&self, transport: Transport) -> Result<()> {
+        let forced = self.device.pool_use(self.to.gid(), Some(transport.into()));
+        forced.with_context(|| format!("cannot force {} to node {}", transport.name(), self.to.0))
+    }
+
+    fn is_taken(&self, transport: Transport) -> Result<bool> {
+        let peer = pool_peer(&self.device, self.to)?;
+        let is_taken = |peer: PoolPeer| peer.is_forced && peer.transport == transport.into();
+        Ok(peer.is_some_and(is_taken))
+    }
+
+    /// Waits until the pool sends requests by this transport.
+    pub fn wait_for(&self, transport: Transport) -> Result<()> {
+        let deadline = Instant::now() + FORCE_PATIENCE;
+        while !self.is_taken(transport)? {
+            if Instant::now() > deadline {
+                let (name, node) = (transport.name(), self.to.0);
+                bail!("node {node} is not reached over {name} within {FORCE_PATIENCE:?}");
+            }
+            thread::sleep(FORCE_NAP);
+        }
+        Ok(())
     }
 }
 
-impl Drop for Pin {
+impl Drop for Way {
     fn drop(&mut self) {
-        if let Err(error) = self.device.pool_unpin(self.to.gid()) {
-            eprintln!("weft-bench: node {} stays pinned: {error}", self.to.0);
+        if let Err(error) = self.device.pool_use(self.to.gid(), None) {
+            eprintln!("weft-bench: node {} stays forced: {error}", self.to.0);
+        }
+    }
+}
+
+/// What the pool of a session's node knows of a peer.
+pub fn pool_peer(device: &Device, to: Node) -> Result<Option<PoolPeer>> {
+    let peers = device.pool_peers()?;
+    Ok(peers.into_iter().find(|peer| peer.gid == to.gid()))
+}
+
+impl From<Transport> for weft_shim::Transport {
+    fn from(transport: Transport) -> Self {
+        match transport {
+            Transport::Dc => Self::Dc,
+            Transport::Rc => Self::Rc,
         }
     }
 }

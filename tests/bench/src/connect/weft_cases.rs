@@ -32,7 +32,7 @@ use crate::readers::WeftReader;
 use crate::round_robin::{Case, MakeCase, Part, Parts, Sample, Taken};
 use crate::turns::Turns;
 use crate::verbs::REGION_BYTES;
-use crate::weft::{device, NullIoctl};
+use crate::weft::{device, NullIoctl, Way};
 
 /// The meta server that the module asks, which has to be on another node than the
 /// clients and the peers: a look-up crosses the network like any other request.
@@ -52,6 +52,8 @@ pub fn meta_server(peers: &[Node]) -> Result<SocketAddr> {
 pub struct WeftCases<'a> {
     all: &'a Peers,
     peers: Vec<(Node, Region)>,
+    /// `dc_read8` is over DC, and the pool would try busy peers on RC meanwhile.
+    _ways: Vec<Way>,
 }
 
 /// What the module knows of the peer that a client connects to.
@@ -80,6 +82,7 @@ impl<'a> WeftCases<'a> {
         Ok(Self {
             all: peers,
             peers: peers.iter().map(one).collect::<Result<_>>()?,
+            _ways: Way::force_all(peers.iter().map(|(node, _)| *node), Transport::Dc)?,
         })
     }
 

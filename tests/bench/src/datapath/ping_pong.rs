@@ -22,11 +22,11 @@ use super::args::{Contender, DatapathArgs, Operation};
 use super::clients::{Lane, Wait};
 use super::plan::Work;
 use crate::cli::{System, Transport};
+use crate::lent::Pool;
 use crate::messages::client::{VerbsEcho, WeftEcho};
 use crate::messages::{buffers_for, Reply, Station, StationArgs};
 use crate::nodes::{Node, CLIENT, DC_SERVER, SERVER};
 use crate::pace::{Paced, Step};
-use crate::pool::Pool;
 use crate::round_robin::MakeCase;
 
 /// How long the far end looks for bytes or messages without sleeping, since there

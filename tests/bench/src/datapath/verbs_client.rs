@@ -13,10 +13,10 @@ use super::clients::{Lane, Wait};
 use super::plan::{Work, PEER_BYTES};
 use super::BATCH;
 use crate::cli::ExchangeKind;
+use crate::lent::{Lent, Pool};
 use crate::nodes::CLIENT;
 use crate::pace::{Paced, Step};
 use crate::peer::Ready;
-use crate::pool::{Lent, Pool};
 use crate::round_robin::Case;
 use crate::verbs::{Exchange, Link, Stack, CM_PATIENCE};
 

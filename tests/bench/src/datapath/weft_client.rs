@@ -11,11 +11,11 @@ use super::args::{Mode, Operation};
 use super::plan::{Work, PEER_BYTES};
 use super::BATCH;
 use crate::cli::Transport;
+use crate::lent::{Lent, Pool};
 use crate::messages::Station;
 use crate::nodes::Node;
 use crate::pace::{Paced, Step};
 use crate::peer::Ready;
-use crate::pool::{Lent, Pool};
 use crate::round_robin::Case;
 use crate::weft::WeftLink;
 

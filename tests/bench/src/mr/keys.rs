@@ -2,17 +2,16 @@
 
 //! READs by keys that are known, and by keys that are not.
 
-use anyhow::{Context as _, Result};
-use weft_shim::Remote;
+use anyhow::Result;
 
 use super::{measure as measure_cases, register, Named, Row};
 use crate::cli::{System, Transport};
 use crate::counters::counter;
-use crate::nodes::{Node, DC_SERVER, SERVER};
+use crate::nodes::{Node, CLIENT, DC_SERVER, SERVER};
 use crate::peer::{Peer, Ready, KEY_BYTES};
 use crate::readers::{VerbsReader, WeftReader};
 use crate::round_robin::{Case, MakeCase};
-use crate::weft::Pin;
+use crate::weft::Way;
 
 /// Regions of the peer whose keys take turns as new ones. The module remembers 256
 /// keys of a peer, each for half a second: by its next turn a key is forgotten.
@@ -27,12 +26,8 @@ const COUNTED: u32 = 64;
 pub fn measure(samples: u32) -> Result<Vec<Row>> {
     let rc = Peer::with_keys(SERVER, NEW_KEYS)?;
     let dc = Peer::with_keys(DC_SERVER, NEW_KEYS)?;
-    let known: Remote = rc
-        .ready
-        .weft
-        .context("the peer does not serve Weft")?
-        .into();
-    let _pin = Pin::up(SERVER, known)?;
+    let _rc = Way::force(CLIENT, SERVER, Transport::Rc)?;
+    let _dc = Way::force(CLIENT, DC_SERVER, Transport::Dc)?;
     let (rc, dc) = (&rc.ready, &dc.ready);
     let over_rc = |new| reader(SERVER, rc, Transport::Rc, new);
     let over_dc = |new| reader(DC_SERVER, dc, Transport::Dc, new);

@@ -17,6 +17,7 @@ use crate::child::{say_ready, wait_for_end, Helper};
 use crate::cli::{System, Transport};
 use crate::nodes::{Node, CLIENT};
 use crate::peer::Region;
+use crate::weft::Way;
 
 /// Between two looks, once it has looked for long enough without sleeping.
 const NAP: Duration = Duration::from_micros(200);
@@ -123,6 +124,8 @@ pub fn bounce(args: &BouncerArgs) -> Result<()> {
             serve(half.connect(&from_hex(&args.endpoint)?, near)?, region, own)
         }
         System::Weft => {
+            // Each end's pool decides by itself.
+            let _way = Way::force(node, CLIENT, args.transport)?;
             let half = WeftHalf::new(node, args.bytes)?;
             let region = half.region();
             serve(
