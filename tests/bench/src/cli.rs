@@ -14,6 +14,7 @@ use crate::mesh::MeshWorkerArgs;
 use crate::messages::StationArgs;
 use crate::mr::MrArgs;
 use crate::multicast::{MemberArgs, MulticastArgs};
+use crate::pool::PoolArgs;
 use crate::rdmc::{RdmcArgs, RdmcMemberArgs};
 use crate::rdmc_sim::RdmcSimArgs;
 use crate::tail::TailArgs;
@@ -58,6 +59,8 @@ pub enum Command {
     Factors(FactorsArgs),
     /// WRITEs to many peers in one system call, beside as many to one.
     Fanout(FanoutArgs),
+    /// The hybrid pool: connections by DC, by RC and by verbs, and VQPs that are moved.
+    Pool(PoolArgs),
     /// Look-ups at the meta server: READs, time, and the server's CPU.
     Meta(MetaArgs),
     /// Atomic multicast: the experiments of the Spindle paper.

@@ -49,6 +49,11 @@ impl Environment {
         }
     }
 
+    /// What the module was loaded with.
+    pub fn name_module_args(&mut self, arguments: &str) {
+        self.module_args = Some(arguments.to_owned());
+    }
+
     /// Names a program that is compared with, such as `perftest`.
     pub fn name_version(&mut self, program: &'static str, version: String) {
         self.versions.insert(program, version);

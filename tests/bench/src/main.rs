@@ -27,6 +27,7 @@ mod newcomer;
 mod nodes;
 mod pace;
 mod peer;
+mod pool;
 mod rdmc;
 mod rdmc_sim;
 mod readers;
@@ -74,6 +75,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Mr(args) => mr::run(&args),
         Command::Factors(args) => factors::run(&args),
         Command::Fanout(args) => fanout::run(&args),
+        Command::Pool(args) => pool::run(&args),
         Command::Meta(args) => meta::run(&args),
         Command::Multicast(args) => multicast::run(&args),
         Command::Rdmc(args) => rdmc::run(&args),

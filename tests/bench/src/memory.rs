@@ -34,34 +34,26 @@
 //! its tables, is not a connection's. The figures are medians over several
 //! measurements, each with new processes.
 
+mod held;
 mod holder;
 mod result;
 mod usage;
 
-use std::thread;
-use std::time::Duration;
-
-use anyhow::{ensure, Context as _, Result};
+use anyhow::{ensure, Result};
 use clap::Args;
 
-use crate::child::Helper;
 use crate::cli::{Common, System};
 use crate::connect::meta_server;
-use crate::nodes::{Node, CLIENT};
-use crate::peer::Region;
+use crate::nodes::Node;
 use crate::report::{progress, JsonLines};
+pub use held::Held;
+use held::STEP;
 pub use holder::{hold, HolderArgs};
-use holder::{Answer, Order};
 use result::{Results, Row, Used};
-use usage::{drop_caches, process_bytes, Machine};
+pub use usage::{process_bytes, Machine};
 
-/// Connections that are made at a time, so that what the processes tell one another
-/// takes little memory.
-const STEP: usize = 50;
 /// Measurements, unless told.
 const REPEATS: u32 = 3;
-/// After a measurement, for the kernel to free what was left to its workers.
-const REST: Duration = Duration::from_secs(1);
 
 #[derive(Args)]
 pub struct MemoryArgs {
@@ -91,7 +83,7 @@ pub struct MemoryArgs {
 
 /// What a client holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+pub enum Kind {
     /// Queue pairs of verbs.
     Verbs,
     /// Connected queue pairs of Weft.
@@ -168,123 +160,10 @@ pub fn run(args: &MemoryArgs) -> Result<()> {
     Ok(())
 }
 
-/// A process that holds connections.
-struct Process {
-    helper: Helper,
-    region: Region,
-}
-
-impl Process {
-    fn start(system: System, node: Node) -> Result<Self> {
-        let words = [
-            "holder".to_owned(),
-            format!("--system={}", system.name()),
-            format!("--node={}", node.0),
-        ];
-        let (helper, region) = Helper::start(&words)?;
-        Ok(Self { helper, region })
-    }
-
-    fn order(&mut self, order: &Order) -> Result<Answer> {
-        self.helper.tell(order)?;
-        self.helper.hear()
-    }
-}
-
-/// The memory of all processes on one side.
-fn processes_bytes(processes: &[Process]) -> Result<i64> {
-    let each = processes.iter();
-    each.map(|process| process_bytes(process.helper.pid()))
-        .sum()
-}
-
 /// Makes so many connections in new processes, and looks how much memory they take.
 fn measure(kind: Kind, peers: &[Node], count: usize) -> Result<Used> {
-    let system = kind.system();
-    let mut client = Process::start(system, CLIENT)?;
-    let servers = peers.iter().map(|&node| Process::start(system, node));
-    let mut servers = servers.collect::<Result<Vec<_>>>()?;
-
-    drop_caches()?;
-    let first = Machine::settled()?;
-    let before = Machine::settled()?;
-    let process = process_bytes(client.helper.pid())?;
-    let peer_processes = processes_bytes(&servers)?;
-    let (made, limit) = connect_all(kind, peers, &mut client, &mut servers, count)?;
-    let after = Machine::settled()?;
-    let used = Used {
-        made,
-        limit,
-        module_bytes: after.kernel_since(&before),
-        process_bytes: process_bytes(client.helper.pid())? - process,
-        peer_process_bytes: processes_bytes(&servers)? - peer_processes,
-        machine_bytes: after.all - before.all,
-        noise_bytes: before.kernel_since(&first).abs(),
-        machine_noise_bytes: (before.all - first.all).abs(),
-    };
-    client.helper.let_go();
-    servers
-        .iter_mut()
-        .for_each(|process| process.helper.let_go());
-    drop((client, servers));
-    thread::sleep(REST);
+    let held = Held::make(kind, peers, count)?;
+    let used = held.used.clone();
+    held.end();
     Ok(used)
-}
-
-/// Makes connections, some at a time to each peer in turn. Answers how many there
-/// are, and what kept it from making more.
-fn connect_all(
-    kind: Kind,
-    peers: &[Node],
-    client: &mut Process,
-    servers: &mut [Process],
-    count: usize,
-) -> Result<(usize, Option<String>)> {
-    let mut made = 0;
-    let mut turns = (0..servers.len()).cycle();
-    while made < count {
-        let step = STEP.min(count - made);
-        let at = turns.next().context("there is no peer")?;
-        let (node, region) = (peers[at].0, servers[at].region);
-        let failure = match kind {
-            Kind::Verbs => join(client, &mut servers[at], step)?,
-            Kind::Weft | Kind::Handles => {
-                let order = Order::Connect {
-                    count: step,
-                    node,
-                    region,
-                    by_handle: kind == Kind::Handles,
-                };
-                client.order(&order)?.failure
-            }
-        };
-        if failure.is_some() {
-            return Ok((made, failure));
-        }
-        made += step;
-    }
-    Ok((made, None))
-}
-
-/// Connects queue pairs of a client with ones of a peer. Answers why it cannot.
-fn join(client: &mut Process, server: &mut Process, count: usize) -> Result<Option<String>> {
-    let offer = |sends| Order::Offer { count, sends };
-    let theirs = server.order(&offer(false))?;
-    let ours = client.order(&offer(true))?;
-    if let Some(failure) = theirs.failure.or(ours.failure) {
-        return Ok(Some(failure));
-    }
-    // The peer first: a queue pair may only be written to once it is connected.
-    let answer = server.order(&Order::Join {
-        endpoints: ours.endpoints,
-        region: None,
-    })?;
-    if answer.failure.is_some() {
-        return Ok(answer.failure);
-    }
-    let answer = client.order(&Order::Join {
-        endpoints: theirs.endpoints,
-        region: Some(server.region),
-    })?;
-    Ok(answer.failure)
 }

@@ -48,6 +48,12 @@ impl JsonLines {
         self.environment.name_version(program, version);
     }
 
+    /// What the module was loaded with, in all lines from now on: a benchmark may load it
+    /// anew.
+    pub fn name_module_args(&mut self, arguments: &str) {
+        self.environment.name_module_args(arguments);
+    }
+
     /// Writes a line.
     pub fn write(&mut self, row: &impl Serialize) -> Result<()> {
         let Some(file) = &mut self.file else {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{bail, Context as _, Result};
 use weft_verbs::{
     Access, Batch, Context, Cq, Endpoint, EventCq, InitQp, LocalGid, Mr, Op, Pages, PathMtu, Pd,
-    QpConfig, RcQp, Route, Wc, WorkRequest,
+    QpConfig, RcQp, Route, Wc, WorkRequest, WrList,
 };
 
 use crate::cli::ExchangeKind;
@@ -113,6 +113,33 @@ impl Stack {
     /// Polls until so many operations that were posted are done.
     pub fn wait_for(&self, count: usize) -> Result<()> {
         (0..count).try_for_each(|_| wait(&self.cq))
+    }
+
+    /// Takes operations that are done, without waiting, and answers how many.
+    fn reap(&self, room: &mut [Wc]) -> Result<usize> {
+        let done = self.cq.poll(room)?;
+        if let Some(failure) = done.iter().find_map(Wc::failure) {
+            bail!("a request on a verbs queue pair failed: {failure}");
+        }
+        Ok(done.len())
+    }
+
+    /// Waits until some operations that were posted are done, and answers how many.
+    pub fn take(&self, room: &mut [Wc]) -> Result<usize> {
+        loop {
+            let done = self.reap(room)?;
+            if done > 0 {
+                return Ok(done);
+            }
+            let Some(events) = &self.events else { continue };
+            events.arm()?;
+            // What was done before makes no event.
+            let done = self.reap(room)?;
+            if done > 0 {
+                return Ok(done);
+            }
+            events.wait()?;
+        }
     }
 
     /// Its memory.
@@ -256,6 +283,11 @@ impl Link {
     /// Does all operations of a list and waits until the last is done.
     pub fn run_batch(&self, batch: &Batch) -> Result<()> {
         self.posted(|| self.qp.post_batch(batch))
+    }
+
+    /// Posts all operations of a list, whose completions somebody waits for.
+    pub fn post_list(&self, list: &mut WrList) -> Result<()> {
+        Ok(self.qp.post_list(list)?)
     }
 
     /// Posts one operation, whose completion somebody waits for.

@@ -20,7 +20,7 @@ use crate::round_robin::{Case, Sample};
 /// How long an RC queue pair may take to be made, in the background.
 const FORCE_PATIENCE: Duration = Duration::from_secs(10);
 /// Between two looks.
-const FORCE_NAP: Duration = Duration::from_millis(5);
+const FORCE_NAP: Duration = Duration::from_millis(1);
 
 /// A session on the clients' node.
 pub fn device() -> Result<Device> {
@@ -179,6 +179,15 @@ impl Drop for Way {
 pub fn pool_peer(device: &Device, to: Node) -> Result<Option<PoolPeer>> {
     let peers = device.pool_peers()?;
     Ok(peers.into_iter().find(|peer| peer.gid == to.gid()))
+}
+
+impl From<weft_shim::Transport> for Transport {
+    fn from(transport: weft_shim::Transport) -> Self {
+        match transport {
+            weft_shim::Transport::Dc => Self::Dc,
+            weft_shim::Transport::Rc => Self::Rc,
+        }
+    }
 }
 
 impl From<Transport> for weft_shim::Transport {

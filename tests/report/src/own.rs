@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Pictures that no paper has: latency and bandwidth by size, distributions, the parts
-//! of a cold worker, numbers of clients, the ladder of multicast.
+//! of a cold worker, numbers of clients, the hybrid pool, the ladder of multicast.
+
+mod pool;
 
 use crate::chart::{Axis, Bars, Chart, Line, Lines, Plot, Stack, Unit};
 use crate::figure::{no_numbers, ratio, Compared, Recipe};
@@ -120,6 +122,7 @@ pub fn figures() -> Vec<Recipe> {
             charts: |rows| vec![fanout(rows, 8.0), fanout(rows, 4096.0)],
             compare: fanout_numbers,
         },
+        pool::recipe(),
         Recipe {
             id: "ladder",
             title: "The multicast ladder",

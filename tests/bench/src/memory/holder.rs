@@ -2,18 +2,27 @@
 
 //! Processes that hold connections, and their peers. Their parent tells what to make.
 
-use anyhow::{ensure, Result};
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, ensure, Result};
 use clap::Args;
 use serde::{Deserialize, Serialize};
-use weft_shim::{Access, Device, MemoryRegion, PeerHandle, Qp, Queues, SendWr};
+use weft_shim::{Access, Device, MemoryRegion, PeerHandle, Qp, Queues, SendWr, Wc};
 use weft_verbs::{Cq, Endpoint, InitQp, LocalGid, Mr, Op, Pd, QpConfig, RcQp, WorkRequest};
 
+use super::held::STEP;
 use crate::child::{next_word, say_ready};
 use crate::cli::System;
 use crate::newcomer::{qp_config, queues_config, write_once};
 use crate::nodes::Node;
 use crate::peer::Region;
+use crate::stats::{Recorded, Times};
 use crate::verbs::{register, wait, MAX_SEND_WR, REGION_BYTES};
+
+/// WRITEs at once: as many as the queues take.
+const WAVE: usize = MAX_SEND_WR as usize;
+/// For one wave.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What a process is told on its command line.
 #[derive(Args)]
@@ -42,6 +51,8 @@ pub enum Order {
         region: Region,
         by_handle: bool,
     },
+    /// WRITE over all connections in turn for so long.
+    Write { time_ms: u64 },
 }
 
 /// What it says to that.
@@ -51,6 +62,67 @@ pub struct Answer {
     pub endpoints: Vec<[u8; Endpoint::BYTES]>,
     /// Why there are no more connections.
     pub failure: Option<String>,
+    /// Times of the calls that made and connected each.
+    #[serde(default)]
+    pub calls: Recorded,
+    /// Times of the WRITE that followed.
+    #[serde(default)]
+    pub first_writes: Recorded,
+    /// What was written over them.
+    #[serde(default)]
+    pub waves: Waves,
+}
+
+/// WRITEs over connections in turn.
+#[derive(Clone, Copy, Default, Serialize, Deserialize)]
+pub struct Waves {
+    /// Those that were done.
+    pub writes: u64,
+    /// What they took.
+    pub time_ns: u64,
+}
+
+/// A connection's place among those that are written to after one another. Neighbours
+/// were made to one peer; these are apart, so that several peers are written to at once.
+const STRIDE: usize = STEP + 3;
+
+/// Connections, and where WRITEs over them go: peers' memory, in the order in which the
+/// connections were made, as many at a time as were made by one order.
+#[derive(Default)]
+struct Targets {
+    regions: Vec<(usize, Region)>,
+    count: usize,
+    next: usize,
+}
+
+impl Targets {
+    fn add(&mut self, count: usize, region: Region) {
+        self.count += count;
+        self.regions.push((self.count, region));
+    }
+
+    /// The next connection to WRITE over, and where.
+    fn turn(&mut self) -> Result<(usize, Region)> {
+        ensure!(self.count > 0, "there is no connection");
+        self.next = (self.next + STRIDE) % self.count;
+        let at = self.regions.partition_point(|(end, _)| *end <= self.next);
+        Ok((self.next, self.regions[at].1))
+    }
+}
+
+/// Does waves of WRITEs for so long; one is so many at once.
+fn waves(time_ms: u64, mut wave: impl FnMut(usize) -> Result<()>) -> Result<Answer> {
+    let (begin, time) = (Instant::now(), Duration::from_millis(time_ms));
+    let mut writes = 0;
+    while begin.elapsed() < time {
+        wave(WAVE)?;
+        writes += WAVE as u64;
+    }
+    let time_ns = u64::try_from(begin.elapsed().as_nanos())?;
+    Ok(Answer {
+        waves: Waves { writes, time_ns },
+        ..Answer::default()
+    })
 }
 
 /// Is the process.
@@ -87,8 +159,9 @@ struct VerbsHolder {
     mr: Mr,
     cq: Cq,
     local: LocalGid,
-    offered: Vec<InitQp>,
+    offered: Vec<(InitQp, Duration)>,
     connected: Vec<RcQp>,
+    targets: Targets,
 }
 
 impl VerbsHolder {
@@ -103,6 +176,7 @@ impl VerbsHolder {
             local: node.local_gid(&context)?,
             offered: Vec::new(),
             connected: Vec::new(),
+            targets: Targets::default(),
         })
     }
 
@@ -113,9 +187,11 @@ impl VerbsHolder {
         };
         let mut answer = Answer::default();
         for _ in 0..count {
+            let begin = Instant::now();
             let qp = InitQp::with_config(&self.pd, &self.cq, self.local, &config)?;
+            let create = begin.elapsed();
             answer.endpoints.push(qp.endpoint().encode());
-            self.offered.push(qp);
+            self.offered.push((qp, create));
         }
         Ok(answer)
     }
@@ -126,15 +202,37 @@ impl VerbsHolder {
         region: Option<Region>,
     ) -> Result<Answer> {
         ensure!(endpoints.len() == self.offered.len(), "not one for each");
-        for (qp, theirs) in self.offered.drain(..).zip(endpoints) {
+        let (mut calls, mut writes) = (Times::new(), Times::new());
+        for ((qp, create), theirs) in self.offered.drain(..).zip(endpoints) {
+            let begin = Instant::now();
             let qp = qp.connect(&Endpoint::decode(theirs)?)?;
+            calls.record(create + begin.elapsed());
             if let Some(Region { addr, rkey }) = region {
+                let begin = Instant::now();
                 qp.post(&WorkRequest::new(Op::Write, &self.mr, 8, (addr, rkey)))?;
                 wait(&self.cq)?;
+                writes.record(begin.elapsed());
             }
             self.connected.push(qp);
         }
-        Ok(Answer::default())
+        if let Some(region) = region {
+            self.targets.add(endpoints.len(), region);
+        }
+        Ok(Answer {
+            calls: (&calls).into(),
+            first_writes: (&writes).into(),
+            ..Answer::default()
+        })
+    }
+
+    /// WRITEs so many times at once.
+    fn wave(&mut self, count: usize) -> Result<()> {
+        for _ in 0..count {
+            let (at, Region { addr, rkey }) = self.targets.turn()?;
+            let write = WorkRequest::new(Op::Write, &self.mr, 8, (addr, rkey));
+            self.connected[at].post(&write)?;
+        }
+        (0..count).try_for_each(|_| wait(&self.cq))
     }
 }
 
@@ -148,7 +246,8 @@ impl Holder for VerbsHolder {
         match order {
             Order::Offer { count, sends } => self.offer(count, sends),
             Order::Join { endpoints, region } => self.join(&endpoints, region),
-            Order::Connect { .. } => anyhow::bail!("verbs was told to do Weft's work"),
+            Order::Write { time_ms } => waves(time_ms, |count| self.wave(count)),
+            Order::Connect { .. } => bail!("verbs was told to do Weft's work"),
         }
     }
 }
@@ -160,6 +259,7 @@ struct WeftHolder {
     /// Made for the first handle.
     unconnected: Option<Qp>,
     handles: Vec<PeerHandle>,
+    targets: Targets,
     queues: Queues,
     memory: MemoryRegion,
     device: Device,
@@ -173,22 +273,28 @@ impl WeftHolder {
             qps: Vec::new(),
             unconnected: None,
             handles: Vec::new(),
+            targets: Targets::default(),
             queues: Queues::create(&device, &queues_config())?,
             memory: MemoryRegion::allocate(&device, REGION_BYTES, access)?,
             device,
         })
     }
 
-    fn connect(&mut self, to: Node, region: Region) -> Result<()> {
+    /// Answers what the call and the WRITE after it took.
+    fn connect(&mut self, to: Node, region: Region) -> Result<[Duration; 2]> {
+        let begin = Instant::now();
         let qp = self.queues.connect(to.gid(), 0, &qp_config())?;
+        let call = begin.elapsed();
         let write = SendWr::write(self.memory.slice(0..8)?, region.into());
         write_once(&mut self.queues, write.on(&qp))?;
         self.qps.push(qp);
-        Ok(())
+        Ok([call, begin.elapsed() - call])
     }
 
-    fn open_handle(&mut self, to: Node, region: Region) -> Result<()> {
+    fn open_handle(&mut self, to: Node, region: Region) -> Result<[Duration; 2]> {
+        let begin = Instant::now();
         let handle = PeerHandle::open(&self.device, to.gid(), 0)?;
+        let call = begin.elapsed();
         let qp = match &self.unconnected {
             Some(qp) => qp,
             None => {
@@ -199,7 +305,41 @@ impl WeftHolder {
         let write = SendWr::write(self.memory.slice(0..8)?, region.into());
         write_once(&mut self.queues, write.on_to(qp, &handle))?;
         self.handles.push(handle);
-        Ok(())
+        Ok([call, begin.elapsed() - call])
+    }
+
+    fn make(&mut self, count: usize, to: Node, region: Region, by_handle: bool) -> Result<Answer> {
+        let (mut calls, mut writes) = (Times::new(), Times::new());
+        for _ in 0..count {
+            let [call, write] = match by_handle {
+                true => self.open_handle(to, region)?,
+                false => self.connect(to, region)?,
+            };
+            calls.record(call);
+            writes.record(write);
+        }
+        if !by_handle {
+            self.targets.add(count, region);
+        }
+        Ok(Answer {
+            calls: (&calls).into(),
+            first_writes: (&writes).into(),
+            ..Answer::default()
+        })
+    }
+
+    /// WRITEs so many times at once.
+    fn wave(&mut self, count: usize) -> Result<()> {
+        let mut requests = Vec::with_capacity(count);
+        for _ in 0..count {
+            let (at, region) = self.targets.turn()?;
+            let write = SendWr::write(self.memory.slice(0..8)?, region.into());
+            requests.push(write.signaled().on(&self.qps[at]));
+        }
+        let mut room = [Wc::default(); WAVE];
+        let progress = self.queues.enter(&requests, &mut room, count, PATIENCE)?;
+        ensure!(progress.completed == count, "a wave of WRITEs did not end");
+        room.iter().try_for_each(|wc| Ok(wc.result().map(drop)?))
     }
 }
 
@@ -209,21 +349,35 @@ impl Holder for WeftHolder {
     }
 
     fn obey(&mut self, order: Order) -> Result<Answer> {
-        let Order::Connect {
-            count,
-            node,
-            region,
-            by_handle,
-        } = order
-        else {
-            anyhow::bail!("Weft was told to do verbs' work");
-        };
-        for _ in 0..count {
-            match by_handle {
-                true => self.open_handle(Node(node), region)?,
-                false => self.connect(Node(node), region)?,
-            }
+        match order {
+            Order::Connect {
+                count,
+                node,
+                region,
+                by_handle,
+            } => self.make(count, Node(node), region, by_handle),
+            Order::Write { time_ms } => waves(time_ms, |count| self.wave(count)),
+            Order::Offer { .. } | Order::Join { .. } => bail!("Weft was told to do verbs' work"),
         }
-        Ok(Answer::default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_in_turn_are_connections_to_different_peers() {
+        let region = |addr| Region { addr, rkey: 1 };
+        let mut targets = Targets::default();
+        assert!(targets.turn().is_err());
+        (0..3).for_each(|peer| targets.add(STEP, region(peer)));
+        for _ in 0..10 {
+            let (first, one) = targets.turn().unwrap();
+            let (second, other) = targets.turn().unwrap();
+            assert_eq!(one.addr, (first / STEP) as u64);
+            assert_eq!(other.addr, (second / STEP) as u64);
+            assert_ne!(one, other);
+        }
     }
 }

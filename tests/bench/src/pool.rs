@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! `weft-bench pool` (krcore §4.2, §4.3, §4.6, figure 15a): what the hybrid pool costs and
+//! what it is good for.
+//!
+//! Three systems are compared: `weft` with the module as it was loaded (its pool decides by
+//! itself unless it was told otherwise), `weft_rc` with the module loaded with `pool=rc`,
+//! where whoever connects makes an RC queue pair and waits for it, as the paper's LITE does,
+//! and `verbs`. The module is loaded anew before each measurement of Weft in the first two
+//! cases, so that what a node makes for its first connection is in the figures.
+//!
+//! - `connections`: so many connections of a process on node 0 to processes on the nodes
+//!   behind it, as in `weft-bench memory`: the client's calls for each (verbs: those that
+//!   make and connect its own queue pair; the peer's come on top), how many a second are
+//!   made with a WRITE over each, their memory, and how many WRITEs of 8 bytes a second they
+//!   carry, 16 at once to different connections. VQPs to one peer share an RC queue pair, so
+//!   that `weft_rc` has as many queue pairs as there are peers (`rc_queues`, of both ends).
+//! - `pairs`: one connection between each two nodes, to peers that the node does not know.
+//!   Here each connection of `weft_rc` makes a queue pair, as each of LITE's to another node
+//!   does. Verbs has one for each connection anyway: the row of `connections`.
+//! - `opening`: READs of 8 bytes from one peer over DC, while nothing else is done
+//!   (`quiet`), and while a queue pair to another peer is made (`opening`).
+//! - `moves`: 16 requests at once, READs and WRITEs in turn, while the VQP stays on DC or on
+//!   RC (`still`, as long on either), and while it is moved every 20 ms (`moving`).
+//! - `delay`: the same while DC's packets take longer each way; see [`delay`].
+
+mod delay;
+mod filter;
+mod flow;
+mod module;
+mod moves;
+mod opening;
+mod pairs;
+mod result;
+mod scale;
+
+use anyhow::{ensure, Result};
+use clap::{Args, ValueEnum};
+
+use crate::cli::Common;
+use crate::connect::meta_server;
+use crate::nodes::Node;
+use crate::report::JsonLines;
+
+#[derive(Args)]
+pub struct PoolArgs {
+    #[command(flatten)]
+    pub common: Common,
+    /// What to measure connections of.
+    #[arg(long, value_name = "LIST", value_delimiter = ',',
+          default_values_t = [PoolSystem::Verbs, PoolSystem::Weft, PoolSystem::WeftRc], value_enum)]
+    pub systems: Vec<PoolSystem>,
+    /// What to measure.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_enum,
+          default_values_t = [PoolCase::Connections, PoolCase::Pairs, PoolCase::Opening,
+                              PoolCase::Moves, PoolCase::Delay])]
+    pub cases: Vec<PoolCase>,
+    /// Numbers of connections, each 1 to 20000.
+    /// [default: 100,1000,2500,5000; quick: 100,1000]
+    #[arg(long, value_name = "LIST", value_delimiter = ',',
+          value_parser = clap::value_parser!(u32).range(1..=20_000))]
+    pub connections: Vec<u32>,
+    /// Peers, on the nodes behind the clients', 2 to 32.
+    #[arg(long, value_name = "N", default_value_t = 16,
+          value_parser = clap::value_parser!(u16).range(2..=32))]
+    pub peers: u16,
+    /// Measurements of each number of connections. [default: 3; quick: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub repeats: Option<u32>,
+    /// Bytes of a request in `moves` and `delay`.
+    #[arg(long, value_name = "N", default_value_t = 64,
+          value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    pub bytes: u32,
+    /// How much longer each of DC's packets takes in `delay`, in microseconds.
+    #[arg(long, value_name = "N", default_value_t = 300,
+          value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub delay_us: u32,
+}
+
+/// Whose connections are measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PoolSystem {
+    /// User-space verbs.
+    Verbs,
+    /// Weft, with the module as it was loaded.
+    Weft,
+    /// Weft, with the module loaded with `pool=rc`.
+    #[value(name = "weft_rc")]
+    WeftRc,
+}
+
+impl PoolSystem {
+    /// Its name in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Verbs => "verbs",
+            Self::Weft => "weft",
+            Self::WeftRc => "weft_rc",
+        }
+    }
+}
+
+/// See the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PoolCase {
+    /// Many connections to few peers.
+    Connections,
+    /// A connection between each two nodes.
+    Pairs,
+    /// Requests while queue pairs to other peers are made.
+    Opening,
+    /// Requests while their VQP is moved.
+    Moves,
+    /// What the pool decides when DC has become slow.
+    Delay,
+}
+
+/// Runs the benchmark.
+pub fn run(args: &PoolArgs) -> Result<()> {
+    ensure!(!args.systems.is_empty(), "--systems: name at least one");
+    ensure!(!args.cases.is_empty(), "--cases: name at least one");
+    let peers: Vec<_> = (1..=args.peers).map(Node).collect();
+    meta_server(&peers)?;
+    let mut json = JsonLines::create(args.common.json.as_deref())?;
+    let has = |case| args.cases.contains(&case);
+    if has(PoolCase::Connections) || has(PoolCase::Pairs) {
+        let rows = scale::measure(args, &peers, &mut json)?;
+        result::print_scale(&rows);
+    }
+    if has(PoolCase::Opening) {
+        let rows = opening::measure(&peers, args.common.quick)?;
+        write_all(&mut json, &rows)?;
+        result::print_latencies(&rows);
+    }
+    if has(PoolCase::Moves) {
+        let rows = moves::measure(args.bytes, args.common.quick)?;
+        write_all(&mut json, &rows)?;
+        result::print_latencies(&rows);
+    }
+    if has(PoolCase::Delay) {
+        let row = delay::measure(args.bytes, args.delay_us, args.common.quick)?;
+        json.write(&row)?;
+        row.print();
+    }
+    Ok(())
+}
+
+fn write_all(json: &mut JsonLines, rows: &[result::Latencies]) -> Result<()> {
+    rows.iter().try_for_each(|row| json.write(row))
+}

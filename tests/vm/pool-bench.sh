@@ -1,0 +1,28 @@
+#!/bin/bash
+# The benchmark of the hybrid pool runs, and its results have the fields that others read.
+# What it finds is nobody's business here.
+# vm: --nodes 4 --meta-node 3 --mem 2048 --timeout 900
+# checks: 11
+. "$(dirname "$0")/lib.sh"
+
+# bench ARG...
+bench() { timeout "$(seconds 400)" weft-bench pool --quick --peers 2 --json "$VM_RUN/pool.json" "$@"; }
+
+# rows PATTERN: how many results match.
+rows() { grep -cE -- "$1" "$VM_RUN/pool.json"; }
+
+check "the hybrid pool" bench --connections 60
+is "connections of all systems" \
+  "$(rows '"case":"connections","system":"verbs","connections":60,') $(rows '"case":"connections","system":"weft","connections":60,') $(rows '"case":"connections","system":"weft_rc","connections":60,')" "1 1 1"
+is "with all parts" \
+  "$(rows '"case":"connections".*"call_us_p50":[0-9].*"first_write_us_p50":[0-9].*"per_sec":[0-9].*"writes_per_sec":[0-9].*"module_bytes":-?[0-9]')" 3
+is "RC for all has a queue pair at both ends for each peer" "$(rows '"case":"connections","system":"weft_rc".*"rc_queues":4,')" 1
+is "and for each pair of nodes" "$(rows '"case":"pairs","system":"weft_rc","connections":3,.*"rc_queues":6,')" 1
+is "its rows name what the module was loaded with" "$(rows '"system":"weft_rc".*"module_args":"meta=[^"]* pool=rc"')" 2
+is "requests while queue pairs are made" "$(rows '"case":"opening".*"lat_us_p50":[0-9].*"lat_us_p99":[0-9].*"opened":2')" 2
+is "requests of a VQP that moves, and of one that does not" \
+  "$(rows '"case":"moves".*"lat_us_p50":[0-9]') $(rows '"case":"moves".*"beside":"moving".*"moves":[1-9].*"move_p99_ratio":[0-9]')" "4 1"
+is "what the pool does when DC is slow" "$(rows '"case":"delay".*"delay_us":300.*"equal_moves":[0-9].*"ops_per_sec":[0-9].*"verbs_ops_per_sec":[0-9]')" 1
+is "the module is as it was before" "$(cat /sys/module/weft/parameters/pool)" auto
+check "nobody's transport is forced any more" bash -c '! weftctl --node 0 --json pool | grep -q "\"chosen_by\": *\"use\""'
+done_testing
