@@ -2,7 +2,7 @@
 # The benchmark of the hybrid pool runs, and its results have the fields that others read.
 # What it finds is nobody's business here.
 # vm: --nodes 4 --meta-node 3 --mem 2048 --timeout 900
-# checks: 11
+# checks: 12
 . "$(dirname "$0")/lib.sh"
 
 # bench ARG...
@@ -11,6 +11,14 @@ bench() { timeout "$(seconds 400)" weft-bench pool --quick --peers 2 --json "$VM
 # rows PATTERN: how many results match.
 rows() { grep -cE -- "$1" "$VM_RUN/pool.json"; }
 
+# On soft-RoCE the pool decides nothing by itself unless it is told to.
+export VM_MODULE_ARGS="$VM_MODULE_ARGS pool=auto"
+load() {
+  # shellcheck disable=SC2086
+  rmmod weft && insmod "$WEFT_KO" $VM_MODULE_ARGS && within 20 all_published
+}
+
+check "the module is loaded with a pool that decides by itself" load
 check "the hybrid pool" bench --connections 60
 is "connections of all systems" \
   "$(rows '"case":"connections","system":"verbs","connections":60,') $(rows '"case":"connections","system":"weft","connections":60,') $(rows '"case":"connections","system":"weft_rc","connections":60,')" "1 1 1"
