@@ -159,7 +159,7 @@ fn single(usual: impl Fn(usize) -> Case, extent: Extent) -> Vec<Case> {
 fn ladder(usual: impl Fn(usize) -> Case, extent: Extent) -> Vec<Case> {
     let mut cases = Vec::new();
     for bytes in extent.of(&SIZES, &SIZES, &[10_240]) {
-        for members in extent.of(&[2, 4, 8], &[2], &[2]) {
+        for members in extent.of(&[2, 4, 8], &[2], &[2, 4]) {
             for (name, _) in Options::LADDER {
                 cases.push(Case {
                     bytes,
