@@ -10,17 +10,56 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 /// byte.
 pub const SMALL_BYTES: u32 = 4096;
 
-/// Requests whose time was taken.
+/// Requests whose time was taken. Their geometric mean counts: of a few that met a busy
+/// processor the arithmetic one would say that all are slow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Samples {
-    /// Time of the small ones, from post to completion.
-    pub small_ns: u64,
-    /// How many those were.
-    pub small_count: u64,
-    /// Time of the others.
-    pub large_ns: u64,
-    /// Their bytes.
-    pub large_bytes: u64,
+    /// Sum of the logarithms of the nanoseconds that small ones took, from post to completion.
+    small_logs: u64,
+    small_count: u64,
+    /// The same of the picoseconds a byte that others took.
+    large_logs: u64,
+    large_count: u64,
+}
+
+impl Samples {
+    /// What a small request took, in nanoseconds; `None`: there was none.
+    #[must_use]
+    pub fn small_ns(&self) -> Option<u64> {
+        self.small_logs.checked_div(self.small_count).map(exp2)
+    }
+
+    /// What a byte of others took, in picoseconds; `None`: there was none.
+    #[must_use]
+    pub fn byte_ps(&self) -> Option<u64> {
+        self.large_logs.checked_div(self.large_count).map(exp2)
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.small_count.saturating_add(self.large_count)
+    }
+}
+
+/// The logarithm to base 2, in 256ths, of a number that is not 0: between powers of two a
+/// straight line.
+fn log2(number: u64) -> u64 {
+    let whole = number.max(1).ilog2();
+    let rest = match whole.checked_sub(8) {
+        Some(shift) => number >> shift,
+        None => number << (8 - whole),
+    };
+    u64::from(whole) << 8 | rest & 0xff
+}
+
+/// The number whose logarithm this is.
+fn exp2(log: u64) -> u64 {
+    let (whole, rest) = ((log >> 8).min(63) as u32, 0x100 | log & 0xff);
+    match whole.checked_sub(8) {
+        Some(shift) => rest << shift,
+        None => rest >> (8 - whole),
+    }
 }
 
 /// What was seen of a peer since the last look.
@@ -42,10 +81,10 @@ impl Traffic {
         self.small_ops = self.small_ops.saturating_add(other.small_ops);
         self.large_bytes = self.large_bytes.saturating_add(other.large_bytes);
         for (sum, more) in self.samples.iter_mut().zip(&other.samples) {
-            sum.small_ns = sum.small_ns.saturating_add(more.small_ns);
+            sum.small_logs = sum.small_logs.saturating_add(more.small_logs);
             sum.small_count = sum.small_count.saturating_add(more.small_count);
-            sum.large_ns = sum.large_ns.saturating_add(more.large_ns);
-            sum.large_bytes = sum.large_bytes.saturating_add(more.large_bytes);
+            sum.large_logs = sum.large_logs.saturating_add(more.large_logs);
+            sum.large_count = sum.large_count.saturating_add(more.large_count);
         }
         if other.probe_ns != 0 {
             self.probe_ns = other.probe_ns;
@@ -61,19 +100,19 @@ impl Traffic {
 
 #[derive(Default)]
 struct SampleSums {
-    small_ns: AtomicU64,
+    small_logs: AtomicU64,
     small_count: AtomicU64,
-    large_ns: AtomicU64,
-    large_bytes: AtomicU64,
+    large_logs: AtomicU64,
+    large_count: AtomicU64,
 }
 
 impl SampleSums {
     fn take(&self) -> Samples {
         Samples {
-            small_ns: take(&self.small_ns),
+            small_logs: take(&self.small_logs),
             small_count: take(&self.small_count),
-            large_ns: take(&self.large_ns),
-            large_bytes: take(&self.large_bytes),
+            large_logs: take(&self.large_logs),
+            large_count: take(&self.large_count),
         }
     }
 }
@@ -101,14 +140,19 @@ impl Meter {
             Transport::Dc => dc,
             Transport::Rc => rc,
         };
-        if len <= SMALL_BYTES {
-            sums.small_ns.fetch_add(took_ns, Ordering::Relaxed);
-            sums.small_count.fetch_add(1, Ordering::Relaxed);
-        } else {
-            sums.large_ns.fetch_add(took_ns, Ordering::Relaxed);
-            sums.large_bytes
-                .fetch_add(u64::from(len), Ordering::Relaxed);
-        }
+        let (logs, count, took) = match len <= SMALL_BYTES {
+            true => (&sums.small_logs, &sums.small_count, took_ns),
+            false => {
+                let took_ps = took_ns.saturating_mul(1000);
+                (
+                    &sums.large_logs,
+                    &sums.large_count,
+                    took_ps / u64::from(len),
+                )
+            }
+        };
+        logs.fetch_add(log2(took), Ordering::Relaxed);
+        count.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A request of the node's own, by DC, took so long.
@@ -232,5 +276,45 @@ impl Stopwatch {
         let begun_ns = self.begun_ns.load(Ordering::Relaxed);
         self.state.store(FREE, Ordering::Release);
         Some(begun_ns)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mean_is_near_what_most_took() {
+        let meter = Meter::new();
+        for n in 0..100 {
+            let took_ns = if n % 20 == 0 { 5_000_000 } else { 60_000 };
+            meter.sample(Transport::Dc, 8, took_ns);
+            meter.sample(Transport::Dc, 1 << 20, 2_000_000);
+        }
+        let [dc, rc] = meter.take().samples;
+        assert!((60_000..90_000).contains(&dc.small_ns().unwrap()));
+        // 2 ms of 2^20 bytes.
+        assert!((1800..2000).contains(&dc.byte_ps().unwrap()));
+        assert_eq!((dc.count(), rc.count()), (200, 0));
+        assert_eq!(rc.small_ns(), None);
+        assert!(!meter.take().is_some());
+    }
+
+    #[test]
+    fn a_logarithm_and_back_is_off_by_less_than_a_percent() {
+        for number in [
+            1,
+            2,
+            3,
+            255,
+            256,
+            1000,
+            65_537,
+            u64::from(u32::MAX),
+            u64::MAX,
+        ] {
+            let back = exp2(log2(number));
+            assert!(number.abs_diff(back) <= number / 100, "{number} is {back}");
+        }
     }
 }

@@ -58,15 +58,13 @@ pub struct Cost {
 impl Cost {
     /// Learns from what was seen since the last look.
     fn learn(&mut self, seen: &Samples) {
-        if let Some(mean_ns) = seen.small_ns.checked_div(seen.small_count) {
+        if let Some(mean_ns) = seen.small_ns() {
             blend(&mut self.small_ns, mean_ns);
         }
-        let ps = seen.large_ns.saturating_mul(1000);
-        if let Some(mean_ps) = ps.checked_div(seen.large_bytes) {
+        if let Some(mean_ps) = seen.byte_ps() {
             blend(&mut self.byte_ps, mean_ps);
         }
-        let count = seen.small_count + u64::from(seen.large_bytes != 0);
-        self.samples = self.samples.saturating_add(count);
+        self.samples = self.samples.saturating_add(seen.count());
     }
 }
 
