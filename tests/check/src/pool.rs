@@ -26,7 +26,8 @@ const FILTER: &str = "modprobe -a sch_prio sch_netem cls_u32 && \
      tc qdisc add dev v0 parent 1:2 netem delay 0ms limit 100000 && \
      tc filter add dev v0 parent 1: protocol ip u32 match ip dport 4793 0xffff flowid 1:2";
 const NO_FILTER: &str = "tc qdisc del dev v0 root";
-const SLOW: &str = "tc qdisc change dev v0 parent 1:2 netem delay 2ms limit 100000";
+/// Slower than soft-RoCE is on the busiest machine.
+const SLOW: &str = "tc qdisc change dev v0 parent 1:2 netem delay 20ms limit 100000";
 const FAST: &str = "tc qdisc change dev v0 parent 1:2 netem delay 0ms limit 100000";
 
 /// All of it.
