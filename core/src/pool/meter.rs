@@ -50,12 +50,12 @@ fn log2(number: u64) -> u64 {
         Some(shift) => number >> shift,
         None => number << (8 - whole),
     };
-    u64::from(whole) << 8 | rest & 0xff
+    (u64::from(whole) << 8) | (rest & 0xff)
 }
 
 /// The number whose logarithm this is.
 fn exp2(log: u64) -> u64 {
-    let (whole, rest) = ((log >> 8).min(63) as u32, 0x100 | log & 0xff);
+    let (whole, rest) = ((log >> 8).min(63) as u32, 0x100 | (log & 0xff));
     match whole.checked_sub(8) {
         Some(shift) => rest << shift,
         None => rest >> (8 - whole),
