@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! What two nodes write to each other about a connection. When regions go, the owner names their
-//! keys, the peer answers once none of its requests uses them, and until then that some
-//! do. What carries the notices is not known here; they may get lost, be repeated, or come
-//! late.
+//! Notices, which two nodes write to each other about a connection. When regions go, the
+//! owner names their keys, and the peer answers once none of its requests uses them, and
+//! until then that some do. Either end may ask to close the connection. What carries the
+//! notices is not known here; they may get lost, be repeated, or come late.
 
 /// Bytes of an encoded [`Notice`].
 pub const NOTICE_BYTES: usize = 80;
