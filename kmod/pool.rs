@@ -21,9 +21,10 @@ use weft_core::pool::{Action, Mode, Transport};
 use weft_core::uapi::{self, PoolPeer, PoolUse};
 
 use crate::array_vec::{room, ArrayVec};
+use crate::boxed;
 use crate::clock::now_ns;
 use crate::dc::Requester;
-use crate::rc::Rc;
+use crate::rc::{Rc, MAX_LINKS, MAX_WANTS};
 use crate::sync::{new_periodic, Periodic, Routine};
 use crate::trace;
 
@@ -52,20 +53,12 @@ pub(crate) struct Pool<R: Requester> {
     work: Periodic<Self>,
 }
 
-fn new_policy() -> Result<KVBox<Policy>> {
-    static EMPTY: Policy = Policy::EMPTY;
-    let mut place = KVBox::<Policy>::new_uninit(GFP_KERNEL)?;
-    // Copied from memory to memory: it is too large for the stack.
-    // SAFETY: both are valid for one `Policy`, which is plain data.
-    unsafe { core::ptr::copy_nonoverlapping(&raw const EMPTY, place.as_mut_ptr(), 1) };
-    // SAFETY: initialised just above.
-    Ok(unsafe { place.assume_init() })
-}
-
 impl<R: Requester> Pool<R> {
     /// The pool of a node whose queue pairs `rc` makes, of a device that is software or not.
     pub(crate) fn new(rc: Arc<Rc<R>>, is_software: bool) -> Result<Arc<Self>> {
-        let policy = new_policy()?;
+        static EMPTY: Policy = Policy::EMPTY;
+        // SAFETY: numbers alone.
+        let policy = unsafe { boxed::copy_of(&EMPTY, GFP_KERNEL) }?;
         Arc::pin_init(
             pin_init!(Self {
                 mode: mode::mode(is_software),
@@ -215,15 +208,9 @@ impl<R: Requester> Pool<R> {
         let mut policy = self.policy.lock();
         let now_ns = now_ns();
         let links = |gid: &Gid| self.rc.link_state(gid);
-        let mut index = 0;
-        while let Some(route) = routes.get(index) {
-            if route.is_gone() {
-                swap_remove(&mut routes, index);
-                continue;
-            }
-            let traffic = route.meter().take();
-            policy.see(route.gid(), &traffic, now_ns);
-            index += 1;
+        routes.retain(|route| !route.is_gone());
+        for route in routes.iter() {
+            policy.see(route.gid(), &route.meter().take(), now_ns);
         }
         let mut at = 0;
         while let Some(queue) = self.rc.nth(at) {
@@ -236,44 +223,29 @@ impl<R: Requester> Pool<R> {
             match action {
                 Action::Open => self.rc.want(gid),
                 Action::Close => self.rc.close(gid),
-                Action::Probe => {
-                    probes.push(*gid);
-                }
-                Action::Use(by) => self.redirect(&routes, gid, by),
+                Action::Probe => probes.push(*gid),
+                // What it uses now is known to the policy.
+                Action::Use(_) => {}
             }
         };
-        policy.decide(self.mode, mode::budget(), links, now_ns, act);
-        self.refresh(&routes);
+        policy.decide(self.mode, MAX_WANTS, links, now_ns, act);
+        self.direct(&routes, &policy);
         !policy.is_empty()
     }
 
-    /// Requests to a peer take this way from now on.
-    fn redirect(&self, routes: &[Arc<Route<R>>], gid: &Gid, by: Transport) {
-        let queue = match by {
-            Transport::Dc => None,
-            Transport::Rc => self.rc.queue(gid),
-        };
-        for route in routes.iter().filter(|route| route.gid() == gid) {
-            route.set(queue.as_ref());
-        }
-    }
-
-    /// A queue pair that was renewed is replaced where it is used.
-    fn refresh(&self, routes: &[Arc<Route<R>>]) {
-        for route in routes {
-            let is_old = route.queue().is_some_and(|queue| !queue.is_usable());
-            if is_old {
-                route.set(self.rc.queue(route.gid()).as_ref());
+    /// Has each route lead where the policy says, over the queue pair that there is now.
+    fn direct(&self, routes: &[Arc<Route<R>>], policy: &Policy) {
+        let mut room = room::<_, MAX_LINKS>();
+        let mut by_rc = ArrayVec::new(&mut room);
+        for gid in policy.by_rc() {
+            if let Some(queue) = self.rc.queue(gid) {
+                by_rc.push((*gid, queue));
             }
         }
-    }
-}
-
-/// Takes an element out; the last one takes its place.
-fn swap_remove<T>(from: &mut KVVec<T>, at: usize) {
-    if let Some(last) = from.pop() {
-        if let Some(place) = from.get_mut(at) {
-            *place = last;
+        for route in routes {
+            let mut ways = by_rc.as_slice().iter();
+            let way = ways.find(|(gid, _)| gid == route.gid());
+            route.set(way.map(|(_, queue)| queue));
         }
     }
 }

@@ -57,7 +57,7 @@ use wants::{Connector, WantTable};
 /// Peers that a node wants a queue pair to, at most; each has a work item.
 pub(crate) const MAX_WANTS: usize = 64;
 /// RC queue pairs of a node: those that are up, and those that are half open.
-const MAX_LINKS: usize = 64 + MAX_HALF_OPEN;
+pub(crate) const MAX_LINKS: usize = 64 + MAX_HALF_OPEN;
 const _: () = assert!(MAX_LINKS <= LEDGER_LINES);
 /// How often links are looked after.
 const TICK_MS: u32 = 1000;

@@ -15,6 +15,7 @@ use kernel::prelude::*;
 
 mod array_vec;
 mod bindings;
+mod boxed;
 mod chardev;
 mod clock;
 mod counters;

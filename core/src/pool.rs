@@ -39,7 +39,7 @@ const TIMES_HOTTER: u64 = 2;
 const CAUTION_NS: u64 = 1_000_000_000;
 const MAX_CAUTION: u32 = 6;
 
-/// What carries requests to a peer.
+/// The kind of queue that carries requests to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// The node's DC initiators.
@@ -78,11 +78,11 @@ pub enum Mode {
     Auto,
     /// Only pinned ones get one, and all that there are are used.
     Pinned,
-    /// Whoever connects has asked for one: all that there are are used, and stay.
+    /// Each peer that somebody connects to gets one. All are used, and stay.
     All,
 }
 
-/// What is to be done.
+/// A step that the pool asks of the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Ask the peer for a queue pair.
@@ -95,12 +95,12 @@ pub enum Action {
     Probe,
 }
 
-/// What a pool knows of a peer.
+/// A peer, as the pool knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerView {
     /// The peer.
     pub gid: Gid,
-    /// What carries its requests.
+    /// The transport of its requests.
     pub uses: Transport,
     /// An administrator has chosen it.
     pub is_forced: bool,
@@ -110,9 +110,9 @@ pub struct PeerView {
     pub is_in_trial: bool,
     /// How much it is used.
     pub heat: Heat,
-    /// What DC costs.
+    /// The cost of DC.
     pub dc: Cost,
-    /// What RC costs.
+    /// The cost of RC.
     pub rc: Cost,
     /// Times that its requests were sent another way.
     pub moves: u32,
@@ -178,12 +178,20 @@ impl Pool {
         let _ = self.find_or_make(gid, now_ns);
     }
 
-    /// What carries requests to a peer.
+    /// The transport of a peer's requests.
     #[must_use]
     pub fn uses(&self, gid: &Gid) -> Transport {
-        let mut peers = self.peers.iter().flatten();
-        let known = peers.find(|peer| peer.gid == *gid);
-        known.map_or(Transport::Dc, |peer| peer.uses)
+        match self.by_rc().any(|peer| peer == gid) {
+            true => Transport::Rc,
+            false => Transport::Dc,
+        }
+    }
+
+    /// The peers whose requests go by RC.
+    pub fn by_rc(&self) -> impl Iterator<Item = &Gid> {
+        let peers = self.peers.iter().flatten();
+        let by_rc = peers.filter(|peer| peer.uses == Transport::Rc);
+        by_rc.map(|peer| &peer.gid)
     }
 
     /// What was seen of a peer since the last decision; may be called several times for one.

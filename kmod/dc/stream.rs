@@ -12,6 +12,7 @@ use weft_core::pool::{Meter, Stopwatch, Tally, Transport};
 use weft_core::uapi::WcStatus;
 
 use crate::array_vec::{room, ArrayVec};
+use crate::boxed;
 use crate::clock::{coarse_ns, now_ns};
 use crate::counters::{Counted, COUNTERS};
 use crate::dc::entry::{Entry, Origin};
@@ -84,16 +85,6 @@ pub(crate) struct Stream<B: Bearer, R: Requester> {
     _count: Counted,
 }
 
-fn new_initiator() -> Result<KVBox<Initiator>> {
-    static EMPTY: Initiator = Initiator::EMPTY;
-    let mut place = KVBox::<Initiator>::new_uninit(GFP_KERNEL_ACCOUNT)?;
-    // Copied from memory to memory: it is too large for the stack.
-    // SAFETY: both are valid for one `Initiator`, which is plain data.
-    unsafe { core::ptr::copy_nonoverlapping(&raw const EMPTY, place.as_mut_ptr(), 1) };
-    // SAFETY: initialised just above.
-    Ok(unsafe { place.assume_init() })
-}
-
 impl<B: Bearer, R: Requester> Stream<B, R> {
     /// A stream; it is in no table yet. `held`: what it counts as of a user. Its
     /// memory is charged to the cgroup of the caller, which is the user's process
@@ -105,7 +96,9 @@ impl<B: Bearer, R: Requester> Stream<B, R> {
         to: &Target,
         held: Option<Held>,
     ) -> Result<Arc<Self>> {
-        let mut initiator = new_initiator()?;
+        static EMPTY: Initiator = Initiator::EMPTY;
+        // SAFETY: plain data.
+        let mut initiator = unsafe { boxed::copy_of(&EMPTY, GFP_KERNEL_ACCOUNT) }?;
         initiator.open(
             index,
             dc.gate.token(index, to.endpoint),

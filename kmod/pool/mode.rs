@@ -6,7 +6,6 @@ use kernel::prelude::*;
 use weft_core::pool::Mode;
 
 use crate::bindings;
-use crate::rc::MAX_WANTS;
 
 fn text() -> &'static [u8] {
     // SAFETY: the parameter is a C string that no longer changes.
@@ -37,11 +36,6 @@ pub(super) fn mode(is_software: bool) -> Mode {
         true => Mode::Pinned,
         false => Mode::Auto,
     })
-}
-
-/// Queue pairs that the pool may ask for.
-pub(super) fn budget() -> usize {
-    MAX_WANTS
 }
 
 /// Whether who connects waits for an RC queue pair (`pool=rc`), as with LITE (krcore §2.3).

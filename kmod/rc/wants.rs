@@ -274,10 +274,11 @@ impl<R: Requester> Rc<R> {
         if *gid == self.gid {
             return Ok(None);
         }
-        self.check_peer(gid)?;
         let start_ns = now_ns();
         loop {
             let seen = self.changes.seen();
+            // The device may go meanwhile.
+            self.check_peer(gid)?;
             if let Some(queue) = self.queue(gid) {
                 return Ok(Some(queue));
             }

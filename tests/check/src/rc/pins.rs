@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use anyhow::{ensure, Result};
-use weft_shim::{Device, Error};
+use weft_shim::{Device, Error, Transport};
 
 use crate::world::{counter, gid, wait_for, Link};
 use weft_testkit::report::Report;
@@ -48,9 +48,11 @@ pub fn refusals(report: &mut Report) {
     });
 }
 
-/// Pins node 1 at node 0, and waits.
+/// Pins node 1 at node 0, has node 1 use the queue pair too, and waits.
 pub fn pin() -> Result<()> {
     Device::open_on(0)?.pool_pin(gid(1))?;
+    wait_for("requests from node 0 go by RC", UP, || goes_by_rc(0, 1))?;
+    Device::open_on(1)?.pool_use(gid(0), Some(Transport::Rc))?;
     wait_until_up()
 }
 
