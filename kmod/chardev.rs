@@ -307,6 +307,8 @@ fn administer(session: &Session, request: u32, arg: &Arg<'_>) -> Result {
             privileged().and_then(|()| session.node().pool().prefer(request))
         }
         uapi::IOC_POOL_PEER => {
+            // It tells of all users' traffic.
+            privileged()?;
             let index = arg.get::<uapi::PoolPeer>()?.index;
             arg.answer(&session.node().pool().info(index)?)
         }

@@ -326,7 +326,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`Error::NodeGone`], [`Error::System`].
+    /// [`Error::NotPermitted`], [`Error::System`].
     pub fn pool_peers(&self) -> Result<Vec<PoolPeer>, Error> {
         let mut peers = Vec::new();
         loop {
@@ -337,6 +337,7 @@ impl Device {
             match ioctl::pool_peer(self.fd(), &mut arg) {
                 Ok(()) => peers.push(PoolPeer::from_raw(&arg)),
                 Err(Errno::ENOENT) => return Ok(peers),
+                Err(Errno::EPERM) => return Err(Error::NotPermitted),
                 Err(errno) => return Err(Error::of_node("IOC_POOL_PEER", errno)),
             }
         }

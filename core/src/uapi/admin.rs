@@ -58,7 +58,9 @@ pod! {
     /// `IOC_POOL_PEER`: one of the peers that the pool of the session's node has an eye on:
     /// those that were used lately, or have a queue pair (krcore §4.2).
     ///
-    /// Errors: `ENOENT` (no peer has this index).
+    /// It tells of the traffic of all users.
+    ///
+    /// Errors: `EPERM`, `ENOENT` (no peer has this index).
     pub struct PoolPeer [88] {
         /// In: which peer.
         pub index: u32,

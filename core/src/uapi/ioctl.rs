@@ -81,5 +81,5 @@ pub const IOC_PEER_CLOSE: u32 = iow::<PeerHandle>(22);
 pub const IOC_CQ_NOTIFY: u32 = iow::<CqNotify>(23);
 /// Chooses what carries the requests to a peer. Needs `CAP_NET_ADMIN`. [`PoolUse`].
 pub const IOC_POOL_USE: u32 = iow::<PoolUse>(24);
-/// Describes a peer of the pool. [`PoolPeer`].
+/// Describes a peer of the pool. Needs `CAP_NET_ADMIN`. [`PoolPeer`].
 pub const IOC_POOL_PEER: u32 = iowr::<PoolPeer>(25);

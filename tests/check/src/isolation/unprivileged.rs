@@ -63,15 +63,26 @@ fn keep(session: &Session, request: u32) -> Result<(), Errno> {
     session.call(request, &mut pin)
 }
 
-/// The arguments of all three begin with the peer, and are as long.
-const PINS: [u32; 3] = [uapi::IOC_POOL_PIN, uapi::IOC_POOL_UNPIN, uapi::IOC_POOL_USE];
-
-pub fn pin(stage: &mut Stage) -> Result<Outcome> {
-    unanimous(PINS.map(|request| Ok(refusal(keep(&stage.raw, request)))))
+/// What others' traffic is like.
+fn look_at_peers(session: &Session) -> Result<(), Errno> {
+    session.call(uapi::IOC_POOL_PEER, &mut uapi::PoolPeer::zeroed())
 }
 
-pub fn pin_as_root(stage: &mut Stage) -> Result<Outcome> {
-    unanimous(PINS.map(|request| as_root(|| keep(&stage.raw, request))))
+/// All that one may try with the pool. The arguments of the first three begin with the peer,
+/// and are as long.
+const WITH_THE_POOL: [fn(&Session) -> Result<(), Errno>; 4] = [
+    |session| keep(session, uapi::IOC_POOL_PIN),
+    |session| keep(session, uapi::IOC_POOL_UNPIN),
+    |session| keep(session, uapi::IOC_POOL_USE),
+    look_at_peers,
+];
+
+pub fn pool(stage: &mut Stage) -> Result<Outcome> {
+    unanimous(WITH_THE_POOL.map(|attempt| Ok(refusal(attempt(&stage.raw)))))
+}
+
+pub fn pool_as_root(stage: &mut Stage) -> Result<Outcome> {
+    unanimous(WITH_THE_POOL.map(|attempt| as_root(|| attempt(&stage.raw))))
 }
 
 /// Runs a call as root of a new user namespace, in a new network namespace.

@@ -11,7 +11,7 @@ use weft_core::uapi::{SendWr, VqpCreate, Wc, WcStatus};
 use super::scene::{all_good, by, ended, in_order, signaled, statuses, with_bad_key, Peer, Scene};
 use crate::raw::{message, Session};
 use crate::two_sided::ends::new_port;
-use crate::world::{gid, system, timely, wait_for};
+use crate::world::{counter, gid, system, timely, wait_for, SETTLE};
 
 use WcStatus::{RemAccessErr, RetryExcErr, RnrRetryExcErr, Success, WrFlushErr};
 
@@ -68,6 +68,7 @@ fn others_are_good(wcs: &[Wc], failed: u32) -> Result<()> {
 pub fn closed_region() -> Result<()> {
     let scene = Scene::new(64, 64, 0)?;
     let vqps = scene.vqps(VQPS, 8)?;
+    let regions = counter("mrs")?;
     let leaving = Peer::new(1)?;
     let region = leaving.region;
     let to_leaving = |wr: SendWr| SendWr {
@@ -79,6 +80,10 @@ pub fn closed_region() -> Result<()> {
     let first = to_leaving(signaled(scene.write(of_it, 0, 0, 64), 0));
     all_good(&scene.drive(&[first], 1)?)?;
     drop(leaving);
+    // By RC that takes a round trip in the background.
+    wait_for("its region is gone", SETTLE, || {
+        Ok(counter("mrs")? <= regions)
+    })?;
     for round in 0..10 {
         let mut wrs = batch(&scene, &vqps);
         for wr in wrs.iter_mut().filter(|wr| wr.vqp == of_it) {
