@@ -68,9 +68,11 @@ fn look_at_peers(session: &Session) -> Result<(), Errno> {
     session.call(uapi::IOC_POOL_PEER, &mut uapi::PoolPeer::zeroed())
 }
 
+type Attempt = fn(&Session) -> Result<(), Errno>;
+
 /// All that one may try with the pool. The arguments of the first three begin with the peer,
 /// and are as long.
-const WITH_THE_POOL: [fn(&Session) -> Result<(), Errno>; 4] = [
+const WITH_THE_POOL: [Attempt; 4] = [
     |session| keep(session, uapi::IOC_POOL_PIN),
     |session| keep(session, uapi::IOC_POOL_UNPIN),
     |session| keep(session, uapi::IOC_POOL_USE),
