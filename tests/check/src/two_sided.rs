@@ -104,6 +104,10 @@ fn receivers(report: &mut Report, seed: u64) {
         "a sender's VQP stays until its answer was heard of",
         many_senders::none_is_lost,
     );
+    report.check(
+        "half as many senders as there are places are all known",
+        many_senders::all_are_known,
+    );
     report.check("nonsense in a receive ring's indices", rings::indices);
     report.check("a receive ring that changes", || rings::rewriting(seed));
     report.check("a receiver that goes in a message", death::of_vqp);

@@ -2,7 +2,8 @@
 
 //! More senders than a listener keeps VQPs for.
 
-use anyhow::{ensure, Result};
+use anyhow::{ensure, Context, Result};
+use weft_core::uapi::MAX_SENDERS;
 use weft_shim::{Device, Error, MemoryRegion, RecvWr, SendWr, Sender, Vqp, MAX_ACCEPTED};
 
 use super::ends::{post, reap, sender, Ear};
@@ -24,9 +25,8 @@ fn caller(device: &Device, ear: &mut Ear, memory: &MemoryRegion) -> Result<(Vqp,
     Ok((vqp, from))
 }
 
-/// The VQP of a sender whose answer was not heard of is not pushed out by one more sender.
-pub fn none_is_lost() -> Result<()> {
-    let senders = MAX_ACCEPTED + 1;
+/// Each of `senders` callers sends a message, and the ear hears them all.
+fn all_call(senders: usize) -> Result<(Ear, Vec<(Vqp, Sender)>)> {
     let mut ear = Ear::new(senders * LEN, u32::try_from(senders)?)?;
     ear.post(senders, LEN)?;
     let device = Device::open_on(0)?;
@@ -35,6 +35,23 @@ pub fn none_is_lost() -> Result<()> {
     for _ in 0..senders {
         callers.push(caller(&device, &mut ear, &memory)?);
     }
+    Ok((ear, callers))
+}
+
+/// Half as many senders as a port has places for are all known when the last has sent,
+/// whatever places their names get.
+pub fn all_are_known() -> Result<()> {
+    let (mut ear, callers) = all_call(MAX_SENDERS / 2)?;
+    for (at, (_, from)) in callers.iter().enumerate() {
+        let made = ear.listener.vqp(*from);
+        made.with_context(|| format!("sender {at}"))?;
+    }
+    Ok(())
+}
+
+/// The VQP of a sender whose answer was not heard of is not pushed out by one more sender.
+pub fn none_is_lost() -> Result<()> {
+    let (mut ear, mut callers) = all_call(MAX_ACCEPTED + 1)?;
     let Ear {
         listener,
         memory: at_ear,
