@@ -44,9 +44,9 @@ check() {
 # count NAME COUNTER PLANNED CMD...: CMD runs many checks; COUNTER reads its output
 # and prints how many passed, failed and were skipped. A command that fails, or that
 # checks nothing or another number than PLANNED (`any` takes each), counts as a failed
-# check if it has no other one to show for it.
+# check if it has no other one to show for it. BEGAN is when it began, if that is not now.
 count() {
-  local name=$1 counter=$2 planned=$3 begin=$SECONDS status=0 log passed failed skipped ran line
+  local name=$1 counter=$2 planned=$3 begin=${BEGAN:-$SECONDS} status=0 log passed failed skipped ran line
   shift 3
   log=$(log_of "$name")
   ("$@") 2>&1 </dev/null | tee "$log" || status=$?
