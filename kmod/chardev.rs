@@ -14,7 +14,7 @@ use kernel::error::{from_result, to_result};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 use kernel::types::Opaque;
-use weft_core::uapi::{self, WcStatus};
+use weft_core::uapi::{self, Pod, WcStatus};
 
 use crate::array_vec::room;
 use crate::node::Node;
@@ -217,7 +217,7 @@ fn manage(session: &Session, request: u32, arg: &Arg<'_>) -> Result {
             let mut request: uapi::RingsCreate = *arg.get()?;
             session.create_rings(&mut request)?;
             arg.answer(&request)
-                .or_else(|error| session.destroy_rings(request.rings).and(Err(error)))
+                .or_else(|error| session.uncreate_rings(&request).and(Err(error)))
         }
         uapi::IOC_RINGS_DESTROY => {
             let request: &uapi::RingsHandle = arg.get()?;
@@ -322,9 +322,17 @@ fn administer(session: &Session, request: u32, arg: &Arg<'_>) -> Result {
 fn first(file: &File, request: u32, arg: &Arg<'_>) -> Result {
     match request {
         uapi::IOC_HELLO => hello(file, arg),
+        // Of another version it may be longer or shorter.
+        other if is_hello(other) => Err(errno::proto_no_support()),
         known if is_known(known) => Err(errno::proto()),
         _ => Err(ENOTTY),
     }
+}
+
+/// Whether it is [`uapi::IOC_HELLO`], but for its length.
+fn is_hello(request: u32) -> bool {
+    const LENGTH: u32 = 0x3fff << 16;
+    request & !LENGTH == uapi::IOC_HELLO & !LENGTH
 }
 
 /// Whether it is a request that needs a session.
@@ -407,9 +415,13 @@ fn hello(file: &File, arg: &Arg<'_>) -> Result {
     };
     request.node = index;
     request.node_count = node::count(is_visible) as u32;
+    let session = Session::new(node, current_user())?;
+    if request.rings != Pod::zeroed() {
+        session.create_rings(&mut request.rings)?;
+    }
     // Written first: a session that the caller does not hear of must not be.
     arg.answer(&request)?;
-    if file.session.set(Session::new(node, current_user())?) {
+    if file.session.set(session) {
         Ok(())
     } else {
         Err(errno::already())

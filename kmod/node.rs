@@ -22,7 +22,7 @@ use weft_core::uapi::{Lookup, MetaInfo, MrReg, NodeInfo};
 use crate::bindings;
 use crate::counters::{Counted, COUNTERS};
 use crate::dc::SoftDc;
-use crate::mem::MrTable;
+use crate::mem::{MrTable, NewRegion, UserPages};
 use crate::meta::{Directory, Uplink};
 use crate::net::{Endpoint, Netns, UdpBearer};
 use crate::pool::Pool;
@@ -261,7 +261,26 @@ impl Node {
     pub(crate) fn register(&self, owner: u64, user: u32, request: &MrReg) -> Result<u32> {
         let held = self.quota.take(user, Kind::Regions)?;
         // Before the device is used: a page fault may last for ever.
-        let region = MrTable::pin(owner, held, request)?;
+        self.take_in(MrTable::pin(owner, held, request)?)
+    }
+
+    /// Registers memory that was lent to the caller, `pages`, and answers its key.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV`, `EMFILE`, `ENOMEM`.
+    pub(crate) fn register_lent(
+        &self,
+        owner: u64,
+        user: u32,
+        request: &MrReg,
+        pages: UserPages,
+    ) -> Result<u32> {
+        let held = self.quota.take(user, Kind::Regions)?;
+        self.take_in(NewRegion::new(owner, held, request, pages)?)
+    }
+
+    fn take_in(&self, region: NewRegion) -> Result<u32> {
         let _using = DeviceUse::new(self)?;
         let key = self.dc.mrs().insert(region)?;
         self.rc().on_new_region(key);

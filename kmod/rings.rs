@@ -20,6 +20,7 @@ use kernel::sync::Arc;
 use weft_core::uapi::{Pod, RecvWr, RingHeader, RingsCreate, SendWr, Wc};
 
 use crate::dc::Way;
+use crate::mem::UserPages;
 use arena::Lent;
 
 pub(crate) use arena::Arena;
@@ -39,6 +40,8 @@ pub(crate) struct Rings {
     sq_offset: u32,
     cq_offset: u32,
     rq_offset: u32,
+    /// Where memory begins that is no ring, at a page, up to the end.
+    rest_offset: u32,
     /// The tail of the completion ring, where the user cannot write it.
     cq_tail: AtomicU32,
 }
@@ -86,15 +89,21 @@ impl Rings {
         let rq_offset = (cq_offset + cq_entries * size_of::<Wc>() as u32)
             .next_multiple_of(size_of::<RecvWr>() as u32);
         let end = rq_offset + rq_entries * size_of::<RecvWr>() as u32;
+        let rest_offset = end.next_multiple_of(PAGE_SIZE as u32);
+        let bytes = rest_offset + request.memory_bytes.next_multiple_of(PAGE_SIZE as u32);
         // INVARIANT: sizes and offsets as computed above.
         let this = Self {
-            memory: Arena::lend(arena, end.next_multiple_of(PAGE_SIZE as u32))?,
+            memory: match request.memory_bytes {
+                0 => Arena::lend(arena, bytes)?,
+                _ => Arena::lend_new(arena, bytes)?,
+            },
             sq_entries,
             cq_entries,
             rq_entries,
             sq_offset,
             cq_offset,
             rq_offset,
+            rest_offset,
             cq_tail: AtomicU32::new(0),
         };
         this.clear_indices();
@@ -118,6 +127,16 @@ impl Rings {
         request.sq_offset = self.sq_offset;
         request.cq_offset = self.cq_offset;
         request.rq_offset = self.rq_offset;
+        request.memory_offset = self.rest_offset;
+    }
+
+    /// The memory that is no ring.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn rest(&self, writable: bool) -> Result<UserPages> {
+        self.memory.pages_from(self.rest_offset, writable)
     }
 
     /// Whether they are mapped from there.

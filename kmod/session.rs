@@ -18,14 +18,15 @@ use kernel::prelude::*;
 use kernel::sync::{Arc, Mutex};
 use weft_core::dc::wire::Receiver;
 use weft_core::gid::Gid;
-use weft_core::uapi::{self, MrReg, QConnect, MAX_MRS_PER_SESSION};
+use weft_core::uapi::{self, MrReg, Pod, QConnect, RingsCreate, MAX_MRS_PER_SESSION};
 
 use crate::counters::{Counted, COUNTERS};
 use crate::dc::peer_changes;
 use crate::handles::Handles;
+use crate::mem::is_writable;
 use crate::node::Node;
 use crate::pool::waits_for_queues;
-use crate::rings::Arena;
+use crate::rings::{Arena, Rings};
 use crate::sync::{new_lock, new_poll_queue, FastLock, PollQueue};
 use crate::vqp::{OpenPeer, Peer, Queues, Vqp};
 
@@ -267,13 +268,34 @@ impl Session {
     ///
     /// Those of [`MrReg`].
     pub(crate) fn register(&self, request: &MrReg) -> Result<u32> {
-        let access = request.access;
-        let changes = uapi::ACCESS_REMOTE_WRITE | uapi::ACCESS_REMOTE_ATOMIC;
-        let unusable = access & changes != 0 && access & uapi::ACCESS_LOCAL_WRITE == 0;
         let bad_len = request.len == 0 || request.len > uapi::MAX_MR_BYTES;
-        if access & !uapi::ACCESS_ALL != 0 || unusable || bad_len || request.reserved != 0 {
+        if !is_usable(request.access) || bad_len || request.reserved != 0 {
             return Err(EINVAL);
         }
+        self.own_region(|| self.node.register(self.id, self.user, request))
+    }
+
+    /// Registers the memory that comes with rings, and says its key.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`RingsCreate`].
+    fn register_rest(&self, rings: &Rings, request: &mut RingsCreate) -> Result {
+        let region = MrReg {
+            addr: request.memory_addr,
+            len: u64::from(request.memory_bytes),
+            access: request.memory_access,
+            ..Pod::zeroed()
+        };
+        let pages = rings.rest(is_writable(&region))?;
+        let node = &self.node;
+        request.memory_key =
+            self.own_region(|| node.register_lent(self.id, self.user, &region, pages))?;
+        Ok(())
+    }
+
+    /// Has a region made, which is the session's then.
+    fn own_region(&self, register: impl FnOnce() -> Result<u32>) -> Result<u32> {
         self.check_alive()?;
         let mut mrs = self.mrs.lock();
         if mrs.len() >= MAX_MRS_PER_SESSION {
@@ -281,7 +303,7 @@ impl Session {
         }
         // Room first: nothing can fail once the region is in the table.
         mrs.reserve(1, GFP_KERNEL_ACCOUNT)?;
-        let key = self.node.register(self.id, self.user, request)?;
+        let key = register()?;
         mrs.push(key, GFP_KERNEL_ACCOUNT)?;
         self.node.mrs().fetch_add(1, Ordering::Relaxed);
         Ok(key)
@@ -303,6 +325,13 @@ impl Session {
         self.node.dc().mrs().wait(ticket, true);
         Ok(())
     }
+}
+
+/// Whether access flags go together.
+fn is_usable(access: u32) -> bool {
+    let changes = uapi::ACCESS_REMOTE_WRITE | uapi::ACCESS_REMOTE_ATOMIC;
+    let is_odd = access & changes != 0 && access & uapi::ACCESS_LOCAL_WRITE == 0;
+    access & !uapi::ACCESS_ALL == 0 && !is_odd
 }
 
 /// The receiver of messages to a port; `None`, if that is 0.

@@ -75,7 +75,7 @@ pub use work::*;
 pub const DEVICE_PATH: &str = "/dev/weft";
 
 /// Version of this contract. Another version is answered with `EPROTONOSUPPORT`.
-pub const ABI_VERSION: u32 = 4;
+pub const ABI_VERSION: u32 = 5;
 
 /// Rings that one session may hold.
 pub const MAX_RINGS_PER_SESSION: usize = 4096;
@@ -104,6 +104,8 @@ pub const MAX_SEND_WR: u32 = 1024;
 pub const MAX_RECV_WR: u32 = 1 << 14;
 /// Completions in one ring.
 pub const MAX_WC: u32 = 1 << 17;
+/// Bytes of registered memory that may come with rings.
+pub const MAX_RING_MEMORY: u32 = 1 << 23;
 /// Completions that an eventfd may be signalled for together.
 pub const MAX_NOTIFY_COUNT: u32 = 65_535;
 /// Longest that an eventfd may be signalled later, in microseconds.
@@ -156,7 +158,7 @@ mod tests {
     #[test]
     fn request_numbers_follow_the_kernels_encoding() {
         assert_eq!(IOC_NOP, 0x5700);
-        assert_eq!(IOC_HELLO, 0xc010_5701);
+        assert_eq!(IOC_HELLO, 0xc060_5701);
         assert_eq!(IOC_QCONNECT, 0x4020_5705);
     }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A range of user memory, pinned, so that softirqs can read and write it.
+//! A range of memory that a user has mapped and softirqs read and write: the user's own,
+//! pinned, or the module's, lent to the user.
 
 use core::ptr::NonNull;
 
@@ -9,6 +10,7 @@ use kernel::mm::Mm;
 use kernel::page::{PAGE_SHIFT, PAGE_SIZE};
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
+use kernel::sync::Arc;
 
 use crate::bindings;
 use crate::counters::{Counted, COUNTERS};
@@ -18,11 +20,22 @@ use crate::rdma::Span;
 /// Pages that one call pins; signals are looked at in between.
 const PIN_BATCH: usize = 512;
 
-/// Pinned user memory.
+/// Has lent pages, which stay until it is dropped.
+pub(crate) trait Lender: Send + Sync {}
+
+/// What keeps pages.
+enum Keeper {
+    /// They are pinned.
+    Pins { _charge: Charge, _count: Counted },
+    /// They are the lender's, which has charged them.
+    Lender { _lender: Arc<dyn Lender> },
+}
+
+/// A user's memory.
 ///
 /// # Invariants
 ///
-/// - Every page in `pages` is pinned for as long as the value lives.
+/// - Every page in `pages` is pinned for as long as the value lives, or the lender's.
 /// - The range of `len` bytes from `offset` into the first page lies within the
 ///   pages.
 pub(crate) struct UserPages {
@@ -30,8 +43,7 @@ pub(crate) struct UserPages {
     offset: usize,
     len: usize,
     writable: bool,
-    _charge: Charge,
-    _count: Counted,
+    keeper: Keeper,
 }
 
 // SAFETY: pages are not tied to a thread.
@@ -110,8 +122,10 @@ impl UserPages {
             offset: addr - first,
             len,
             writable,
-            _charge: charge,
-            _count: Counted::many(&COUNTERS.pinned_pages, count as i64),
+            keeper: Keeper::Pins {
+                _charge: charge,
+                _count: Counted::many(&COUNTERS.pinned_pages, count as i64),
+            },
         };
         while this.pages.len() < count {
             this.pin_batch(first, count)?;
@@ -119,7 +133,36 @@ impl UserPages {
         Ok(this)
     }
 
-    /// The pinned pages, for a device to map.
+    /// The pages that `page_at` says, whole ones, which are lent.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    ///
+    /// # Safety
+    ///
+    /// They are the lender's, and mapped in the kernel.
+    pub(crate) unsafe fn lent(
+        lender: Arc<dyn Lender>,
+        count: usize,
+        writable: bool,
+        page_at: impl Fn(usize) -> Option<NonNull<bindings::page>>,
+    ) -> Result<Self> {
+        let mut pages = KVVec::with_capacity(count, GFP_KERNEL_ACCOUNT)?;
+        for index in 0..count {
+            pages.push(page_at(index).ok_or(ENOMEM)?, GFP_KERNEL_ACCOUNT)?;
+        }
+        // INVARIANT: the caller promises whose they are; the range is all of them.
+        Ok(Self {
+            pages,
+            offset: 0,
+            len: count * PAGE_SIZE,
+            writable,
+            keeper: Keeper::Lender { _lender: lender },
+        })
+    }
+
+    /// The pages, for a device to map.
     pub(crate) fn span(&self) -> Span<'_> {
         Span {
             pages: &self.pages,
@@ -207,7 +250,7 @@ impl UserPages {
     /// answers what it was; `None` if there is no such word that may be written.
     pub(crate) fn compare_swap(&self, start: usize, compare: u64, swap: u64) -> Option<u64> {
         let (page, offset) = self.word(start)?;
-        // SAFETY: the page is pinned and writable; the word is aligned and within
+        // SAFETY: the page is ours by the invariant, and writable; the word is aligned and within
         // it.
         Some(unsafe { bindings::weft_page_compare_swap(page, offset, compare, swap) })
     }
@@ -228,7 +271,7 @@ impl UserPages {
             let Some(to) = to.get_mut(done..done + bytes) else {
                 return false;
             };
-            // SAFETY: the page is pinned and the piece within it; `to` has
+            // SAFETY: the page is ours by the invariant and the piece within it; `to` has
             // `bytes` bytes.
             unsafe { bindings::weft_page_read(page, in_page, to.as_mut_ptr().cast(), bytes) };
             true
@@ -240,7 +283,7 @@ impl UserPages {
     pub(crate) fn write(&self, start: usize, packet: &Skb, from: u32, len: usize) -> bool {
         self.writable
             && self.pieces(start, len, |page, in_page, done, bytes| {
-                // SAFETY: the page is pinned, writable, and the piece within it;
+                // SAFETY: the page is ours by the invariant, writable, and the piece within it;
                 // the callee checks the packet's length.
                 let err = unsafe {
                     bindings::weft_page_write_skb(
@@ -258,6 +301,9 @@ impl UserPages {
 
 impl Drop for UserPages {
     fn drop(&mut self) {
+        if matches!(self.keeper, Keeper::Lender { .. }) {
+            return;
+        }
         // Pages that peers may have written are dirty, whatever the page tables
         // say.
         // SAFETY: these pages are pinned by the invariant, and `NonNull<page>`

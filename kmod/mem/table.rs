@@ -75,8 +75,8 @@ pub(crate) enum NotHeld {
     DcOnly,
 }
 
-/// Memory that is pinned and not registered yet.
-pub(crate) struct PinnedRegion(KBox<Mr>);
+/// Memory that stays where it is and is not registered yet.
+pub(crate) struct NewRegion(KBox<Mr>);
 
 /// The regions of a node.
 #[pin_data]
@@ -92,6 +92,41 @@ pub(crate) struct MrTable {
     freed: EventCount,
     #[pin]
     free_work: Periodic<Self>,
+}
+
+/// Whether what is registered may be written.
+pub(crate) fn is_writable(request: &uapi::MrReg) -> bool {
+    request.access & uapi::ACCESS_LOCAL_WRITE != 0
+}
+
+impl NewRegion {
+    /// A region of `pages`.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new(
+        owner: u64,
+        held: Held,
+        request: &uapi::MrReg,
+        pages: UserPages,
+    ) -> Result<Self> {
+        let mr = Mr {
+            key: 0,
+            owner,
+            access: request.access,
+            addr: request.addr,
+            len: request.len,
+            ib: Once::new(),
+            is_registering: AtomicBool::new(false),
+            pages,
+            users: AtomicU32::new(0),
+            is_shown: AtomicBool::new(false),
+            held,
+            _count: Counted::one(&COUNTERS.mrs),
+        };
+        Ok(Self(KBox::new(mr, GFP_KERNEL_ACCOUNT)?))
+    }
 }
 
 impl MrTable {
@@ -176,33 +211,19 @@ impl MrTable {
     /// # Errors
     ///
     /// Those of [`UserPages::pin`]; `ENOMEM`.
-    pub(crate) fn pin(owner: u64, held: Held, request: &uapi::MrReg) -> Result<PinnedRegion> {
-        let (addr, len) = (request.addr, request.len);
-        let writable = request.access & uapi::ACCESS_LOCAL_WRITE != 0;
-        let mr = Mr {
-            key: 0,
-            owner,
-            access: request.access,
-            addr,
-            len,
-            ib: Once::new(),
-            is_registering: AtomicBool::new(false),
-            pages: UserPages::pin(addr as usize, len as usize, writable)?,
-            users: AtomicU32::new(0),
-            is_shown: AtomicBool::new(false),
-            held,
-            _count: Counted::one(&COUNTERS.mrs),
-        };
-        Ok(PinnedRegion(KBox::new(mr, GFP_KERNEL_ACCOUNT)?))
+    pub(crate) fn pin(owner: u64, held: Held, request: &uapi::MrReg) -> Result<NewRegion> {
+        let (addr, len) = (request.addr as usize, request.len as usize);
+        let pages = UserPages::pin(addr, len, is_writable(request))?;
+        NewRegion::new(owner, held, request, pages)
     }
 
-    /// Registers pinned memory and answers its key. The device learns of it later, if
+    /// Registers memory and answers its key. The device learns of it later, if
     /// ever ([`Self::unregistered`]).
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(crate) fn insert(&self, PinnedRegion(mut mr): PinnedRegion) -> Result<u32> {
+    pub(crate) fn insert(&self, NewRegion(mut mr): NewRegion) -> Result<u32> {
         let node = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
         let mut state = self.state.lock();
         state.frees.reserve()?;

@@ -21,7 +21,7 @@ use weft_core::uapi::{KEPT_RINGS, MAX_KEPT_RING_BYTES};
 use super::frees::{self, Node};
 use super::mapping;
 use crate::bindings;
-use crate::mem::Charge;
+use crate::mem::{Charge, Lender, UserPages};
 use crate::sync::{new_lock, BhLock};
 
 /// Rings are this far apart in the device's address space, in bytes; none are as
@@ -93,6 +93,20 @@ impl Block {
         self.node.memory.bytes
     }
 
+    /// Its pages from a byte on that begins one, for a region.
+    fn pages_from(block: &Arc<Self>, offset: u32, writable: bool) -> Result<UserPages> {
+        let count = (block.bytes().saturating_sub(offset)) as usize / PAGE_SIZE;
+        let page_at = |index| {
+            let at = offset as usize + index * PAGE_SIZE;
+            // SAFETY: within the block, as `count` says.
+            let address = unsafe { block.base().as_ptr().add(at) };
+            // SAFETY: an address of memory from vmalloc.
+            NonNull::new(unsafe { bindings::vmalloc_to_page(address.cast()) })
+        };
+        // SAFETY: they are the block's, whose memory the kernel has mapped.
+        unsafe { UserPages::lent(block.clone(), count, writable, page_at) }
+    }
+
     /// Whether rings of the caller's that want so many bytes may have it.
     fn fits(&self, bytes: u32) -> bool {
         self.bytes() == bytes && self.node.memory.charge.is_callers()
@@ -102,6 +116,8 @@ impl Block {
         self.bytes() <= MAX_KEPT_RING_BYTES
     }
 }
+
+impl Lender for Block {}
 
 impl Drop for Block {
     fn drop(&mut self) {
@@ -151,7 +167,19 @@ impl Arena {
         };
         Ok(Lent {
             block,
-            arena: arena.clone(),
+            home: Some(arena.clone()),
+        })
+    }
+
+    /// As [`Self::lend`], but all zero, and not kept afterwards: a region may have it still.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(super) fn lend_new(arena: &Arc<Self>, bytes: u32) -> Result<Lent> {
+        Ok(Lent {
+            block: arena.new_block(bytes)?,
+            home: None,
         })
     }
 
@@ -186,10 +214,11 @@ impl Arena {
     }
 }
 
-/// Memory of rings. It goes back to the session.
+/// Memory of rings.
 pub(super) struct Lent {
     block: Arc<Block>,
-    arena: Arc<Arena>,
+    /// Where it goes back to.
+    home: Option<Arc<Arena>>,
 }
 
 impl Lent {
@@ -200,6 +229,15 @@ impl Lent {
 
     pub(super) fn bytes(&self) -> u32 {
         self.block.bytes()
+    }
+
+    /// Its pages from a byte on that begins one, for a region, which keeps them.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(super) fn pages_from(&self, offset: u32, writable: bool) -> Result<UserPages> {
+        Block::pages_from(&self.block, offset, writable)
     }
 
     /// Where it is mapped from.
@@ -224,6 +262,8 @@ impl Lent {
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        self.arena.keep(&self.block);
+        if let Some(arena) = &self.home {
+            arena.keep(&self.block);
+        }
     }
 }

@@ -4,6 +4,7 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 use weft_core::dc::wire::Receiver;
@@ -12,7 +13,7 @@ use weft_core::uapi::{
     RINGS_NONE, VQP_SHARED_RECEIVE, VQP_UNCONNECTED,
 };
 
-use super::{receiver, Owned, Session};
+use super::{is_usable, receiver, Owned, Session};
 use crate::handles::{Handles, MorePlaces};
 use crate::queues::ReceiveUse;
 use crate::quota::Kind;
@@ -31,6 +32,18 @@ pub(super) fn next_flow() -> u32 {
             return flow;
         }
     }
+}
+
+/// Whether the memory that is wanted with rings can be named so; or none is.
+fn has_good_memory(request: &RingsCreate) -> bool {
+    let (addr, bytes) = (request.memory_addr, request.memory_bytes);
+    if bytes == 0 {
+        return addr == 0 && request.memory_access == 0;
+    }
+    bytes <= uapi::MAX_RING_MEMORY
+        && addr % PAGE_SIZE as u64 == 0
+        && addr.checked_add(u64::from(bytes)).is_some()
+        && is_usable(request.memory_access)
 }
 
 impl Session {
@@ -96,7 +109,8 @@ impl Session {
         found.cloned().ok_or(EBADF)
     }
 
-    /// Makes queues and says in `request` where their rings are.
+    /// Makes queues and says in `request` where their rings are, and the memory that is
+    /// wanted with them.
     ///
     /// # Errors
     ///
@@ -108,16 +122,19 @@ impl Session {
             max_recv_wr,
             ..
         } = *request;
-        let are_some = max_send_wr | max_wc | max_recv_wr != 0;
+        let are_some = max_send_wr | max_wc | max_recv_wr | request.memory_bytes != 0;
         let fit = max_send_wr <= uapi::MAX_SEND_WR
             && max_wc <= uapi::MAX_WC
             && max_recv_wr <= uapi::MAX_RECV_WR;
-        if !are_some || !fit || request.reserved != [0; 3] {
+        if !are_some || !fit || !has_good_memory(request) || request.reserved != 0 {
             return Err(EINVAL);
         }
         self.check_alive()?;
         let queues = Queues::new(&self.arena, self.pollers.clone(), request)?;
-        request.rings = self.with_room(
+        if request.memory_bytes != 0 {
+            self.register_rest(queues.rings(), request)?;
+        }
+        let made = self.with_room(
             |owned| &mut owned.queues,
             |owned| {
                 if owned.queues.count() >= MAX_RINGS_PER_SESSION {
@@ -125,8 +142,30 @@ impl Session {
                 }
                 owned.queues.insert(queues).map_err(|_| ENOMEM)
             },
-        )?;
+        );
+        match made {
+            Ok(rings) => request.rings = rings,
+            Err(error) => return self.forget_memory(request).and(Err(error)),
+        }
         Ok(())
+    }
+
+    /// Takes back what [`Self::create_rings`] has made.
+    ///
+    /// # Errors
+    ///
+    /// `EBADF`, `EBUSY`, `ENOENT`: the user was quicker.
+    pub(crate) fn uncreate_rings(&self, made: &RingsCreate) -> Result {
+        self.forget_memory(made)?;
+        self.destroy_rings(made.rings)
+    }
+
+    /// Deregisters the memory that has come with rings.
+    fn forget_memory(&self, made: &RingsCreate) -> Result {
+        match made.memory_bytes {
+            0 => Ok(()),
+            _ => self.deregister(made.memory_key),
+        }
     }
 
     /// Destroys queues.

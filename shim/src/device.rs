@@ -8,6 +8,7 @@ use crate::ioctl;
 use crate::mr::{Access, MemoryRegion};
 use crate::pool::{PoolPeer, Transport};
 use crate::ring::Lot;
+use crate::start::StartConfig;
 use nix::errno::Errno;
 use nix::fcntl::{open, OFlag};
 use nix::sys::stat::Mode;
@@ -16,7 +17,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use weft_core::gid::Gid;
-use weft_core::uapi::{self, Pod, ABI_VERSION, DEVICE_PATH, MAX_META_SERVERS, MAX_NODES, NODE_ANY};
+use weft_core::uapi::{
+    self, Pod, ABI_VERSION, DEVICE_PATH, MAX_META_SERVERS, MAX_NODES, MAX_RING_MEMORY, NODE_ANY,
+};
 
 /// A session on one node. Clones are the same session, which ends with the last
 /// of them and of the regions and VQPs made from them.
@@ -148,22 +151,44 @@ impl Device {
     }
 
     fn open_hello(node: u32) -> Result<Self, Error> {
+        let (device, _) = Self::hello(node, uapi::RingsCreate::zeroed())?;
+        Ok(device)
+    }
+
+    /// Opens a session with rings and memory, and answers what the kernel says of them.
+    pub(crate) fn open_with(config: &StartConfig) -> Result<(Self, uapi::RingsCreate), Error> {
+        let len = config.memory as u64;
+        let memory_bytes = u32::try_from(len)
+            .ok()
+            .filter(|bytes| (1..=MAX_RING_MEMORY).contains(bytes))
+            .ok_or(Error::BadRegion { len })?;
+        let rings = uapi::RingsCreate {
+            memory_bytes,
+            memory_access: config.access.bits(),
+            ..config.queues.to_raw()
+        };
+        Self::hello(config.node.unwrap_or(NODE_ANY), rings)
+    }
+
+    fn hello(node: u32, rings: uapi::RingsCreate) -> Result<(Self, uapi::RingsCreate), Error> {
         let flags = OFlag::O_RDWR | OFlag::O_CLOEXEC;
         let fd = open(DEVICE_PATH, flags, Mode::empty()).map_err(Error::of_open)?;
         let mut arg = uapi::Hello {
             abi_version: ABI_VERSION,
             node,
+            rings,
             ..Pod::zeroed()
         };
-        ioctl::hello(fd.as_fd(), &mut arg)
-            .map_err(|errno| Error::of_hello(errno, (node != NODE_ANY).then_some(node)))?;
-        Ok(Self {
+        let node = (node != NODE_ANY).then_some(node);
+        ioctl::hello(fd.as_fd(), &mut arg).map_err(|errno| Error::of_hello(errno, node, &rings))?;
+        let device = Self {
             session: Arc::new(Session {
                 fd,
                 node: arg.node,
                 lot: Lot::new(),
             }),
-        })
+        };
+        Ok((device, arg.rings))
     }
 
     /// The index of the session's node.

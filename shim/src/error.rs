@@ -13,9 +13,9 @@ use crate::listener::MAX_ACCEPTED;
 use nix::errno::Errno;
 use weft_core::gid::Gid;
 use weft_core::uapi::{
-    ABI_VERSION, DEVICE_PATH, MAX_INLINE, MAX_META_SERVERS, MAX_MRS_PER_SESSION, MAX_MR_BYTES,
-    MAX_MSG_BYTES, MAX_NOTIFY_COUNT, MAX_NOTIFY_US, MAX_PORT, MAX_RECV_WR, MAX_SEND_WR,
-    MAX_VQPS_PER_USER,
+    RingsCreate, ABI_VERSION, DEVICE_PATH, MAX_INLINE, MAX_META_SERVERS, MAX_MRS_PER_SESSION,
+    MAX_MR_BYTES, MAX_MSG_BYTES, MAX_NOTIFY_COUNT, MAX_NOTIFY_US, MAX_PORT, MAX_RECV_WR,
+    MAX_SEND_WR, MAX_VQPS_PER_USER,
 };
 
 /// An operation that did not work.
@@ -229,10 +229,18 @@ impl Error {
     }
 
     /// `node`: the one that was asked for, if it was a certain one.
-    pub(crate) fn of_hello(errno: Errno, node: Option<u32>) -> Self {
+    /// `rings`: what was wanted with the session.
+    pub(crate) fn of_hello(errno: Errno, node: Option<u32>, rings: &RingsCreate) -> Self {
         match errno {
             Errno::EPROTONOSUPPORT | Errno::ENOTTY => Self::AbiMismatch,
             Errno::ENODEV => Self::NoNode(node),
+            // The session is new, so it is the user's limit.
+            Errno::EMFILE => Self::TooManyRegions,
+            Errno::EINVAL => Self::BadCapacity {
+                send: rings.max_send_wr,
+                recv: rings.max_recv_wr,
+            },
+            Errno::ENOMEM => Self::OutOfMemory,
             errno => Self::System {
                 call: "IOC_HELLO",
                 errno,
@@ -343,6 +351,7 @@ impl Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weft_core::uapi::Pod as _;
 
     #[test]
     fn a_missing_device_says_how_to_get_it() {
@@ -363,11 +372,11 @@ mod tests {
 
     #[test]
     fn an_errno_means_what_its_call_says() {
-        assert_eq!(Error::of_hello(Errno::ENODEV, None), Error::NoNode(None));
-        assert_eq!(
-            Error::of_hello(Errno::ENODEV, Some(3)),
-            Error::NoNode(Some(3))
-        );
+        let rings = RingsCreate::zeroed();
+        for node in [None, Some(3)] {
+            let error = Error::of_hello(Errno::ENODEV, node, &rings);
+            assert_eq!(error, Error::NoNode(node));
+        }
         assert_eq!(Error::of_vqp_create(Errno::ENODEV, 1, 0), Error::NodeGone);
         assert_eq!(
             Error::of_vqp_create(Errno::EINVAL, 0, 9),

@@ -210,7 +210,7 @@ mod tests {
         let w = uapi::IOC_TYPE;
         let expected = [
             (uapi::IOC_NOP, io!(w, 0)),
-            (uapi::IOC_HELLO, iorw!(w, 1, 16)),
+            (uapi::IOC_HELLO, iorw!(w, 1, 96)),
             (uapi::IOC_NODE, iorw!(w, 2, 128)),
             (uapi::IOC_VQP_CREATE, iorw!(w, 3, 64)),
             (uapi::IOC_VQP_DESTROY, iow!(w, 4, 8)),
@@ -228,6 +228,7 @@ mod tests {
             (uapi::IOC_POOL_PIN, iow!(w, 16, 24)),
             (uapi::IOC_POOL_UNPIN, iow!(w, 17, 24)),
             (uapi::IOC_RUN, iow!(w, 18, 40)),
+            (uapi::IOC_RINGS_CREATE, iorw!(w, 19, 80)),
             (uapi::IOC_CQ_NOTIFY, iow!(w, 23, 24)),
             (uapi::IOC_POOL_USE, iow!(w, 24, 24)),
             (uapi::IOC_POOL_PEER, iorw!(w, 25, 88)),

@@ -60,6 +60,7 @@ mod mr;
 mod pool;
 mod queues;
 mod ring;
+mod start;
 mod vqp;
 mod wc;
 mod wr;
@@ -73,6 +74,7 @@ pub use pool::{PoolPeer, Transport, TransportCost};
 #[cfg(feature = "tokio")]
 pub use queues::AsyncQueues;
 pub use queues::{Moderation, PeerHandle, Qp, QpConfig, Queues, QueuesConfig, Receive};
+pub use start::{Start, StartConfig};
 pub use vqp::{Progress, Vqp, VqpConfig};
 pub use wc::{Opcode, Sender, Wc};
 pub use wr::{Payload, RecvWr, SendWr, Sges};
@@ -80,5 +82,5 @@ pub use wr::{Payload, RecvWr, SendWr, Sges};
 pub use weft_core::gid::Gid;
 pub use weft_core::uapi::{
     WcStatus, MAX_BATCH, MAX_INLINE, MAX_MR_BYTES, MAX_MSG_BYTES, MAX_PORT, MAX_RECV_SGE,
-    MAX_RECV_WR, MAX_SEND_WR, MAX_SGE, MAX_WC,
+    MAX_RECV_WR, MAX_RING_MEMORY, MAX_SEND_WR, MAX_SGE, MAX_WC,
 };

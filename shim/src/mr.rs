@@ -10,11 +10,13 @@ use crate::device::Device;
 use crate::error::Error;
 use crate::ioctl;
 use crate::memory::{Pages, SharedBytes};
+use crate::ring::Mapping;
 use std::marker::PhantomData;
 use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
+use std::sync::Arc;
 use weft_core::uapi::{self, Pod, MAX_MR_BYTES, MAX_MSG_BYTES};
 
 bitflags::bitflags! {
@@ -92,12 +94,21 @@ impl LocalSlice<'_> {
 /// `&[u8]` of it: bytes are loaded, stored and copied, see the methods.
 pub struct MemoryRegion {
     bytes: SharedBytes,
+    /// The address by which requests name its first byte.
+    addr: u64,
     lkey: u32,
     rkey: u32,
     access: Access,
     device: Device,
-    /// Dropped after `drop` has deregistered them.
-    _pages: Option<Pages>,
+    /// Dropped after `drop` has deregistered it.
+    _memory: Memory,
+}
+
+/// Whose the memory of a region is.
+enum Memory {
+    Callers,
+    Own { _pages: Pages },
+    OfQueues { _mapping: Arc<Mapping> },
 }
 
 impl MemoryRegion {
@@ -117,7 +128,7 @@ impl MemoryRegion {
         // SAFETY: the region keeps the mapping as long as itself, and the
         // address is given out only as a number.
         let mut region = unsafe { Self::register_raw(device, pages.base(), len.get(), access) }?;
-        region._pages = Some(pages);
+        region._memory = Memory::Own { _pages: pages };
         Ok(region)
     }
 
@@ -152,19 +163,49 @@ impl MemoryRegion {
         unsafe { ioctl::mr_reg(device.fd(), &mut arg) }
             .map_err(|errno| Error::of_mr_reg(errno, arg.addr, arg.len))?;
         Ok(Self {
+            addr: bytes.addr(),
             bytes,
             lkey: arg.lkey,
             rkey: arg.rkey,
             access,
             device: device.clone(),
-            _pages: None,
+            _memory: Memory::Callers,
         })
     }
 
-    /// Address of the first byte, in this process.
+    /// The region that has come with queues. `None`: what is said of it cannot be.
+    pub(crate) fn of_queues(
+        device: &Device,
+        mapping: &Arc<Mapping>,
+        said: &uapi::RingsCreate,
+        access: Access,
+    ) -> Option<Self> {
+        let (at, len) = (said.memory_offset as usize, said.memory_bytes as usize);
+        if at.checked_add(len)? > mapping.len() {
+            return None;
+        }
+        // SAFETY: within the mapping, as was just looked at.
+        let base = unsafe { mapping.base().add(at) };
+        Some(Self {
+            // SAFETY: mapped as long as the mapping that the region keeps. Rings end
+            // before it, and the address is given out to nobody.
+            bytes: unsafe { SharedBytes::new(base, len) },
+            addr: said.memory_addr,
+            lkey: said.memory_key,
+            rkey: said.memory_key,
+            access,
+            device: device.clone(),
+            _memory: Memory::OfQueues {
+                _mapping: Arc::clone(mapping),
+            },
+        })
+    }
+
+    /// The address by which requests name the first byte: where it is in this process,
+    /// or 0 if it has come with queues ([`crate::Start`]).
     #[must_use]
     pub fn addr(&self) -> u64 {
-        self.bytes.addr()
+        self.addr
     }
 
     /// Length in bytes.
@@ -213,7 +254,8 @@ impl MemoryRegion {
     /// [`Error::OutOfBounds`], or [`Error::TooLong`] over [`MAX_MSG_BYTES`].
     #[inline]
     pub fn slice(&self, range: Range<usize>) -> Result<LocalSlice<'_>, Error> {
-        slice_of(&self.bytes, self.lkey, range)
+        let range = self.bytes.check(range)?;
+        slice_of(range, self.addr, self.lkey)
     }
 
     /// The word at this offset; what was written before it by a peer that
@@ -280,14 +322,13 @@ impl std::fmt::Debug for MemoryRegion {
 }
 
 #[inline]
-fn slice_of(bytes: &SharedBytes, lkey: u32, range: Range<usize>) -> Result<LocalSlice<'_>, Error> {
-    let range = bytes.check(range)?;
+fn slice_of<'mr>(range: Range<usize>, base: u64, lkey: u32) -> Result<LocalSlice<'mr>, Error> {
     let len = u32::try_from(range.len())
         .ok()
         .filter(|len| *len <= MAX_MSG_BYTES)
         .ok_or(Error::TooLong(range.len()))?;
     // Within the region, so the sum is an address.
-    let addr = bytes.addr() + range.start as u64;
+    let addr = base + range.start as u64;
     Ok(LocalSlice {
         addr,
         len,
@@ -315,12 +356,13 @@ pub(crate) mod tests {
         let pages = Pages::map(NonZeroUsize::new(4096).unwrap()).unwrap();
         // SAFETY: mapped until the end of this function, and nobody else's.
         let bytes = unsafe { SharedBytes::new(pages.base(), 100) };
-        let slice = slice_of(&bytes, 7, 10..30).unwrap();
+        let slice_of = |range| slice_of(bytes.check(range)?, bytes.addr(), 7);
+        let slice = slice_of(10..30).unwrap();
         assert_eq!(
             (slice.addr - bytes.addr(), slice.len(), slice.lkey),
             (10, 20, 7)
         );
-        assert!(slice_of(&bytes, 7, 100..100).unwrap().is_empty());
+        assert!(slice_of(100..100).unwrap().is_empty());
         let error = |start, end| {
             Some(Error::OutOfBounds {
                 start,
@@ -328,10 +370,10 @@ pub(crate) mod tests {
                 len: 100,
             })
         };
-        assert_eq!(slice_of(&bytes, 7, 90..101).err(), error(90, 101));
+        assert_eq!(slice_of(90..101).err(), error(90, 101));
         #[expect(clippy::reversed_empty_ranges, reason = "that is what is refused")]
         let reversed = 30..10;
-        assert_eq!(slice_of(&bytes, 7, reversed).err(), error(30, 10));
+        assert_eq!(slice_of(reversed).err(), error(30, 10));
     }
 
     #[test]

@@ -38,7 +38,8 @@ mod qp;
 use crate::device::Device;
 use crate::error::Error;
 use crate::ioctl;
-use crate::ring::Rings;
+use crate::mr::{Access, MemoryRegion};
+use crate::ring::{Mapping, Rings};
 use crate::vqp::Progress;
 use crate::wc::Wc;
 use crate::wr::{RecvWr, SendWr};
@@ -64,6 +65,17 @@ pub struct QueuesConfig {
     pub max_wc: u32,
     /// Receive buffers that may be posted, up to [`crate::MAX_RECV_WR`].
     pub max_recv_wr: u32,
+}
+
+impl QueuesConfig {
+    pub(crate) fn to_raw(self) -> uapi::RingsCreate {
+        uapi::RingsCreate {
+            max_send_wr: self.max_send_wr,
+            max_wc: self.max_wc,
+            max_recv_wr: self.max_recv_wr,
+            ..Pod::zeroed()
+        }
+    }
 }
 
 impl Default for QueuesConfig {
@@ -102,12 +114,7 @@ impl Queues {
     /// [`Error::BadCapacity`], [`Error::TooManyVqps`] (too many queues),
     /// [`Error::OutOfMemory`], [`Error::NodeGone`].
     pub fn create(device: &Device, config: &QueuesConfig) -> Result<Self, Error> {
-        let mut arg = uapi::RingsCreate {
-            max_send_wr: config.max_send_wr,
-            max_wc: config.max_wc,
-            max_recv_wr: config.max_recv_wr,
-            ..Pod::zeroed()
-        };
+        let mut arg = config.to_raw();
         let made = device
             .lot()
             .with_room(|| ioctl::rings_create(device.fd(), &mut arg));
@@ -117,6 +124,20 @@ impl Queues {
         let end = Arc::new(End::new(device, arg.rings));
         let rings = Rings::map(device.fd(), device.lot(), &arg).map_err(Error::of_ring_map)?;
         Ok(Self { rings, end })
+    }
+
+    /// Queues that the kernel has made, and the memory that has come with them.
+    pub(crate) fn with_memory(
+        device: &Device,
+        said: &uapi::RingsCreate,
+        access: Access,
+    ) -> Result<(Self, MemoryRegion), Error> {
+        let end = Arc::new(End::new(device, said.rings));
+        let mapping = Mapping::alone(device.fd(), said).map_err(Error::of_ring_map)?;
+        let mapping = Arc::new(mapping);
+        let memory = MemoryRegion::of_queues(device, &mapping, said, access);
+        let rings = Rings::new(&mapping, said).ok_or(Error::AbiMismatch)?;
+        Ok((Self { rings, end }, memory.ok_or(Error::AbiMismatch)?))
     }
 
     /// A queue pair that is connected to a node. `port` is where messages go, 1 to

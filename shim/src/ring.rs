@@ -19,7 +19,6 @@ mod kernel;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use lot::Mapping;
 use nix::errno::Errno;
 use shared::{Index, Slots};
 use std::mem::offset_of;
@@ -27,7 +26,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use weft_core::uapi::{self, Pod, RingHeader, MAX_BATCH};
 
-pub(crate) use lot::Lot;
+pub(crate) use lot::{Lot, Mapping};
 
 /// One set of rings. They are apart so that each may have a lock of its own.
 #[derive(Debug)]
@@ -52,7 +51,7 @@ impl Rings {
     }
 
     /// The rings in a mapping. `None`: what is said of them cannot be.
-    fn new(pages: &Arc<Mapping>, said: &uapi::RingsCreate) -> Option<Self> {
+    pub(crate) fn new(pages: &Arc<Mapping>, said: &uapi::RingsCreate) -> Option<Self> {
         let index = |offset| Index::new(pages, offset);
         let capacity = said.max_recv_wr;
         Some(Self {

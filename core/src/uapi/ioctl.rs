@@ -32,7 +32,7 @@ const fn iowr<T>(nr: u8) -> u32 {
 
 /// Does nothing; what a system call to the module costs.
 pub const IOC_NOP: u32 = io(0);
-/// Opens the session on a node. [`Hello`].
+/// Opens the session on a node, and makes its first rings if that is wanted. [`Hello`].
 pub const IOC_HELLO: u32 = iowr::<Hello>(1);
 /// Describes a node by its index. [`NodeInfo`].
 pub const IOC_NODE: u32 = iowr::<NodeInfo>(2);

@@ -6,16 +6,25 @@ use super::{pod, Pod};
 
 pod! {
     /// `IOC_RINGS_CREATE`: a submission, a completion and a receive ring in one mapping;
-    /// one of no entries is not there.
+    /// one of no entries is not there. Memory that is registered can be part of it.
     ///
     /// A completion ring has to have room for all requests of its VQPs that are under way
     /// or whose completions were not taken, and for the messages that have arrived.
     ///
+    /// The memory is the module's, zeroed, and needs no pinning. From there on it is a
+    /// region as others are, which [`MrDereg`](super::MrDereg) ends; it is there until the
+    /// rings, the region and all mappings are gone. Requests name its bytes by
+    /// `memory_addr`, a number of the user's choice that has nothing to do with where it is
+    /// mapped (0 is what verbs call a zero-based region).
+    ///
     /// Errors: `EINVAL` (no ring at all, or more than [`MAX_SEND_WR`](super::MAX_SEND_WR),
-    /// [`MAX_WC`](super::MAX_WC) or [`MAX_RECV_WR`](super::MAX_RECV_WR)), `EMFILE`
-    /// ([`MAX_RINGS_PER_SESSION`](super::MAX_RINGS_PER_SESSION) reached), `ENODEV` (the
-    /// node is gone), `ENOMEM` (also: they exceed `RLIMIT_MEMLOCK`).
-    pub struct RingsCreate [64] {
+    /// [`MAX_WC`](super::MAX_WC), [`MAX_RECV_WR`](super::MAX_RECV_WR) or
+    /// [`MAX_RING_MEMORY`](super::MAX_RING_MEMORY); without memory an address or access
+    /// flags; an address that is not a page's, or from which the memory would pass the end
+    /// of all addresses; access flags as for [`MrReg`](super::MrReg)), `EMFILE`
+    /// ([`MAX_RINGS_PER_SESSION`](super::MAX_RINGS_PER_SESSION) reached, or a limit of
+    /// regions), `ENODEV` (the node is gone), `ENOMEM` (also: they exceed `RLIMIT_MEMLOCK`).
+    pub struct RingsCreate [80] {
         /// In: requests that the submission ring has room for.
         pub max_send_wr: u32,
         /// In: completions that there may be, of requests and receive buffers together.
@@ -41,8 +50,18 @@ pod! {
         pub cq_offset: u32,
         /// Out: where the receive ring begins.
         pub rq_offset: u32,
+        /// In: bytes of memory that are registered; 0: none.
+        pub memory_bytes: u32,
+        /// In: the address of the first of them in requests, a multiple of the page size.
+        pub memory_addr: u64,
+        /// In: `ACCESS_*` to them.
+        pub memory_access: u32,
+        /// Out: where they begin in the mapping, at a page.
+        pub memory_offset: u32,
+        /// Out: their `lkey` and `rkey`.
+        pub memory_key: u32,
         /// Must be zero.
-        pub reserved: [u32; 3],
+        pub reserved: u32,
     }
 }
 

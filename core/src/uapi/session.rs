@@ -2,16 +2,18 @@
 
 //! Sessions and the nodes that they are on.
 
-use super::{pod, Pod};
+use super::{pod, Pod, RingsCreate};
 use crate::gid::Gid;
 
 pod! {
-    /// `IOC_HELLO`.
+    /// `IOC_HELLO`. It makes the session's first rings too, if any are wanted, so that a
+    /// worker has all that it needs for its requests after one call and one `mmap`.
     ///
     /// Errors: `EPROTONOSUPPORT` (other ABI version), `ENODEV` (no such node, or
     /// none in this network namespace; with `CAP_NET_ADMIN` any can be named),
-    /// `EALREADY` (said before).
-    pub struct Hello [16] {
+    /// `EALREADY` (said before), those of [`RingsCreate`]. After an error there is no
+    /// session.
+    pub struct Hello [96] {
         /// In: the caller's [`ABI_VERSION`].
         pub abi_version: u32,
         /// In: the node's index or [`NODE_ANY`]. Out: the index.
@@ -20,6 +22,8 @@ pod! {
         pub node_count: u32,
         /// Must be zero.
         pub reserved: u32,
+        /// The first rings; all zero: none.
+        pub rings: RingsCreate,
     }
 }
 

@@ -129,12 +129,26 @@ impl Drop for Left {
 
 /// Mapped rings; left in the session's lot on drop.
 #[derive(Debug)]
-pub(super) struct Mapping {
+pub(crate) struct Mapping {
     pages: ManuallyDrop<Pages>,
     home: Option<(Weak<Lot>, u64)>,
 }
 
 impl Mapping {
+    /// New rings and memory, mapped. Unmapped on drop: the kernel does not give them to
+    /// others.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lot::map`].
+    pub(crate) fn alone(fd: BorrowedFd<'_>, said: &uapi::RingsCreate) -> Result<Self, Errno> {
+        let len = NonZeroUsize::new(said.ring_bytes as usize).ok_or(Errno::EPROTO)?;
+        Ok(Self {
+            pages: ManuallyDrop::new(Pages::of_device(fd, said.map_offset, len)?),
+            home: None,
+        })
+    }
+
     /// Of memory that goes with it.
     #[cfg(test)]
     pub(super) fn of(pages: Pages) -> Self {
@@ -144,11 +158,11 @@ impl Mapping {
         }
     }
 
-    pub(super) fn base(&self) -> NonNull<u8> {
+    pub(crate) fn base(&self) -> NonNull<u8> {
         self.pages.base()
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.pages.len()
     }
 }

@@ -90,6 +90,25 @@ impl Session {
         self.call(uapi::IOC_HELLO, &mut hello)
     }
 
+    /// Says hello, with rings for a few requests and memory that peers may use; answers
+    /// what the module says of these.
+    pub fn start(&self, node: u32, memory_bytes: u32) -> Result<uapi::RingsCreate, Errno> {
+        let mut hello = uapi::Hello {
+            abi_version: ABI_VERSION,
+            node,
+            rings: uapi::RingsCreate {
+                max_send_wr: 16,
+                max_wc: 16,
+                memory_bytes,
+                memory_access: uapi::ACCESS_ALL,
+                ..Pod::zeroed()
+            },
+            ..Pod::zeroed()
+        };
+        self.call(uapi::IOC_HELLO, &mut hello)?;
+        Ok(hello.rings)
+    }
+
     /// A request with an argument that is there. No address in it is that of
     /// memory which Rust knows.
     pub fn call<T: Pod>(&self, request: u32, arg: &mut T) -> Result<(), Errno> {

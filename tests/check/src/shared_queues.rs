@@ -14,6 +14,7 @@ mod receive;
 mod room;
 mod scene;
 mod several;
+mod start;
 mod unconnected;
 
 use anyhow::Result;
@@ -75,6 +76,11 @@ fn on(report: &mut Report, transport: Transport, seed: u64) {
         "a peer that is closed meanwhile",
         &mut unconnected::closed_meanwhile,
     );
+    check("memory that came with queues is reached", &mut || {
+        start::reached(seed)
+    });
+    check("so it is when they are gone", &mut start::without_queues);
+    check("they go on without it", &mut start::without_memory);
     check("a fenced WRITE has what a READ brought", &mut || {
         fence::after_read(seed)
     });
@@ -112,6 +118,11 @@ fn shared_rings(report: &mut Report) {
         "a call waits for room in other rings",
         several::room_elsewhere,
     );
+    report.check(
+        "a session that cannot have its first rings is none",
+        start::refused,
+    );
+    report.check("nor is one whose answer cannot be written", start::unheard);
     report.check("poll tells of any ring's completions", several::any_ring);
     report.check("edge-triggered epoll does too", several::edges);
 }

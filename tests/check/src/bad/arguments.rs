@@ -360,7 +360,7 @@ pub fn reserved(report: &mut Report) -> Result<()> {
     refused(report, "RINGS_CREATE with a reserved field", einval, || {
         let arg = uapi::RingsCreate {
             max_wc: 1,
-            reserved: [0, 0, 1],
+            reserved: 1,
             ..Pod::zeroed()
         };
         session.call(uapi::IOC_RINGS_CREATE, &mut { arg })

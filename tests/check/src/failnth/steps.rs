@@ -26,9 +26,10 @@ const PORT: u32 = 77;
 const CALL: &[Errno] = &[Errno::ENOMEM, Errno::EFAULT];
 
 /// All of them, in the order of a worker's life.
-pub const STEPS: [Step; 18] = [
+pub const STEPS: [Step; 19] = [
     step("open", open),
     step("hello", hello),
+    also_with_rc("hello, with rings and memory", start),
     also_with_rc("register", register),
     step("create a VQP", create),
     step("map its rings", map),
@@ -99,6 +100,11 @@ fn errno_of(error: &std::io::Error) -> Errno {
 fn hello() -> Result<Attempt> {
     let session = Session::bare()?;
     Ok(Box::new(move || session.hello(0)))
+}
+
+fn start() -> Result<Attempt> {
+    let session = Session::bare()?;
+    Ok(Box::new(move || session.start(0, BYTES as u32).map(drop)))
 }
 
 fn register() -> Result<Attempt> {

@@ -69,6 +69,15 @@ impl Fuzzer<'_> {
             node: u32::from(node),
             ..Pod::zeroed()
         };
+        if self.rng.below(4) == 0 {
+            hello.rings = uapi::RingsCreate {
+                max_send_wr: 16,
+                max_wc: 16,
+                memory_bytes: 1 << self.rng.below(17),
+                memory_access: uapi::ACCESS_ALL,
+                ..Pod::zeroed()
+            };
+        }
         let outcome = self.call(&session, uapi::IOC_HELLO, &mut hello);
         let foreign = match outcome {
             Err(Errno::ENODEV) => self.foreign.lock().ok().and_then(|mut some| some.pop()),
@@ -171,6 +180,11 @@ impl Fuzzer<'_> {
             max_recv_wr,
             ..Pod::zeroed()
         };
+        if self.rng.below(4) == 0 {
+            arg.memory_bytes = [1, 4096, 9000, 1 << 16][self.rng.below(4)];
+            arg.memory_addr = [0, 4096, 1 << 40][self.rng.below(3)];
+            arg.memory_access = self.rng.below(uapi::ACCESS_ALL as usize + 1) as u32;
+        }
         let session = self.known[at].session.clone();
         self.call(&session, uapi::IOC_RINGS_CREATE, &mut arg)?;
         Ok(arg)
