@@ -3,7 +3,7 @@
 # that connect to one another, what connections take of memory. Their results have the
 # fields that others read. What they find is nobody's business here.
 # vm: --nodes 4 --meta-node 3 --mem 2048 --timeout 600
-# checks: 28
+# checks: 29
 . "$(dirname "$0")/lib.sh"
 
 # bench NAME ARG...
@@ -15,19 +15,21 @@ rows() { grep -cE -- "$2" "$VM_RUN/$1.json"; }
 take_base
 
 check "connections" bench connect --samples 20 --clients 1,2 --peers 2
-is "each case has a row" "$(rows connect '"bench":"connect"')" 28
-is "a new process has all parts, by verbs and by Weft" \
-  "$(rows connect '"case":"cold".*"open_us_p50":[0-9].*"register_us_p50":[0-9].*"create_us_p50":[0-9].*"call_us_p50":[0-9].*"first_write_us_p50":[0-9].*"total_us_p50":[0-9]')" 4
+is "each case has a row" "$(rows connect '"bench":"connect"')" 30
+is "a new process has all parts by verbs" \
+  "$(rows connect '"verbs","case":"cold".*"open_us_p50":[0-9].*"register_us_p50":[0-9].*"create_us_p50":[0-9].*"call_us_p50":[0-9].*"first_write_us_p50":[0-9].*"total_us_p50":[0-9]')" 2
+is "by Weft it opens, registers and makes queues in one, whether the node knows the peer or not" \
+  "$(rows connect '"weft","case":"cold(_known)?".*"open_us_p50":[0-9].*"register_us_p50":null,"create_us_p50":null.*"call_us_p50":[0-9].*"first_write_us_p50":[0-9].*"total_us_p50":[0-9]')" 4
 is "one that has the device open has the others; Weft makes and connects in one call" \
   "$(rows connect '"verbs","case":"warm".*"open_us_p50":null,"register_us_p50":null,"create_us_p50":[0-9].*"first_write_us_p50":[0-9].*"total_us_p50":[0-9]') $(rows connect '"weft","case":"warm".*"create_us_p50":null.*"first_write_us_p50":[0-9].*"total_us_p50":[0-9]')" "2 2"
 is "5,000 are made in a row, beside as many null ioctls" \
   "$(rows connect '"case":"(null_)?in_a_row".*"clients":1,.*"samples":25000,.*"call_us_p50":[0-9].*"call_us_p99":[0-9]')" 2
 is "so has one that knows the peer" "$(rows connect '"case":"(cached|same)".*"call_us_p50":[0-9].*"first_write_us_p50":[0-9].*"total_us_p50":[0-9]')" 6
 is "calls alone have no sum" "$(rows connect '"case":"(call_[a-z]*|dc_read8|null_ioctl|read8|(null_)?in_a_row)".*"call_us_p50":[0-9].*"total_us_p50":null')" 14
-is "the meta server is on a node of its own" "$(rows connect '"peers":2,"meta_server":"10.77.0.4:7471"')" 28
+is "the meta server is on a node of its own" "$(rows connect '"peers":2,"meta_server":"10.77.0.4:7471"')" 30
 release=$(uname -r | sed 's/[.+]/[&]/g')
 is "all name where they come from" \
-  "$(rows connect "\"kernel\":\"$release\",\"accel\":\"$VM_ACCEL\",\"cpus\":$(nproc),\"commit\":\"[^\"]+\",\"module_args\":\"meta=")" 28
+  "$(rows connect "\"kernel\":\"$release\",\"accel\":\"$VM_ACCEL\",\"cpus\":$(nproc),\"commit\":\"[^\"]+\",\"module_args\":\"meta=")" 30
 check "a peer on the meta server's node is refused" \
   refuses 1 "the meta server at 10.77.0.4:7471 is on the clients' node or a peer's" weft-bench connect --samples 1 --peers 3
 check "one peer does not take turns" refuses 2 "1 is not in 2..=32" weft-bench connect --peers 1

@@ -191,6 +191,11 @@ impl Results {
                 sum(weft, "cold"),
             ),
             (
+                "sums: verbs cold / Weft cold, where the node knows the peer",
+                sum(verbs, "cold"),
+                sum(weft, "cold_known"),
+            ),
+            (
                 "sums: verbs warm / Weft warm",
                 sum(verbs, "warm"),
                 sum(weft, "warm"),

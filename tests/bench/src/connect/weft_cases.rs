@@ -8,6 +8,9 @@
 //! own is made first, whose memory the session keeps from one to the next, and what is
 //! timed as the call is `qconnect` on it.
 //!
+//! `cold` is a new process on a node that does not know the peer; in `cold_known` the node
+//! has connected to it before, for others.
+//!
 //! In `in_a_row` none is dropped before the last was made, so that each takes memory that
 //! none had before.
 //!
@@ -89,9 +92,11 @@ impl<'a> WeftCases<'a> {
     /// All cases but those of [`Self::in_a_row`].
     pub fn cases(&self) -> Vec<Named<'_>> {
         let dc_read8: MakeCase<'_> = Box::new(|| Ok(Box::new(self.dc_read8()?)));
-        let cold: MakeCase<'_> = Box::new(|| self.cold());
+        let cold: MakeCase<'_> = Box::new(|| self.cold(Knows::Nothing));
+        let cold_known: MakeCase<'_> = Box::new(|| self.cold(Knows::All));
         vec![
             named(ConnectSystem::Weft, "cold", true, cold),
+            named(ConnectSystem::Weft, "cold_known", true, cold_known),
             weft("warm", self.connects(Knows::Nothing)),
             weft("cached", self.connects(Knows::All)),
             weft("same", self.connects(Knows::Last)),
@@ -127,15 +132,27 @@ impl<'a> WeftCases<'a> {
         }
     }
 
-    fn cold(&self) -> Result<Box<dyn Case + '_>> {
+    fn cold(&self, knows: Knows) -> Result<Box<dyn Case + '_>> {
         let task = |&(node, region): &(Node, Region)| Task::Weft {
             node: node.0,
             region,
         };
         let device = device()?;
         let forget = move || Ok(device.flush_dccache()?);
-        let tasks = self.peers.iter().map(task).collect();
-        Ok(Box::new(Cold::new(tasks, forget)))
+        let tasks: Vec<_> = self.peers.iter().map(task).collect();
+        if knows == Knows::Nothing {
+            return Ok(Box::new(Cold::new(tasks, forget)));
+        }
+        let mut client = Client::open()?;
+        let peers = self.targets();
+        // Other cases have emptied the DCCache meanwhile. Not that of the peer that is
+        // next, whose turn this does not know: all of them.
+        let learn = move || {
+            peers
+                .iter()
+                .try_for_each(|&peer| client.connect(peer).map(drop))
+        };
+        Ok(Box::new(Cold::new(tasks, learn)))
     }
 
     fn connects(&self, knows: Knows) -> MakeCase<'_> {
