@@ -34,7 +34,7 @@ pub fn allocate_in_block(device: &Device, bytes: usize) -> Result<MemoryRegion> 
 }
 
 /// Where a region's first block ends, in bytes from its start.
-fn first_end(region: &MemoryRegion) -> usize {
+pub fn first_end(region: &MemoryRegion) -> usize {
     BLOCK - region.addr() as usize % BLOCK
 }
 

@@ -13,6 +13,7 @@ use weft_core::mr::LEASE_NS;
 use weft_core::rc::BUDGET_BYTES;
 use weft_shim::{Device, Error, MemoryRegion, Remote, SendWr, Vqp, Wc, WcStatus};
 
+use super::blocks::first_end;
 use super::pins::wait_until_up;
 use crate::rng::Rng;
 use crate::traffic::{Traffic, SLICE};
@@ -163,10 +164,25 @@ fn refusal(near: &Device, local: &MemoryRegion, remote: Remote) -> Result<WcStat
     }
 }
 
+/// A link none of whose regions has the end of a block in it: a request across that is cut,
+/// and its last piece may have to be posted when the region has gone.
+fn uncut_link() -> Result<Link> {
+    let is_uncut = |region: &MemoryRegion| first_end(region) >= BYTES;
+    let mut others = Vec::new();
+    loop {
+        let link = Link::new(1, BYTES, BACKLOG as u32)?;
+        if is_uncut(&link.local) && is_uncut(&link.remote) {
+            return Ok(link);
+        }
+        // Held meanwhile, so that the next one is elsewhere.
+        others.push(link);
+    }
+}
+
 /// Requests that were posted before a region went take longer than a lease: it waits for
 /// them, and nothing breaks.
 pub fn slow() -> Result<()> {
-    let mut link = Link::new(1, BYTES, BACKLOG as u32)?;
+    let mut link = uncut_link()?;
     link.works(1)?;
     let lost = counter("rc_lost")?;
     let other = MemoryRegion::allocate(&Device::open_on(1)?, BYTES, full_access())?;
