@@ -161,6 +161,11 @@ impl<R: Requester> Pool<R> {
     pub(crate) fn info(&self, index: u32) -> Result<PoolPeer> {
         let view = self.policy.lock().view(index as usize).ok_or(ENOENT)?;
         let age_ns = self.rc.age_ns(&view.gid);
+        let vqps = {
+            let routes = self.routes.lock();
+            let to_it = routes.iter().filter(|route| *route.gid() == view.gid);
+            to_it.map(|route| route.users()).sum()
+        };
         let flags = [
             (view.is_pinned, uapi::POOL_PINNED),
             (view.is_forced, uapi::POOL_FORCED),
@@ -184,6 +189,8 @@ impl<R: Requester> Pool<R> {
             rc_small_ns: view.rc.small_ns,
             rc_byte_ps: view.rc.byte_ps,
             age_ns,
+            vqps,
+            reserved: 0,
         })
     }
 

@@ -68,6 +68,7 @@ impl Drop for Connection {
             // It was ours alone.
             self.peer.close(stream);
         }
+        self.peer.route().part();
     }
 }
 
@@ -248,11 +249,7 @@ impl Vqp {
         if self.bound.get().is_some() || self.branches.is_some() {
             return Err(EINVAL);
         }
-        let connection = Connection {
-            peer,
-            to,
-            stream: Once::new(),
-        };
+        let connection = Connection::new(peer, to);
         if self.connection.set(connection) {
             Ok(())
         } else {
@@ -320,6 +317,16 @@ fn opcode(completion: &Completion) -> u16 {
 }
 
 impl Connection {
+    #[inline]
+    fn new(peer: Arc<Peer>, to: Option<Receiver>) -> Self {
+        peer.route().join();
+        Self {
+            peer,
+            to,
+            stream: Once::new(),
+        }
+    }
+
     /// The stream that requests go to by DC. The submitter's lock is held.
     fn stream(&self, user: u32) -> Result<&Arc<VqpStream>> {
         if self.stream.get().is_none() {

@@ -4,6 +4,6 @@
 //! can put its own in their place (`--cfg loom`).
 
 #[cfg(not(loom))]
-pub use core::sync::atomic::{fence, AtomicU32, AtomicU64, Ordering};
+pub use core::sync::atomic::{fence, AtomicBool, AtomicU32, AtomicU64, Ordering};
 #[cfg(loom)]
-pub use loom::sync::atomic::{fence, AtomicU32, AtomicU64, Ordering};
+pub use loom::sync::atomic::{fence, AtomicBool, AtomicU32, AtomicU64, Ordering};

@@ -17,6 +17,11 @@ use crate::sync::{new_lock, FastLock};
 /// No route's [`Route::version`].
 pub(crate) const NO_VERSION: u32 = 0;
 
+/// A number on a cache line of its own: whoever posts reads a route, whoever connects
+/// writes this.
+#[repr(align(64))]
+struct Users(AtomicU32);
+
 /// The way to a peer, for those who know it by one record.
 #[pin_data]
 pub(crate) struct Route<R: Requester> {
@@ -28,6 +33,8 @@ pub(crate) struct Route<R: Requester> {
     queue: FastLock<Option<Arc<RcQueue<R>>>>,
     /// Nobody knows the peer by this record any more.
     is_gone: AtomicBool,
+    /// Connections that are there.
+    users: Users,
 }
 
 impl<R: Requester> Route<R> {
@@ -40,6 +47,7 @@ impl<R: Requester> Route<R> {
                 version: AtomicU32::new(NO_VERSION + 1),
                 queue <- new_lock!(queue, "weft_route"),
                 is_gone: AtomicBool::new(false),
+                users: Users(AtomicU32::new(0)),
             }),
             GFP_KERNEL,
         )
@@ -52,6 +60,22 @@ impl<R: Requester> Route<R> {
     /// What the streams to the peer report to.
     pub(crate) fn meter(&self) -> &Arc<Meter> {
         &self.meter
+    }
+
+    /// A VQP is connected that takes it.
+    #[inline]
+    pub(crate) fn join(&self) {
+        self.users.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One that was is no more.
+    pub(crate) fn part(&self) {
+        self.users.0.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// VQPs that take it.
+    pub(super) fn users(&self) -> u32 {
+        self.users.0.load(Ordering::Relaxed)
     }
 
     /// A number that changes with the way; to be read before [`Route::queue`].

@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering;
 use kernel::sync::Arc;
 use weft_core::dc::Completion;
 use weft_core::pool::{Tally, Transport};
-use weft_core::rc::WrId;
+use weft_core::rc::{Attendance, WrId};
 use weft_core::uapi::WcStatus;
 
 use crate::array_vec::{room, ArrayVec};
@@ -86,12 +86,16 @@ impl<R: Requester> Attending<'_, R> {
         // A request that was just posted takes a while: let other threads run first.
         spinner.turn(true);
         let start_ns = now_ns();
+        let mut turn = Turn::new(&self.0.attendance);
         loop {
             // Read the clock and poll in full now and then: another thread may have
-            // reaped our completion, which the device's queue no longer shows.
+            // reaped our completion, which the device's queue no longer shows; or it has
+            // the turn, but no CPU.
             self.0.poll();
             for _ in 0..LOOKS_PER_CLOCK {
-                self.0.poll_if_any();
+                if turn.is_mine() {
+                    self.0.poll_if_any();
+                }
                 if is_done() {
                     return true;
                 }
@@ -100,6 +104,36 @@ impl<R: Requester> Attending<'_, R> {
             if now_ns().saturating_sub(start_ns) >= time_ns {
                 return false;
             }
+        }
+    }
+}
+
+/// The turn at a queue, if it can be had; given back on drop.
+struct Turn<'a> {
+    attendance: &'a Attendance,
+    is_mine: bool,
+}
+
+impl<'a> Turn<'a> {
+    fn new(attendance: &'a Attendance) -> Self {
+        Self {
+            attendance,
+            is_mine: false,
+        }
+    }
+
+    /// Whether the caller has it, now if not before.
+    #[inline]
+    fn is_mine(&mut self) -> bool {
+        self.is_mine = self.is_mine || self.attendance.take_turn();
+        self.is_mine
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if self.is_mine {
+            self.attendance.end_turn();
         }
     }
 }

@@ -231,7 +231,7 @@ mod tests {
             (uapi::IOC_RINGS_CREATE, iorw!(w, 19, 80)),
             (uapi::IOC_CQ_NOTIFY, iow!(w, 23, 24)),
             (uapi::IOC_POOL_USE, iow!(w, 24, 24)),
-            (uapi::IOC_POOL_PEER, iorw!(w, 25, 88)),
+            (uapi::IOC_POOL_PEER, iorw!(w, 25, 96)),
         ];
         for (ours, macros) in expected {
             assert_eq!(ours, macros, "{ours:#x} is {macros:#x}");

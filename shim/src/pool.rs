@@ -49,6 +49,8 @@ pub struct PoolPeer {
     pub age_ns: Option<u64>,
     /// Times that its requests were sent another way.
     pub moves: u32,
+    /// VQPs of all users that are connected to it; of an unconnected one, each peer counts.
+    pub vqps: u32,
     /// Requests of up to 4 KiB a second.
     pub small_ops: u64,
     /// Bytes of longer ones a second.
@@ -78,6 +80,7 @@ impl PoolPeer {
             is_in_trial: has(uapi::POOL_TRIAL),
             age_ns: known(raw.age_ns),
             moves: raw.moves,
+            vqps: raw.vqps,
             small_ops: raw.small_ops,
             large_bytes: raw.large_bytes,
             dc: TransportCost {

@@ -61,7 +61,7 @@ pod! {
     /// It tells of the traffic of all users.
     ///
     /// Errors: `EPERM`, `ENOENT` (no peer has this index).
-    pub struct PoolPeer [88] {
+    pub struct PoolPeer [96] {
         /// In: which peer.
         pub index: u32,
         /// Out: what its requests take, [`POOL_USE_DC`] or [`POOL_USE_RC`].
@@ -86,6 +86,10 @@ pod! {
         pub rc_byte_ps: u64,
         /// Out: how long there has been a queue pair, in nanoseconds; 0: there is none.
         pub age_ns: u64,
+        /// Out: VQPs that are connected to it, one for each peer of an unconnected VQP.
+        pub vqps: u32,
+        /// Out: zero.
+        pub reserved: u32,
     }
 }
 

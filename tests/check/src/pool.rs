@@ -63,6 +63,23 @@ fn known(peer: u8) -> Result<Option<PoolPeer>> {
     Ok(peers.into_iter().find(|known| known.gid == gid(peer)))
 }
 
+/// The pool knows how many VQPs there are to a peer that is busy.
+fn counts_vqps(peer: u8) -> Result<()> {
+    const LINKS: u32 = 5;
+    let count = || -> Result<_> { Ok(known(peer)?.map_or(0, |known| known.vqps)) };
+    let before = count()?;
+    let links = (0..LINKS)
+        .map(|_| Link::new(peer, SLICE, 64))
+        .collect::<Result<Vec<_>>>()?;
+    let with_links = count()?;
+    ensure!(
+        with_links == before + LINKS,
+        "there were {before}, and with {LINKS} more {with_links}"
+    );
+    drop(links);
+    wait_for("they are gone", BOUND, || Ok(count()? == before))
+}
+
 /// Waits until requests to a peer go this way, and says how long that took.
 fn wait_for_transport(peer: u8, transport: Transport) -> Result<()> {
     let start = Instant::now();
@@ -111,6 +128,7 @@ fn busy(report: &mut Report, seed: u64) -> Result<()> {
                 Ok(())
             },
         );
+        report.check("it counts the VQPs to a peer", || counts_vqps(1));
         report.check("a busy peer goes to RC when DC gets slow", || {
             system(SLOW)?;
             wait_for_transport(1, Transport::Rc)

@@ -179,6 +179,7 @@ pub(crate) fn pool(peers: &[PoolPeer]) -> Report {
     let header = [
         "peer",
         "transport",
+        "VQPs",
         "requests/s",
         "MiB/s",
         "DC",
@@ -191,6 +192,7 @@ pub(crate) fn pool(peers: &[PoolPeer]) -> Report {
         vec![
             peer.gid.to_string(),
             peer.transport.to_string(),
+            peer.vqps.to_string(),
             peer.small_ops.to_string(),
             format!("{:.1}", peer.large_bytes as f64 / f64::from(1 << 20)),
             cost(peer.dc),
@@ -207,6 +209,7 @@ pub(crate) fn pool(peers: &[PoolPeer]) -> Report {
         json!({
             "gid": peer.gid.to_string(),
             "transport": peer.transport.to_string(),
+            "vqps": peer.vqps,
             "small_ops": peer.small_ops,
             "large_bytes": peer.large_bytes,
             "dc_small_ns": peer.dc.small_ns,
