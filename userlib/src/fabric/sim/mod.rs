@@ -56,6 +56,8 @@ struct Node {
     posts_left: Option<u64>,
     /// The nodes that it knows to be down.
     down: NodeSet,
+    /// Those that it takes for down, though nothing keeps its posts from them.
+    suspected: NodeSet,
     posted: u64,
 }
 
@@ -144,6 +146,14 @@ impl Sim {
     pub fn notice(&self, node: usize, down: usize) {
         let mut state = self.world.lock();
         state.nodes[node].down = state.nodes[node].down.with(down);
+    }
+}
+
+impl Sim {
+    /// A node takes another one for down. What it posts to that one arrives all the same.
+    pub fn suspect(&self, node: usize, other: usize) {
+        let mut state = self.world.lock();
+        state.nodes[node].suspected = state.nodes[node].suspected.with(other);
     }
 }
 
@@ -331,7 +341,10 @@ impl Endpoint for SimEndpoint {
     fn poll(&self) {}
 
     fn down(&self) -> NodeSet {
-        self.world.lock().nodes[self.rank].down
+        let state = self.world.lock();
+        state.nodes[self.rank]
+            .down
+            .union(state.nodes[self.rank].suspected)
     }
 
     /// Nobody sleeps.

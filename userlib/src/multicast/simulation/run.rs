@@ -3,7 +3,7 @@
 //! A run: actions that chance chooses, and then rest.
 
 use super::judge::{self, Outcome};
-use super::{Failure, Fault, Oracle, Plan, Seen, Summary};
+use super::{views, Failure, Fault, Oracle, Plan, Seen, Summary};
 use crate::fabric::sim::{Sim, SimNode};
 use crate::fabric::NodeSet;
 use crate::multicast::rows::{NodeRow, SubgroupRow};
@@ -43,8 +43,10 @@ pub fn run(plan: &Plan) -> Result<Summary, Box<Failure>> {
         left: run.left,
         endings: run.members.iter().map(Member::ending).collect(),
         failures: run.failures,
+        must_go_on: plan.must_go_on(),
     };
     let verdict = match rests {
+        true if plan.views => views::all(&seen, &outcome),
         true => judge::all(&seen, &outcome),
         false => Err((Oracle::Rest, "the members do not come to rest".to_owned())),
     };
@@ -54,6 +56,7 @@ pub fn run(plan: &Plan) -> Result<Summary, Box<Failure>> {
         Ok(()) => Ok(Summary {
             sent: outcome.sent.iter().sum(),
             delivered,
+            views: views::count(&seen),
         }),
         Err((oracle, what)) => Err(Box::new(Failure {
             oracle,
@@ -86,21 +89,26 @@ impl Member {
                 }
             }
         };
-        let (delivered, told) = (note(&log), note(&log));
+        let (delivered, told, installed) = (note(&log), note(&log), note(&log));
         let subgroup = Subgroup::new(NAME).window(plan.window).max_message(8);
         let subgroup = subgroup.options(plan.options);
-        let group = Group::builder(node)
+        let mut builder = Group::builder(node);
+        if plan.views {
+            builder = builder.on_view(move |view| installed(Seen::Installed(*view)));
+        }
+        let group = builder
             .timeout(PATIENCE)
             .subgroup(subgroup)
             .deliver(NAME, move |batch| {
                 for message in batch {
                     let number = message.value::<u64>().copied().unwrap_or(u64::MAX);
-                    delivered(Seen::Delivered(message.sender, number));
+                    delivered(Seen::Delivered(message.sender, number, message.sequence));
                 }
             })
             .on_event(move |event| match event {
                 Event::Left(node) => told(Seen::Left(node)),
                 Event::Failed(node) => told(Seen::Failed(node)),
+                Event::Stopped(ending) => told(Seen::Stopped(ending)),
             })
             .join_stepped()
             .expect("they meet");
@@ -130,7 +138,12 @@ impl Member {
         };
         match sender.try_send(|slot| slot.put(&self.sent.to_ne_bytes())) {
             Ok(()) => self.sent += 1,
-            Err(SendError::Full | SendError::Wedged { .. } | SendError::Closed) => {}
+            Err(
+                SendError::Full
+                | SendError::Wedged { .. }
+                | SendError::Stopped { .. }
+                | SendError::Closed,
+            ) => {}
             Err(error) => panic!("{error}"),
         }
     }
@@ -220,6 +233,13 @@ impl<'a> Run<'a> {
                     self.failures = true;
                     self.sim.crash_after(node, posts);
                 }
+                if self.plan.views {
+                    // Until all have agreed on it, it goes on.
+                    if let Some(group) = &self.members[node].group {
+                        group.ask_to_leave();
+                    }
+                    return;
+                }
                 // It says so in its last posts.
                 self.members[node].group = None;
                 self.left = self.left.with(node);
@@ -232,6 +252,10 @@ impl<'a> Run<'a> {
                 let rows = Table::<NodeRow>::bytes(self.members.len());
                 let word = rows + of * size_of::<SubgroupRow>();
                 self.sim.scribble(node, word, self.rng.u64(..));
+            }
+            Fault::Suspect { node, of } => {
+                self.failures = true;
+                self.sim.suspect(node, of);
             }
             Fault::Partition { side } => {
                 self.failures = true;
@@ -253,7 +277,11 @@ impl<'a> Run<'a> {
             return false;
         };
         let fired = group.step();
+        let has_left = group.is_out() && self.members[member].ending().is_none();
         if self.sim.has_crashed(member) {
+            self.bury(member);
+        } else if has_left {
+            self.left = self.left.with(member);
             self.bury(member);
         }
         fired
