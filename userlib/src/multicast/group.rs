@@ -252,6 +252,12 @@ impl Group {
         self.board.as_ref().is_some_and(|board| board.is_out())
     }
 
+    /// What decides what this member of a group with views does next, besides its region.
+    #[cfg(test)]
+    pub(super) fn fingerprint(&self) -> u64 {
+        self.board.as_ref().map_or(0, |board| board.fingerprint())
+    }
+
     /// Waits until this node is in no view any more; steps meanwhile, if that is the
     /// application's part.
     fn leave_view(&self, board: &Board, end: Instant) {

@@ -31,7 +31,7 @@ pub enum Event {
 }
 
 /// How a subgroup has ended of which a member has failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Ending {
     /// A majority has agreed on what counts of the sequence, and this node has delivered

@@ -106,6 +106,25 @@ impl Member {
         Ok(())
     }
 
+    /// Adds all that decides what the member does next, but the region.
+    #[cfg(test)]
+    pub(in super::super) fn fingerprint(&self, hasher: &mut impl std::hash::Hasher) {
+        use std::hash::Hash;
+        (&self.seen, self.received, self.told_delivered).hash(hasher);
+        (self.dirty.sent, self.dirty.received).hash(hasher);
+        if let Some(own) = &self.own {
+            (own.sent, &own.under_way, own.flushed).hash(hasher);
+            own.outbox.has_more(&self.shared.slots).hash(hasher);
+        }
+        if let Delivery::Upcall(deliverer, _) = &self.delivery {
+            let inboxes = (0..self.senders.len()).filter_map(|at| deliverer.inbox(at));
+            for inbox in inboxes {
+                (inbox.at(), inbox.taken(), inbox.seen()).hash(hasher);
+            }
+            deliverer.progress().hash(hasher);
+        }
+    }
+
     /// Everybody has delivered the messages of the own slots below this one.
     fn free_below(&self, slot: u64) {
         let shared = &self.shared;

@@ -7,6 +7,8 @@
 //! all have delivered in the end. What it does follows from its seed alone.
 
 mod judge;
+#[cfg(test)]
+mod model;
 mod plan;
 mod run;
 mod shrink;
@@ -23,7 +25,7 @@ use super::{Ending, View};
 use std::fmt;
 
 /// What a member saw, in order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Seen {
     /// It delivered the sender's message with this number, from 0 on, and with this one in
     /// the sequence of all.

@@ -15,6 +15,11 @@ pub enum Fault {
         /// Posts that it still makes.
         posts: u64,
     },
+    /// A node crashes when it has installed its next view, of which others may know nothing.
+    CrashAtView {
+        /// The node.
+        node: usize,
+    },
     /// A node leaves, and crashes if it makes more than so many posts more.
     Leave {
         /// The node.
@@ -103,7 +108,7 @@ impl Plan {
     pub fn with_views(seed: u64) -> Self {
         let mut rng = fastrand::Rng::with_seed(!seed ^ (1 << 62));
         let plan = Self::of(seed);
-        let actions = rng.usize(20..800);
+        let actions = plan.members * plan.members * rng.usize(8..48);
         Self {
             views: true,
             actions,
@@ -155,29 +160,35 @@ fn faults(rng: &mut fastrand::Rng, members: usize, actions: usize) -> Vec<(usize
     faults
 }
 
-/// Several, some within one change and some in later ones.
+/// Several, some within one change and some in later ones. A change takes about so many
+/// actions as there are links.
 fn faults_with_views(
     rng: &mut fastrand::Rng,
     members: usize,
     actions: usize,
 ) -> Vec<(usize, Fault)> {
     let count = rng.usize(0..=members);
-    let mut at = rng.usize(0..actions);
+    let mut at = rng.usize(0..actions / 2);
     let mut faults = Vec::new();
     for _ in 0..count {
-        let of = match rng.u8(0..10) {
+        let of = match rng.u8(0..16) {
             0..3 => Fault::Leave {
                 node: rng.usize(0..members),
                 posts: None,
             },
             3..5 => suspicion(rng, members),
+            // Who leads at the end of the view, in the middle of it.
+            5..8 => Fault::Crash {
+                node: rng.usize(0..members.min(3)),
+                posts: rng.u64(0..12 * members as u64),
+            },
+            8..12 => Fault::CrashAtView {
+                node: rng.usize(0..members.min(4)),
+            },
             _ => fault(rng, members),
         };
         faults.push((at, of));
-        let gap = match rng.bool() {
-            true => 40 * members,
-            false => 4 * members,
-        };
+        let gap = members * rng.choice([2, 8, 8, 8 * members]).unwrap_or(8);
         at = (at + rng.usize(0..=gap)).min(actions - 1);
     }
     faults

@@ -69,10 +69,10 @@ pub fn run(plan: &Plan) -> Result<Summary, Box<Failure>> {
 
 pub(super) struct Member {
     /// Until it leaves or crashes.
-    group: Option<Group>,
+    pub(super) group: Option<Group>,
     sender: Option<Sender>,
     log: Log,
-    sent: u64,
+    pub(super) sent: u64,
 }
 
 impl Member {
@@ -155,26 +155,23 @@ pub(super) struct Run<'a> {
     rng: fastrand::Rng,
     pub(super) members: Vec<Member>,
     /// Who is still to learn that who is down.
-    notices: Vec<(usize, usize)>,
-    left: NodeSet,
+    pub(super) notices: Vec<(usize, usize)>,
+    pub(super) left: NodeSet,
     /// Somebody may take somebody for failed.
     failures: bool,
+    /// Those who crash when they have installed a view.
+    doomed: NodeSet,
+    /// What a node that crashes had under way is not lost by chance.
+    pub(super) keeps_all: bool,
 }
 
 impl<'a> Run<'a> {
     pub(super) fn new(plan: &'a Plan) -> Self {
         let (sim, nodes) = Sim::new(plan.members, plan.seed, plan.sees);
-        let members = std::thread::scope(|scope| {
-            let join = |(rank, node)| {
-                let sim = &sim;
-                scope.spawn(move || Member::join(node, sim, rank, plan))
-            };
-            let joining: Vec<_> = nodes.into_iter().enumerate().map(join).collect();
-            let joined = joining
-                .into_iter()
-                .map(|member| member.join().expect("it joins"));
-            joined.collect()
-        });
+        sim.meet_at_once();
+        let nodes = nodes.into_iter().enumerate();
+        let members = nodes.map(|(rank, node)| Member::join(node, &sim, rank, plan));
+        let members = members.collect();
         Self {
             plan,
             sim,
@@ -183,6 +180,8 @@ impl<'a> Run<'a> {
             notices: Vec::new(),
             left: NodeSet::EMPTY,
             failures: false,
+            doomed: NodeSet::EMPTY,
+            keeps_all: false,
         }
     }
 
@@ -217,16 +216,24 @@ impl<'a> Run<'a> {
                 let busy = self.sim.busy_links();
                 if let Some(&(from, to)) = self.rng.choice(&busy) {
                     self.sim.advance(from, to);
+                    // With views there is more to tell: links have different speeds.
+                    while self.plan.views && self.rng.u8(..) < 192 {
+                        self.sim.advance(from, to);
+                    }
                 }
             }
         }
     }
 
-    fn fault(&mut self, fault: Fault) {
+    pub(super) fn fault(&mut self, fault: Fault) {
         match fault {
             Fault::Crash { node, posts } => {
                 self.failures = true;
                 self.sim.crash_after(node, posts);
+            }
+            Fault::CrashAtView { node } => {
+                self.failures = true;
+                self.doomed = self.doomed.with(node);
             }
             Fault::Leave { node, posts } if self.members[node].group.is_some() => {
                 if let Some(posts) = posts {
@@ -276,7 +283,11 @@ impl<'a> Run<'a> {
         let Some(group) = &self.members[member].group else {
             return false;
         };
+        let view = group.view();
         let fired = group.step();
+        if self.doomed.contains(member) && group.view() != view {
+            self.sim.crash(member);
+        }
         let has_left = group.is_out() && self.members[member].ending().is_none();
         if self.sim.has_crashed(member) {
             self.bury(member);
@@ -290,7 +301,7 @@ impl<'a> Run<'a> {
     /// A node is gone: its process has ended, or its endpoint is closed.
     pub(super) fn bury(&mut self, node: usize) {
         self.members[node].group = None;
-        if self.sim.has_crashed(node) {
+        if self.sim.has_crashed(node) && !self.keeps_all {
             self.sim.lose(node);
         }
         let others = (0..self.members.len()).filter(|&other| other != node);
@@ -320,6 +331,11 @@ impl<'a> Run<'a> {
                 }
             }
         }
+        self.settle()
+    }
+
+    /// As [`Self::rest`], without the crashes that are still to come.
+    pub(super) fn settle(&mut self) -> bool {
         for _ in 0..ROUNDS {
             while !self.notices.is_empty() {
                 self.notice(0);

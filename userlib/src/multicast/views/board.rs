@@ -15,6 +15,9 @@ pub(in super::super) struct Board {
     wants_to_leave: AtomicBool,
     /// Opened when the member is out.
     out: Gate,
+    /// Of the state behind the last step, for models.
+    #[cfg(test)]
+    fingerprint: std::sync::atomic::AtomicU64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +39,8 @@ impl Board {
             }),
             wants_to_leave: AtomicBool::new(false),
             out: Gate::default(),
+            #[cfg(test)]
+            fingerprint: std::sync::atomic::AtomicU64::new(0),
         }
     }
 
@@ -75,6 +80,17 @@ impl Board {
     pub(super) fn stop(&self) {
         self.lock().has_stopped = true;
         self.out.open();
+    }
+
+    #[cfg(test)]
+    pub(super) fn note_fingerprint(&self, fingerprint: u64) {
+        self.fingerprint.store(fingerprint, Ordering::Relaxed);
+    }
+
+    #[cfg(test)]
+    pub(in super::super) fn fingerprint(&self) -> u64 {
+        let state = self.fingerprint.load(Ordering::Relaxed);
+        state ^ u64::from(self.wants_to_leave())
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

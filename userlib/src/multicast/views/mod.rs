@@ -11,6 +11,8 @@
 mod agreement;
 mod ballot;
 mod board;
+#[cfg(test)]
+mod fingerprint;
 mod installation;
 pub(super) mod rows;
 mod suspicion;
@@ -41,7 +43,7 @@ pub(super) struct Upcalls {
 }
 
 /// How far this member is with its view.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Phase {
     /// It has installed the view, but perhaps not all others have.
     Installed,
@@ -158,6 +160,8 @@ impl Views {
         for peer in std::mem::take(&mut self.rung).iter() {
             self.endpoint.ring(peer);
         }
+        #[cfg(test)]
+        self.board.note_fingerprint(self.fingerprint());
         fired.into()
     }
 

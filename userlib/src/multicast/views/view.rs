@@ -6,7 +6,7 @@ use crate::fabric::NodeSet;
 
 /// The members of a group from one change to the next. All members that install the view
 /// of a number install the same one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct View {
     /// 1 for the first, and one more for each that follows.
