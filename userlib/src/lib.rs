@@ -43,5 +43,5 @@ mod sync;
 
 pub use multicast::{
     Batch, Deliveries, Ending, Error, Event, Group, Message, Metrics, Options, SendError, Sender,
-    Slot, Subgroup,
+    Slot, Subgroup, View,
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Groups in a simulation: each seed is a run in which a member may crash, leave or lose a
-//! link, and after which all oracles have to hold.
+//! Groups in a simulation: each seed is two runs, of a fixed group and of one with views, in
+//! which members may crash, leave or lose links, and after which all oracles have to hold.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -44,15 +44,16 @@ pub fn run(report: &mut Report, args: &Args) {
                 let ended = running.into_iter().map(|thread| thread.join());
                 ended.collect::<Vec<_>>()
             });
-            let (mut sent, mut delivered) = (0, 0);
+            let (mut sent, mut delivered, mut views) = (0, 0, 0);
             for some in all {
                 let some = some.map_err(|_| anyhow!("a member panicked"))??;
                 sent += some.sent;
                 delivered += some.delivered;
+                views += some.views;
             }
             let seconds = began.elapsed().as_secs_f64();
             println!(
-                "# {} seeds, {:.0} a second; {sent} messages, {delivered} deliveries",
+                "# {} seeds, {:.0} a second; {sent} messages, {delivered} deliveries, {views} changes of view",
                 args.seeds,
                 args.seeds as f64 / seconds
             );
@@ -73,15 +74,18 @@ fn some_runs(next: &AtomicU64, end: u64) -> Result<Summary> {
         if seed % REPORT_EVERY == 0 {
             println!("# seed {seed}");
         }
-        match simulate(&Plan::of(seed)) {
-            Ok(summary) => {
-                all.sent += summary.sent;
-                all.delivered += summary.delivered;
-            }
-            Err(failure) => {
-                // The others need not go on.
-                next.store(end, Ordering::Relaxed);
-                return Err(anyhow!("seed {seed}\n{}", shrink(failure)));
+        for plan in [Plan::of(seed), Plan::with_views(seed)] {
+            match simulate(&plan) {
+                Ok(summary) => {
+                    all.sent += summary.sent;
+                    all.delivered += summary.delivered;
+                    all.views += summary.views;
+                }
+                Err(failure) => {
+                    // The others need not go on.
+                    next.store(end, Ordering::Relaxed);
+                    return Err(anyhow!("seed {seed}\n{}", shrink(failure)));
+                }
             }
         }
     }

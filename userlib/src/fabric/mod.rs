@@ -71,7 +71,7 @@ pub const COPIED_BYTES: usize = 64;
 
 /// A one-sided write: a range of the own region to the same length at an
 /// offset of the peer's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Write {
     /// Offset in the own region.
     pub local: usize,

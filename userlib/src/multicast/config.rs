@@ -200,9 +200,33 @@ pub(super) fn check(subgroups: Vec<Subgroup>, nodes: usize) -> Result<Vec<Spec>,
     Ok(specs)
 }
 
-/// What members tell one another of their settings: a line a subgroup.
-pub(super) fn hello(specs: &[Spec]) -> Result<Vec<u8>, ConfigError> {
-    let lines: Vec<String> = specs.iter().map(Spec::line).collect();
+/// Checks that a group with these subgroups can have views. `delivers` says which of them
+/// deliver to a closure.
+pub(super) fn check_views(
+    specs: &[Spec],
+    nodes: usize,
+    delivers: impl Fn(&str) -> bool,
+) -> Result<(), ConfigError> {
+    for spec in specs {
+        let name = || spec.name.clone();
+        if spec.members.len() != nodes {
+            return Err(ConfigError::PartialWithViews(name()));
+        }
+        if spec.order != Order::Total {
+            return Err(ConfigError::UnorderedWithViews(name()));
+        }
+        if !delivers(&spec.name) {
+            return Err(ConfigError::NoClosureWithViews(name()));
+        }
+    }
+    Ok(())
+}
+
+/// What members tell one another of their settings: a line a subgroup, and one if there
+/// are views.
+pub(super) fn hello(specs: &[Spec], has_views: bool) -> Result<Vec<u8>, ConfigError> {
+    let views = has_views.then(|| "with views".to_owned());
+    let lines: Vec<String> = specs.iter().map(Spec::line).chain(views).collect();
     let hello = lines.join("\n").into_bytes();
     if hello.len() > MAX_HELLO_BYTES {
         return Err(ConfigError::TooLong(hello.len()));

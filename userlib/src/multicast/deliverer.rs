@@ -11,6 +11,7 @@
 
 use super::config::Order;
 use super::layout::Places;
+use super::opening::{Opening, SenderAt};
 use super::rows::{AckRow, SubgroupRow};
 use super::shared::Shared;
 use crate::fabric::FabricError;
@@ -102,38 +103,47 @@ pub(super) struct Deliverer {
     shared: Arc<Shared>,
     table: Table<SubgroupRow>,
     acks: Option<Table<AckRow>>,
+    senders: Arc<[SenderAt]>,
     inboxes: Vec<Inbox>,
+    /// What was delivered before the sequence began here.
+    first: u64,
     round: u64,
     turn: usize,
     next: u64,
 }
 
 impl Deliverer {
-    pub(super) fn new(shared: Arc<Shared>, places: &Places) -> Result<Self, FabricError> {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        places: &Places,
+        opening: &Opening,
+    ) -> Result<Self, FabricError> {
         let endpoint = &shared.endpoint;
-        let table = Table::new(Arc::clone(endpoint), places.table)?;
+        let table = Table::new(Arc::clone(endpoint), opening.table)?;
         let acks = match shared.spec.order {
             Order::Total => None,
             Order::PerSender => Some(Table::new(Arc::clone(endpoint), places.acks)?),
         };
-        let mut inboxes = Vec::with_capacity(shared.spec.senders.len());
-        for (index, &sender) in shared.spec.senders.iter().enumerate() {
+        let mut inboxes = Vec::with_capacity(opening.senders.len());
+        for sender in &*opening.senders {
             // Where the messages arrive; or where they were built, if that can be
             // seen from here.
-            let (node, region) = match endpoint.region_of(sender) {
-                Some(region) => (sender, region),
-                None => (endpoint.rank(), endpoint.region()),
+            let (node, region) = match endpoint.region_of(sender.node) {
+                Some(region) if opening.in_place => (sender.node, region),
+                _ => (endpoint.rank(), endpoint.region()),
             };
-            let Some(base) = places.ring(node, index) else {
+            let Some(base) = places.ring(node, sender.ring) else {
                 break;
             };
             let ring = Ring::new(region.clone(), base, shared.spec.shape)?;
-            inboxes.push(Inbox::new(ring));
+            inboxes.push(Inbox::starting_at(ring, sender.start));
         }
         Ok(Self {
             table,
             acks,
+            senders: Arc::clone(&opening.senders),
             inboxes,
+            first: opening.sequence,
             round: 0,
             turn: 0,
             next: 0,
@@ -173,12 +183,12 @@ impl Deliverer {
         stable: u64,
         deliver: &mut dyn FnMut(&mut Batch<'_>),
     ) -> Result<bool, CorruptSender> {
-        let senders = self.shared.spec.senders.iter();
-        for ((inbox, sent), &node) in self.inboxes.iter_mut().zip(sent).zip(senders) {
+        let senders = self.senders.iter();
+        for ((inbox, sent), sender) in self.inboxes.iter_mut().zip(sent).zip(senders) {
             // It may have seen more of it since.
             if inbox.seen().messages < sent.messages {
                 let learned = inbox.learn(sent.to_word());
-                learned.map_err(|Corrupt| CorruptSender(node))?;
+                learned.map_err(|Corrupt| CorruptSender(sender.node))?;
             }
         }
         self.run_learned(stable, Limit::NONE, deliver)
@@ -225,7 +235,7 @@ impl Deliverer {
     /// Looks how much each sender has sent. All that was called stable before
     /// is among it.
     fn learn(&mut self) -> Result<(), CorruptSender> {
-        for (inbox, &node) in self.inboxes.iter_mut().zip(&self.shared.spec.senders) {
+        for (inbox, &SenderAt { node, .. }) in self.inboxes.iter_mut().zip(&*self.senders) {
             let word = self.table.row(node).sent.get();
             inbox.learn(word).map_err(|Corrupt| CorruptSender(node))?;
         }
@@ -237,7 +247,7 @@ impl Deliverer {
         while self.next < limit {
             let inbox = &mut self.inboxes[self.turn];
             let here = inbox.has(self.round);
-            if here.map_err(|Corrupt| CorruptSender(self.shared.spec.senders[self.turn]))? {
+            if here.map_err(|Corrupt| CorruptSender(self.senders[self.turn].node))? {
                 return Ok(true);
             }
             self.advance();
@@ -252,12 +262,12 @@ impl Deliverer {
     /// The message is not used after [`Self::tell`].
     unsafe fn next<'r>(&mut self, limit: u64) -> Result<Option<Message<'r>>, usize> {
         while self.next < limit {
-            let sender = self.shared.spec.senders[self.turn];
+            let sender = self.senders[self.turn].node;
             // SAFETY: the caller's promise.
             let taken = unsafe { self.inboxes[self.turn].take(self.round) };
             // A record that cannot be read is not gone past.
             let taken = taken.map_err(|Corrupt| sender)?;
-            let sequence = self.next;
+            let sequence = self.first + self.next;
             self.advance();
             if let Some(bytes) = taken {
                 return Ok(Some(Message {
@@ -277,7 +287,7 @@ impl Deliverer {
     /// As for [`Self::next`].
     unsafe fn next_any<'r>(&mut self) -> Result<Option<Message<'r>>, usize> {
         for _ in 0..self.inboxes.len() {
-            let sender = self.shared.spec.senders[self.turn];
+            let sender = self.senders[self.turn].node;
             let inbox = &mut self.inboxes[self.turn];
             // SAFETY: the caller's promise.
             let taken = unsafe { inbox.take_any() };
@@ -307,6 +317,11 @@ impl Deliverer {
             self.turn = 0;
             self.round += 1;
         }
+    }
+
+    /// The receiving end of a sender's ring, by the sender's index.
+    pub(super) fn inbox(&self, sender: usize) -> Option<&Inbox> {
+        self.inboxes.get(sender)
     }
 
     /// Messages, and nulls in total order, that were delivered.

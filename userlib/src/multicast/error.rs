@@ -69,6 +69,15 @@ pub enum ConfigError {
     /// All rings together are too long.
     #[error("the subgroups take {0} bytes at a node, which is more than a region can have: use shorter windows or messages")]
     TooLarge(usize),
+    /// In a group with views all are members.
+    #[error("subgroup {0:?} names its members: in a group with views all are, so leave Subgroup::members out")]
+    PartialWithViews(String),
+    /// In a group with views all deliver the same.
+    #[error("subgroup {0:?} is unordered: a group with views has total order only")]
+    UnorderedWithViews(String),
+    /// A change of views delivers what counts of a view before the next one begins.
+    #[error("subgroup {0:?} has no closure to deliver to, which a group with views needs: add Builder::deliver")]
+    NoClosureWithViews(String),
     /// A delivery was set for what does not exist.
     #[error("there is no subgroup {0:?} to deliver from: add it with Builder::subgroup")]
     NoSuchSubgroup(String),
@@ -147,6 +156,13 @@ pub enum SendError {
     Wedged {
         /// Who has died.
         failed: NodeSet,
+    },
+    /// The others have gone on without this node, or too few are left to go on
+    /// ([`super::Ending`]).
+    #[error("this node is no member of the group any more ({ending:?}): the others have gone on without it, or too few are left")]
+    Stopped {
+        /// Why.
+        ending: super::Ending,
     },
     /// The group was left.
     #[error("the group was left")]

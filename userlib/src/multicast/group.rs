@@ -2,269 +2,27 @@
 
 //! A group: nodes that met with the same settings, and one polling thread.
 
-use super::config::{self, Spec, Subgroup};
-use super::deliverer::{Batch, Deliverer};
+use super::builder::Builder;
 use super::deliveries::Deliveries;
-use super::error::{ConfigError, Error};
-use super::layout::Layout;
-use super::member::{Delivery, Member, Upcall};
+use super::error::Error;
 use super::metrics::Metrics;
 use super::sender::Sender;
 use super::shared::{Shared, Status};
-use super::stay::Presence;
-use super::watcher::{Ending, Event, EventUpcall, Watcher};
+use super::views::{Board, View};
+use super::watcher::Ending;
 use crate::fabric::{Endpoint, Fabric, NodeSet};
-use crate::predicates::{IdlePolicy, Outcome, Poller, Predicates};
-use std::collections::HashMap;
-use std::fmt;
+use crate::predicates::{Outcome, Poller};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long members wait for one another by default.
-const PATIENCE: Duration = Duration::from_secs(30);
-
-/// Puts a group together.
-pub struct Builder<F> {
-    fabric: F,
-    subgroups: Vec<Subgroup>,
-    upcalls: HashMap<String, Upcall>,
-    on_event: Option<EventUpcall>,
-    idle: IdlePolicy,
-    timeout: Duration,
-}
-
-impl<F: fmt::Debug> fmt::Debug for Builder<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Builder")
-            .field("fabric", &self.fabric)
-            .field("subgroups", &self.subgroups)
-            .finish_non_exhaustive()
-    }
-}
-
-impl<F: Fabric> Builder<F> {
-    /// Adds a subgroup. All nodes add the same ones in the same order, members
-    /// or not.
-    #[must_use]
-    pub fn subgroup(mut self, subgroup: Subgroup) -> Self {
-        self.subgroups.push(subgroup);
-        self
-    }
-
-    /// Delivers a subgroup's messages to a closure, on the polling thread: it
-    /// should be short, for everything waits for it (spindle §III.D). Without
-    /// one, take [`Group::deliveries`].
-    #[must_use]
-    pub fn deliver(
-        mut self,
-        subgroup: &str,
-        upcall: impl FnMut(&mut Batch<'_>) + Send + 'static,
-    ) -> Self {
-        self.upcalls.insert(subgroup.to_owned(), Box::new(upcall));
-        self
-    }
-
-    /// Tells a closure, on the polling thread, who has left or failed.
-    #[must_use]
-    pub fn on_event(mut self, upcall: impl FnMut(Event) + Send + 'static) -> Self {
-        self.on_event = Some(Box::new(upcall));
-        self
-    }
-
-    /// How the polling thread waits.
-    #[must_use]
-    pub fn idle(mut self, policy: IdlePolicy) -> Self {
-        self.idle = policy;
-        self
-    }
-
-    /// How long to wait for the other members. 30 seconds by default.
-    #[must_use]
-    pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout;
-        self
-    }
-
-    /// Meets the other nodes and starts.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Config`] before anything is done; [`Error::Fabric`] if not all
-    /// came in time; [`Error::Mismatch`], at every member, if they disagree.
-    pub fn join(self) -> Result<Group, Error> {
-        let idle = self.idle;
-        self.assemble(Status::default(), |endpoint, predicates| {
-            let poller = Poller::start(endpoint, predicates, idle);
-            poller.map_err(|error| Error::Thread(error.to_string()))
-        })
-    }
-
-    /// As [`Self::join`], without a polling thread: an application's thread calls
-    /// [`Group::step`] again and again. For a member with one processor: there a polling
-    /// thread and a thread that sends take turns, which takes time, and messages have left
-    /// the processor's caches when they are delivered.
-    ///
-    /// Closures are called within steps. Nothing goes on between two: others wait for
-    /// this member meanwhile, no call to send waits for room ([`SendError::Full`]), and
-    /// whoever waits for [`Deliveries`] waits for another thread's step.
-    ///
-    /// [`SendError::Full`]: super::SendError::Full
-    ///
-    /// ```no_run
-    /// # use weft::{Group, SendError, Subgroup, fabric::shm::Shm};
-    /// # use std::time::Duration;
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let group = Group::builder(Shm::new("ticks", 0, 2)?)
-    ///     .subgroup(Subgroup::new("ticks"))
-    ///     .deliver("ticks", |batch| for message in batch { println!("{:?}", message.bytes) })
-    ///     .join_stepped()?;
-    /// let sender = group.sender("ticks")?;
-    /// for tick in 0_u64.. {
-    ///     while sender.send_value(&tick) == Err(SendError::Full) {
-    ///         group.step_within(Duration::from_secs(1));
-    ///     }
-    ///     group.step();
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::join`].
-    pub fn join_stepped(self) -> Result<Group, Error> {
-        self.assemble(Status::new(true), |endpoint, predicates| {
-            Ok(Poller::stepped(endpoint, predicates))
-        })
-    }
-
-    fn assemble(
-        self,
-        status: Status,
-        start: impl FnOnce(Arc<dyn Endpoint>, Predicates) -> Result<Poller, Error>,
-    ) -> Result<Group, Error> {
-        let (rank, nodes) = (self.fabric.rank(), self.fabric.nodes());
-        let specs = config::check(self.subgroups, nodes)?;
-        if let Some(name) = self
-            .upcalls
-            .keys()
-            .find(|name| specs.iter().all(|spec| spec.name != **name))
-        {
-            return Err(ConfigError::NoSuchSubgroup(name.clone()).into());
-        }
-        let layout = Layout::new(&specs, nodes)?;
-        let hello = config::hello(&specs)?;
-        let met = self
-            .fabric
-            .connect(layout.region_bytes[rank], &hello, self.timeout)?;
-        config::agree(&met.hellos, rank)?;
-        let mut upcalls = self.upcalls;
-        let assembly = Assembly::new(
-            specs,
-            &layout,
-            &met.endpoint,
-            Arc::new(status),
-            &mut upcalls,
-        )?;
-        assembly.start(self.on_event, start)
-    }
-}
-
 /// A subgroup as the group holds it.
 #[derive(Debug)]
-struct Part {
-    shared: Arc<Shared>,
+pub(super) struct Part {
+    pub(super) shared: Arc<Shared>,
     /// Where this node's ring is, if it sends.
-    own_ring: Option<usize>,
+    pub(super) own_ring: Option<usize>,
     /// Until somebody takes them.
-    deliveries: Mutex<Option<Deliveries>>,
-}
-
-/// A group on the way to being started.
-struct Assembly {
-    endpoint: Arc<dyn Endpoint>,
-    status: Arc<Status>,
-    presence: Arc<Presence>,
-    parts: Vec<Part>,
-    members: Vec<Member>,
-}
-
-impl Assembly {
-    fn new(
-        specs: Vec<Spec>,
-        layout: &Layout,
-        endpoint: &Arc<dyn Endpoint>,
-        status: Arc<Status>,
-        upcalls: &mut HashMap<String, Upcall>,
-    ) -> Result<Self, Error> {
-        let rank = endpoint.rank();
-        let presence = Arc::new(Presence::new(endpoint, layout.nodes)?);
-        let mut parts = Vec::new();
-        let mut members = Vec::new();
-        for (spec, places) in specs.into_iter().zip(&layout.subgroups) {
-            if !spec.members.contains(&rank) {
-                continue;
-            }
-            let index = spec.senders.iter().position(|&node| node == rank);
-            let own_ring = index.and_then(|index| places.ring(rank, index));
-            let upcall = upcalls.remove(&spec.name);
-            let shared = Arc::new(Shared::new(spec, Arc::clone(endpoint), Arc::clone(&status)));
-            let deliverer = Deliverer::new(Arc::clone(&shared), places)?;
-            let (delivery, deliveries) = match upcall {
-                Some(upcall) => (Delivery::Upcall(Box::new(deliverer), upcall), None),
-                None => {
-                    shared.stay.begin(Arc::clone(&presence));
-                    let deliveries = Deliveries::new(Arc::clone(&shared), deliverer);
-                    (Delivery::Elsewhere, Some(deliveries))
-                }
-            };
-            members.push(Member::new(Arc::clone(&shared), places, delivery)?);
-            parts.push(Part {
-                shared,
-                own_ring,
-                deliveries: Mutex::new(deliveries),
-            });
-        }
-        Ok(Self {
-            endpoint: Arc::clone(endpoint),
-            status,
-            presence,
-            parts,
-            members,
-        })
-    }
-
-    fn start(
-        self,
-        upcall: Option<EventUpcall>,
-        start: impl FnOnce(Arc<dyn Endpoint>, Predicates) -> Result<Poller, Error>,
-    ) -> Result<Group, Error> {
-        let mut watcher = Watcher {
-            endpoint: Arc::clone(&self.endpoint),
-            presence: self.presence,
-            status: Arc::clone(&self.status),
-            subgroups: self
-                .parts
-                .iter()
-                .map(|part| Arc::clone(&part.shared))
-                .collect(),
-            upcall,
-            told: NodeSet::EMPTY,
-            told_failed: NodeSet::EMPTY,
-        };
-        let mut predicates = Predicates::default();
-        predicates.add(move || watcher.step())?;
-        for mut member in self.members {
-            predicates.add(move || member.step())?;
-        }
-        let poller = start(Arc::clone(&self.endpoint), predicates)?;
-        Ok(Group {
-            poller,
-            endpoint: self.endpoint,
-            status: self.status,
-            parts: self.parts,
-        })
-    }
+    pub(super) deliveries: Mutex<Option<Deliveries>>,
 }
 
 /// A member of a group. Dropping it leaves the group at once; [`Self::leave`]
@@ -272,23 +30,18 @@ impl Assembly {
 #[derive(Debug)]
 pub struct Group {
     // Dropped first: the polling thread's last act is to say that we left.
-    poller: Poller,
-    endpoint: Arc<dyn Endpoint>,
-    status: Arc<Status>,
-    parts: Vec<Part>,
+    pub(super) poller: Poller,
+    pub(super) endpoint: Arc<dyn Endpoint>,
+    pub(super) status: Arc<Status>,
+    pub(super) parts: Vec<Part>,
+    /// If it has views.
+    pub(super) board: Option<Arc<Board>>,
 }
 
 impl Group {
     /// Starts to put a group together over the nodes of a fabric.
     pub fn builder<F: Fabric>(fabric: F) -> Builder<F> {
-        Builder {
-            fabric,
-            subgroups: Vec::new(),
-            upcalls: HashMap::new(),
-            on_event: None,
-            idle: IdlePolicy::default(),
-            timeout: PATIENCE,
-        }
+        Builder::new(fabric)
     }
 
     /// This node's rank.
@@ -303,6 +56,12 @@ impl Group {
         self.endpoint.nodes()
     }
 
+    /// The view that this node has installed last, if the group has views.
+    #[must_use]
+    pub fn view(&self) -> Option<View> {
+        Some(self.board.as_ref()?.view())
+    }
+
     /// Those who have left.
     #[must_use]
     pub fn left(&self) -> NodeSet {
@@ -315,7 +74,8 @@ impl Group {
         self.status.failed()
     }
 
-    /// How a subgroup has ended, if a member of it has failed and its end is agreed on.
+    /// How a subgroup has ended, if a member of it has failed and its end is agreed on. In a
+    /// group with views it ends when this node is out.
     ///
     /// # Errors
     ///
@@ -460,18 +220,60 @@ impl Group {
 
     /// Leaves the group, after all that was sent has been delivered by all
     /// members or the time is over. The others go on without this node and
-    /// nobody waits for it.
+    /// nobody waits for it. In a group with views, this waits for the view without this node
+    /// as long again; if there is none by then, the others take this node for failed.
     ///
     /// # Errors
     ///
     /// [`Error::Unflushed`]. The group has been left all the same.
     pub fn leave(self, timeout: Duration) -> Result<(), Error> {
         let flushed = self.flush(timeout);
+        if let Some(board) = &self.board {
+            self.leave_view(board, Instant::now() + timeout);
+        }
         for part in &self.parts {
             let metrics = part.shared.counts.snapshot();
             tracing::debug!(subgroup = part.shared.spec.name, ?metrics, "leaving");
         }
         flushed
+    }
+
+    /// As [`Self::leave`] in a group with views, for who steps it until [`Self::is_out`].
+    #[cfg(any(test, feature = "sim"))]
+    pub(super) fn ask_to_leave(&self) {
+        if let Some(board) = &self.board {
+            board.ask_to_leave();
+        }
+    }
+
+    /// Whether this node is in no view any more.
+    #[cfg(any(test, feature = "sim"))]
+    pub(super) fn is_out(&self) -> bool {
+        self.board.as_ref().is_some_and(|board| board.is_out())
+    }
+
+    /// What decides what this member of a group with views does next, besides its region.
+    #[cfg(test)]
+    pub(super) fn fingerprint(&self) -> u64 {
+        self.board.as_ref().map_or(0, |board| board.fingerprint())
+    }
+
+    /// Waits until this node is in no view any more; steps meanwhile, if that is the
+    /// application's part.
+    fn leave_view(&self, board: &Board, end: Instant) {
+        board.ask_to_leave();
+        self.endpoint.ring(self.rank());
+        if !self.status.is_stepped {
+            board.wait_until_out(end);
+        }
+        while self.status.is_stepped && !board.is_out() {
+            let left = end.saturating_duration_since(Instant::now());
+            let step = self.poller.step_within(left);
+            if step.is_none() || left.is_zero() {
+                return;
+            }
+            self.end_step(step);
+        }
     }
 
     fn part(&self, subgroup: &str) -> Result<&Part, Error> {

@@ -9,6 +9,7 @@
 use super::config::{Order, Spec};
 use super::error::ConfigError;
 use super::rows::{AckRow, NodeRow, SubgroupRow};
+use super::views::rows::{SeatRow, ViewRow};
 use crate::fabric::MAX_REGION_BYTES;
 use crate::sst::Table;
 
@@ -33,18 +34,54 @@ impl Places {
     }
 }
 
+/// The tables of a group with views, each of two by the parity of the view's number.
+#[derive(Clone, Debug)]
+pub(super) struct ViewTables {
+    pub(super) seats: usize,
+    pub(super) views: [usize; 2],
+    /// Those of each subgroup.
+    pub(super) subgroups: Vec<[usize; 2]>,
+}
+
+impl ViewTables {
+    /// Behind the tables of all groups; answers with their end as well.
+    fn new(subgroups: &[(usize, usize)], begin: usize, nodes: usize) -> (Self, usize) {
+        let mut end = begin;
+        let mut add = |bytes| {
+            let at = end;
+            end += bytes;
+            at
+        };
+        let seats = add(Table::<SeatRow>::bytes(nodes));
+        let views = [(); 2].map(|()| add(Table::<ViewRow>::bytes(nodes)));
+        let second = |&(first, _): &(usize, usize)| {
+            let second = add(Table::<SubgroupRow>::bytes(nodes));
+            [second, first]
+        };
+        let subgroups = subgroups.iter().map(second).collect();
+        let tables = Self {
+            seats,
+            views,
+            subgroups,
+        };
+        (tables, end)
+    }
+}
+
 /// The places of a group.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
     /// The table of the nodes.
     pub(super) nodes: usize,
     pub(super) subgroups: Vec<Places>,
+    /// If the group has views.
+    pub(super) views: Option<ViewTables>,
     /// Bytes of each node's region.
     pub(super) region_bytes: Vec<usize>,
 }
 
 impl Layout {
-    pub(super) fn new(specs: &[Spec], nodes: usize) -> Result<Self, ConfigError> {
+    pub(super) fn new(specs: &[Spec], nodes: usize, has_views: bool) -> Result<Self, ConfigError> {
         let mut end = Table::<NodeRow>::bytes(nodes);
         let mut tables = Vec::with_capacity(specs.len());
         for spec in specs {
@@ -56,6 +93,8 @@ impl Layout {
             }
             tables.push((table, acks));
         }
+        let views = has_views.then(|| ViewTables::new(&tables, end, nodes));
+        let (views, end) = views.map_or((None, end), |(views, end)| (Some(views), end));
         let mut region_bytes = vec![end; nodes];
         let mut subgroups = Vec::with_capacity(specs.len());
         for (spec, (table, acks)) in specs.iter().zip(tables) {
@@ -79,6 +118,7 @@ impl Layout {
         Ok(Self {
             nodes: 0,
             subgroups,
+            views,
             region_bytes,
         })
     }

@@ -14,10 +14,14 @@ mod ending;
 mod pushing;
 mod receiving;
 mod sending;
+mod viewed;
+
+pub(super) use viewed::Resumption;
 
 use super::config::Order;
 use super::deliverer::{Batch, CorruptSender, Deliverer};
 use super::layout::Places;
+use super::opening::{Opening, SenderAt};
 use super::rows::{AckRow, SubgroupRow};
 use super::shared::Shared;
 use crate::fabric::{FabricError, NodeSet};
@@ -48,7 +52,9 @@ pub(super) struct Member {
     shared: Arc<Shared>,
     table: Table<SubgroupRow>,
     acks: Option<Table<AckRow>>,
+    members: NodeSet,
     peers: NodeSet,
+    senders: Arc<[SenderAt]>,
     own: Option<Own>,
     /// What each sender was seen to have sent, by index.
     seen: Vec<Sent>,
@@ -66,21 +72,23 @@ impl Member {
     pub(super) fn new(
         shared: Arc<Shared>,
         places: &Places,
+        opening: &Opening,
         delivery: Delivery,
     ) -> Result<Self, FabricError> {
         let endpoint = &shared.endpoint;
-        let rank = endpoint.rank();
-        let peers = shared.members.minus(NodeSet::EMPTY.with(rank));
+        let peers = opening.members.minus(NodeSet::EMPTY.with(endpoint.rank()));
         let acks = match shared.spec.order {
             Order::Total => None,
             Order::PerSender => Some(Table::new(Arc::clone(endpoint), places.acks)?),
         };
-        let senders = shared.spec.senders.len();
+        let senders = opening.senders.len();
         Ok(Self {
-            table: Table::new(Arc::clone(endpoint), places.table)?,
+            table: Table::new(Arc::clone(endpoint), opening.table)?,
             acks,
-            own: Own::of(&shared, places, peers)?,
+            own: Own::of(&shared, places, opening)?,
+            members: opening.members,
             peers,
+            senders: Arc::clone(&opening.senders),
             seen: vec![Sent::default(); senders],
             received: 0,
             told_delivered: 0,
@@ -116,7 +124,7 @@ impl Member {
     /// The three predicates.
     fn go_on(&mut self, left: NodeSet) -> Outcome {
         let mut fired = self.receive(left);
-        if !self.shared.failed().is_empty() {
+        if !self.shared.is_sound() {
             // A sender's row says what cannot be: how much it has sent is unknown.
             return Outcome::Fired;
         }
@@ -152,7 +160,7 @@ impl Member {
                 match deliverer.run(stable, most, upcall.as_mut()) {
                     Ok(fired) => fired,
                     Err(CorruptSender(node)) => {
-                        self.shared.status.add_failed(node);
+                        self.shared.status.suspect(node);
                         true
                     }
                 }

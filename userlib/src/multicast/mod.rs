@@ -9,7 +9,11 @@
 //! through the shared table ([`crate::sst`]), messages through rings
 //! ([`crate::smc`]), and one polling thread ([`crate::predicates`]) serves all
 //! subgroups.
+//!
+//! A group is fixed, and ends with the first member that fails; or it has views
+//! ([`Builder::with_views`]) and goes on without those who leave or fail.
 
+mod builder;
 mod config;
 mod deliverer;
 mod deliveries;
@@ -18,6 +22,7 @@ mod group;
 mod layout;
 mod member;
 mod metrics;
+mod opening;
 mod options;
 mod rows;
 mod sender;
@@ -27,14 +32,17 @@ pub mod simulation;
 mod stay;
 #[cfg(test)]
 mod tests;
+mod views;
 mod watcher;
 
+pub use builder::Builder;
 pub use config::{Order, Subgroup, MAX_NAME_BYTES, MAX_SUBGROUPS};
 pub use deliverer::{Batch, Message};
 pub use deliveries::{Deliveries, Received};
 pub use error::{ConfigError, Error, SendError};
-pub use group::{Builder, Group};
+pub use group::Group;
 pub use metrics::{Batches, Metrics, BATCH_BUCKETS};
 pub use options::Options;
 pub use sender::{Sender, Slot};
+pub use views::View;
 pub use watcher::{Ending, Event};

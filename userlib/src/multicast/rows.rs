@@ -5,7 +5,7 @@
 //! The paper counts from -1 and holds the last number; here a counter is the
 //! number of messages, so that a table of zeros is the beginning. The first three
 //! columns of a subgroup change with the messages; the others only at the end, when a
-//! member has failed. All are in one cache line, so that one push says all.
+//! member has failed, or between two views. All are in one cache line, so that one push says all.
 
 use crate::fabric::MAX_NODES;
 use crate::sst::{Counter, Flag};
@@ -38,6 +38,26 @@ crate::sst_row! {
         pub(super) trim: Counter,
         /// It knows how many of the messages count.
         pub(super) trimmed: Flag,
+        /// Where its ring goes on in this view.
+        pub(super) start: Counter,
+    }
+}
+
+impl SubgroupRow {
+    /// Makes it the row of a member that has said nothing yet.
+    pub(super) fn erase(&self) {
+        for counter in [
+            &self.sent,
+            &self.received,
+            &self.delivered,
+            &self.suspects,
+            &self.trim,
+            &self.start,
+        ] {
+            counter.store(0);
+        }
+        self.wedged.lower();
+        self.trimmed.lower();
     }
 }
 

@@ -29,10 +29,15 @@ pub(super) struct Status {
     left: AtomicU64,
     gone: AtomicU64,
     failed: AtomicU64,
+    /// Where there are views: nodes that wrote what no member writes. The next view is
+    /// without them.
+    suspected: AtomicU64,
     /// The thread that polls, by its [`mark`]: in a stepped group while it is in a step.
     polling_thread: AtomicUsize,
     /// There is no polling thread: nothing goes on while the application waits.
     pub(super) is_stepped: bool,
+    /// The group goes on without those who fail.
+    pub(super) has_views: bool,
 }
 
 thread_local! {
@@ -45,9 +50,10 @@ fn mark() -> usize {
 }
 
 impl Status {
-    pub(super) fn new(is_stepped: bool) -> Self {
+    pub(super) fn new(is_stepped: bool, has_views: bool) -> Self {
         Self {
             is_stepped,
+            has_views,
             ..Self::default()
         }
     }
@@ -63,6 +69,27 @@ impl Status {
 
     pub(super) fn failed(&self) -> NodeSet {
         NodeSet::from_bits(self.failed.load(Ordering::Acquire))
+    }
+
+    /// A node wrote what no member writes.
+    pub(super) fn suspect(&self, node: usize) {
+        match self.has_views {
+            true => {
+                let nodes = NodeSet::EMPTY.with(node).bits();
+                self.suspected.fetch_or(nodes, Ordering::Release);
+            }
+            false => self.add_failed(node),
+        }
+    }
+
+    /// Those who were suspected and are no part of a change of views yet.
+    pub(super) fn suspected(&self) -> NodeSet {
+        NodeSet::from_bits(self.suspected.load(Ordering::Acquire))
+    }
+
+    /// These are.
+    pub(super) fn take_up(&self, nodes: NodeSet) {
+        self.suspected.fetch_and(!nodes.bits(), Ordering::AcqRel);
     }
 
     /// This is the polling thread.
@@ -166,16 +193,31 @@ impl Shared {
         self.status.failed().and(self.members)
     }
 
+    /// Whether what its members say can be relied on: nothing else was seen.
+    pub(super) fn is_sound(&self) -> bool {
+        match self.status.has_views {
+            true => self.status.suspected().is_empty(),
+            false => self.failed().is_empty(),
+        }
+    }
+
     /// Whether messages can still be sent.
     pub(super) fn is_open(&self) -> Result<(), SendError> {
         if self.closed.load(Ordering::Acquire) {
-            return Err(SendError::Closed);
+            return Err(self.why_closed());
         }
         let failed = self.failed();
-        if failed.is_empty() {
+        if failed.is_empty() || self.status.has_views {
             Ok(())
         } else {
             Err(SendError::Wedged { failed })
+        }
+    }
+
+    fn why_closed(&self) -> SendError {
+        match self.ending() {
+            Some(ending) if self.status.has_views => SendError::Stopped { ending },
+            _ => SendError::Closed,
         }
     }
 

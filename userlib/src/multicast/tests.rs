@@ -8,6 +8,7 @@ use super::deliverer::Deliverer;
 use super::layout::Layout;
 use super::member::{Delivery, Member};
 use super::metrics::Metrics;
+use super::opening::Opening;
 use super::sender::Sender;
 use super::shared::{Shared, Status};
 use super::{Options, SendError};
@@ -58,7 +59,7 @@ impl Node {
 
 fn nodes(count: usize, subgroup: &Subgroup) -> Vec<Node> {
     let specs = config::check(vec![subgroup.clone()], count).expect("a subgroup");
-    let layout = Layout::new(&specs, count).expect("a layout");
+    let layout = Layout::new(&specs, count, false).expect("a layout");
     let joining: Vec<_> = Shm::threads(count)
         .expect("a fabric")
         .into_iter()
@@ -80,7 +81,8 @@ fn node(endpoint: Arc<dyn Endpoint>, spec: &config::Spec, layout: &Layout) -> No
     let places = &layout.subgroups[0];
     let status = Arc::new(Status::default());
     let shared = Arc::new(Shared::new(spec.clone(), Arc::clone(&endpoint), status));
-    let deliverer = Deliverer::new(Arc::clone(&shared), places).expect("a deliverer");
+    let opening = Opening::of(spec, places);
+    let deliverer = Deliverer::new(Arc::clone(&shared), places, &opening).expect("a deliverer");
     let log = Log::default();
     let kept = Arc::clone(&log);
     let upcall = Box::new(move |batch: &mut super::Batch<'_>| {
@@ -93,7 +95,7 @@ fn node(endpoint: Arc<dyn Endpoint>, spec: &config::Spec, layout: &Layout) -> No
     let index = spec.senders.iter().position(|&node| node == rank);
     let ring = index.and_then(|index| places.ring(rank, index));
     Node {
-        member: Member::new(Arc::clone(&shared), places, delivery).expect("a member"),
+        member: Member::new(Arc::clone(&shared), places, &opening, delivery).expect("a member"),
         sender: ring.map(|base| Sender::new(Arc::clone(&shared), base)),
         endpoint,
         shared,

@@ -23,12 +23,15 @@ pub enum Event {
     Left(usize),
     /// It has died, or wrote what no member writes. Subgroups that it is a member of deliver
     /// nothing more, and [`super::Group::ending`] says what their members can rely on. If
-    /// it is this node, the others have gone on without it.
+    /// it is this node, the others have gone on without it. In a group with views the others
+    /// go on: it is told of with the view that it is not in any more.
     Failed(usize),
+    /// In a group with views: this node is out, and nothing is delivered to it any more.
+    Stopped(Ending),
 }
 
 /// How a subgroup has ended of which a member has failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Ending {
     /// A majority has agreed on what counts of the sequence, and this node has delivered
@@ -76,7 +79,7 @@ impl Watcher {
                 self.status.add_left(node);
                 tracing::debug!(node, "left");
                 fired = true;
-                self.tell(Event::Left(node));
+                self.tell(node, Event::Left(node));
             } else if self.told.contains(node) {
                 fired |= self.see_off(node, down);
             } else if down.contains(node) && !self.status.failed().contains(node) {
@@ -101,14 +104,13 @@ impl Watcher {
                 self.told_failed = self.told_failed.with(node);
                 tracing::warn!(node, "failed");
                 fired = true;
-                self.tell(Event::Failed(node));
+                self.tell(node, Event::Failed(node));
             }
         }
         fired
     }
 
-    fn tell(&mut self, event: Event) {
-        let (Event::Left(node) | Event::Failed(node)) = event;
+    fn tell(&mut self, node: usize, event: Event) {
         self.told = self.told.with(node);
         self.wake();
         if let Some(upcall) = &mut self.upcall {

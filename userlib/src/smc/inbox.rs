@@ -42,13 +42,26 @@ impl Inbox {
     /// Of an empty ring.
     #[must_use]
     pub fn new(ring: Ring) -> Self {
+        Self::starting_at(ring, 0)
+    }
+
+    /// Of a ring whose next record is at the offset `at`, or at the ring's start if it does
+    /// not fit in there. The offset is a multiple of 8 and not behind the ring.
+    #[must_use]
+    pub fn starting_at(ring: Ring, at: usize) -> Self {
         Self {
             ring,
-            at: 0,
+            at,
             taken: 0,
             seen: Sent::default(),
             next: None,
         }
+    }
+
+    /// The offset behind the last record that was taken out.
+    #[must_use]
+    pub fn at(&self) -> usize {
+        self.at
     }
 
     /// What the sender was seen to have sent.

@@ -63,11 +63,14 @@ impl Outbox {
     /// Of an empty ring.
     #[must_use]
     pub fn new(ring: Ring) -> Self {
-        Self {
-            ring,
-            next: 0,
-            end: 0,
-        }
+        Self::starting_at(ring, 0, 0)
+    }
+
+    /// Of a ring in which the message of slot `next` comes next, behind a record that ends
+    /// at the offset `end`.
+    #[must_use]
+    pub fn starting_at(ring: Ring, next: u64, end: usize) -> Self {
+        Self { ring, next, end }
     }
 
     /// Takes committed messages, gives them rounds from `round` on, and says

@@ -9,7 +9,7 @@
 
 /// Rounds that a sender has gone through, and how many of them were messages.
 /// The others were nulls.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Sent {
     /// Rounds.
     pub rounds: u64,

@@ -53,4 +53,9 @@ impl Flag {
     pub fn raise(&self) {
         self.0.store(1, Ordering::Release);
     }
+
+    /// Lowers it, where a row is used for something new.
+    pub(crate) fn lower(&self) {
+        self.0.store(0, Ordering::Release);
+    }
 }

@@ -11,6 +11,7 @@ mod leaving;
 mod plan;
 mod random;
 mod sequences;
+mod views;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -11,11 +11,11 @@ use std::sync::atomic::Ordering;
 /// Parts of a long write that arrive at different times, at most.
 const PARTS: usize = 3;
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Hash)]
 pub(super) struct Link(VecDeque<UnderWay>);
 
 /// A write that has not arrived, or not all of it.
-#[derive(Debug)]
+#[derive(Debug, Hash)]
 struct UnderWay {
     write: Write,
     /// Its words, if the source was read when it was posted.
@@ -65,6 +65,22 @@ impl Link {
         if first.left.is_empty() {
             self.0.pop_front();
         }
+    }
+
+    /// Lets all of the first write arrive.
+    #[cfg(test)]
+    pub(super) fn arrive_first(&mut self, source: &Region, target: &Region) {
+        if let Some(first) = self.0.pop_front() {
+            for part in &first.left {
+                first.arrive(part, source, target);
+            }
+        }
+    }
+
+    /// Loses all.
+    #[cfg(test)]
+    pub(super) fn lose_all(&mut self) {
+        self.0.clear();
     }
 
     /// Loses what is behind a random point, which may be within a write.

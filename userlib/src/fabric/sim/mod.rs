@@ -11,6 +11,8 @@
 
 mod link;
 mod memory;
+#[cfg(test)]
+mod model;
 
 use super::{Connected, Endpoint, Fabric, FabricError, NodeSet, Region, Write, MAX_NODES};
 use link::Link;
@@ -42,6 +44,10 @@ struct World {
 #[derive(Debug)]
 struct State {
     rng: fastrand::Rng,
+    /// The first node that wants to meet the others meets them at once.
+    at_once: bool,
+    /// Something may arrive while a node is in the middle of its posts.
+    restless: bool,
     nodes: Vec<Node>,
     /// From node `a` to node `b` at `a * nodes + b`.
     links: Vec<Link>,
@@ -56,6 +62,8 @@ struct Node {
     posts_left: Option<u64>,
     /// The nodes that it knows to be down.
     down: NodeSet,
+    /// Those that it takes for down, though nothing keeps its posts from them.
+    suspected: NodeSet,
     posted: u64,
 }
 
@@ -73,6 +81,8 @@ impl Sim {
             sees,
             state: Mutex::new(State {
                 rng: fastrand::Rng::with_seed(seed),
+                at_once: false,
+                restless: true,
                 nodes: (0..nodes).map(|_| Node::default()).collect(),
                 links: (0..nodes * nodes).map(|_| Link::default()).collect(),
             }),
@@ -84,6 +94,12 @@ impl Sim {
         };
         let nodes = (0..nodes).map(node).collect();
         (Self { world }, nodes)
+    }
+
+    /// From now on no node waits for others when it meets them: all have regions and hellos
+    /// like its own. So one thread can let all of them meet.
+    pub fn meet_at_once(&self) {
+        self.world.lock().at_once = true;
     }
 
     /// Links on which something is under way.
@@ -120,7 +136,9 @@ impl Sim {
     /// Lets what a crashed node has under way be lost, from a random point on.
     pub fn lose(&self, node: usize) {
         let mut state = self.world.lock();
-        let State { rng, nodes, links } = &mut *state;
+        let State {
+            rng, nodes, links, ..
+        } = &mut *state;
         let count = nodes.len();
         for link in &mut links[node * count..][..count] {
             link.lose(rng);
@@ -147,6 +165,14 @@ impl Sim {
     }
 }
 
+impl Sim {
+    /// A node takes another one for down. What it posts to that one arrives all the same.
+    pub fn suspect(&self, node: usize, other: usize) {
+        let mut state = self.world.lock();
+        state.nodes[node].suspected = state.nodes[node].suspected.with(other);
+    }
+}
+
 impl World {
     fn lock(&self) -> MutexGuard<'_, State> {
         // Only an assertion of a test panics, after which nothing is looked at any more.
@@ -165,7 +191,7 @@ impl State {
 
     /// Now and then something arrives somewhere while a node is in the middle of its posts.
     fn meanwhile(&mut self) {
-        if self.rng.u8(..) < 64 {
+        if self.restless && self.rng.u8(..) < 64 {
             let (from, to) = (0..self.nodes.len(), 0..self.nodes.len());
             let (from, to) = (self.rng.usize(from), self.rng.usize(to));
             self.advance(from, to);
@@ -196,11 +222,14 @@ impl Fabric for SimNode {
         hello: &[u8],
         timeout: Duration,
     ) -> Result<Connected, FabricError> {
-        let region = memory::region(region_bytes)?;
         let mut state = self.world.lock();
-        let node = &mut state.nodes[self.rank];
-        node.region = Some(region.clone());
-        node.hello = hello.to_vec();
+        let at_once = state.at_once;
+        for (rank, node) in state.nodes.iter_mut().enumerate() {
+            if node.region.is_none() && (at_once || rank == self.rank) {
+                node.region = Some(memory::region(region_bytes)?);
+                node.hello = hello.to_vec();
+            }
+        }
         self.world.met.notify_all();
         let is_alone = |state: &mut State| state.nodes.iter().any(|node| node.region.is_none());
         let waited = self.world.met.wait_timeout_while(state, timeout, is_alone);
@@ -210,6 +239,8 @@ impl Fabric for SimNode {
         if !absent.is_empty() {
             return Err(FabricError::Timeout { missing: absent });
         }
+        let region = state.nodes[self.rank].region.clone();
+        let region = region.ok_or(FabricError::BadRegion(region_bytes))?;
         let seen = state.nodes.iter().map(|node| match self.world.sees {
             true => node.region.clone(),
             false => None,
@@ -331,7 +362,10 @@ impl Endpoint for SimEndpoint {
     fn poll(&self) {}
 
     fn down(&self) -> NodeSet {
-        self.world.lock().nodes[self.rank].down
+        let state = self.world.lock();
+        state.nodes[self.rank]
+            .down
+            .union(state.nodes[self.rank].suspected)
     }
 
     /// Nobody sleeps.

@@ -59,7 +59,7 @@ impl Member {
             if ack != *told {
                 *told = ack;
                 let write = acks.write(AckRow::acks().word(index));
-                changed.push((self.shared.spec.senders[index], write));
+                changed.push((self.senders[index].node, write));
             }
         }
         for &(node, write) in &changed {

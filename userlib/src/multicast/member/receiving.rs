@@ -14,7 +14,7 @@ impl Member {
         let batching = self.shared.spec.options.receive_batching;
         let mut arrived = 0;
         for index in 0..self.seen.len() {
-            let node = self.shared.spec.senders[index];
+            let node = self.senders[index].node;
             if self.own.as_ref().is_some_and(|own| own.index == index) {
                 continue;
             }
@@ -23,7 +23,7 @@ impl Member {
                 continue;
             }
             if !self.can_be(index, now) {
-                self.shared.status.add_failed(node);
+                self.shared.status.suspect(node);
                 return true;
             }
             if !batching {
@@ -78,11 +78,10 @@ impl Member {
         let senders = self.seen.len() as u64;
         let mut first_missing = u64::MAX;
         let mut last = 0;
-        for (index, (sent, &node)) in (0_u64..).zip(self.seen.iter().zip(&self.shared.spec.senders))
-        {
+        for (index, (sent, sender)) in (0_u64..).zip(self.seen.iter().zip(&*self.senders)) {
             let next = sent.rounds * senders + index;
             last = last.max(sent.rounds * senders);
-            if !left.contains(node) {
+            if !left.contains(sender.node) {
                 first_missing = first_missing.min(next);
             }
         }

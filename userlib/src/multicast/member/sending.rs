@@ -4,6 +4,7 @@
 //! nulls, and slots are freed when everybody has delivered.
 
 use super::super::layout::Places;
+use super::super::opening::Opening;
 use super::super::shared::Shared;
 use super::{Member, BATCH_BYTES};
 use crate::fabric::{FabricError, NodeSet, Write};
@@ -31,27 +32,33 @@ impl Own {
     pub(super) fn of(
         shared: &Shared,
         places: &Places,
-        peers: NodeSet,
+        opening: &Opening,
     ) -> Result<Option<Self>, FabricError> {
         let endpoint = &shared.endpoint;
         let rank = endpoint.rank();
-        let index = shared.spec.senders.iter().position(|&node| node == rank);
-        let Some((index, base)) = index.and_then(|at| Some((at, places.ring(rank, at)?))) else {
+        let mut senders = opening.senders.iter();
+        let Some(index) = senders.position(|sender| sender.node == rank) else {
+            return Ok(None);
+        };
+        let sender = opening.senders[index];
+        let Some(base) = places.ring(rank, sender.ring) else {
             return Ok(None);
         };
         let ring = Ring::new(endpoint.region().clone(), base, shared.spec.shape)?;
+        let looks_in = |peer| opening.in_place && endpoint.region_of(peer).is_some();
+        let peers = opening.members.minus(NodeSet::EMPTY.with(rank));
         let remote = peers
             .iter()
-            .filter(|&peer| endpoint.region_of(peer).is_none())
-            .filter_map(|peer| Some((peer, places.ring(peer, index)?)));
+            .filter(|&peer| !looks_in(peer))
+            .filter_map(|peer| Some((peer, places.ring(peer, sender.ring)?)));
         Ok(Some(Self {
             index,
-            outbox: Outbox::new(ring),
+            outbox: Outbox::starting_at(ring, opening.slot, sender.start),
             base,
             remote: remote.collect(),
             sent: Sent::default(),
             under_way: VecDeque::with_capacity(shared.spec.shape.window()),
-            flushed: 0,
+            flushed: opening.slot,
         }))
     }
 }
@@ -136,7 +143,7 @@ impl Member {
         let nulls = target - own.sent.rounds;
         if nulls == 0
             || own.outbox.has_more(&self.shared.slots)
-            || left.contains(self.shared.spec.senders[own.index])
+            || left.contains(self.senders[own.index].node)
         {
             return false;
         }
@@ -154,7 +161,7 @@ impl Member {
         if own.under_way.is_empty() {
             return false;
         }
-        let staying = self.shared.members.minus(gone);
+        let staying = self.members.minus(gone);
         let before = own.flushed;
         if let Some(acks) = &self.acks {
             let all = staying

@@ -25,8 +25,16 @@ pub enum Oracle {
     Uniformity,
     /// Members that stay learn of each failure.
     Told,
-    /// Nothing is delivered to a member behind the news of a failure.
+    /// Nothing is delivered to a member behind the news of a failure; with views, behind
+    /// the news that it is out.
     Silence,
+    /// The view of a number is the same for all who install it.
+    Agreement,
+    /// A view keeps a majority of the one before, those who left by themselves counted.
+    Majority,
+    /// If a majority stays up and its links work, views go on: in the last one are those
+    /// who are there, and all of them deliver all that they have sent.
+    Liveness,
 }
 
 /// How a run ended.
@@ -36,25 +44,30 @@ pub(super) struct Outcome {
     pub(super) crashed: NodeSet,
     /// Those who have left, some of whom have crashed then.
     pub(super) left: NodeSet,
+    /// What happened may have cost the group no majority.
+    pub(super) must_go_on: bool,
     /// What each member that is still there says of it.
     pub(super) endings: Vec<Option<Ending>>,
     /// Somebody may take somebody for failed.
     pub(super) failures: bool,
 }
 
-type Verdict = Result<(), (Oracle, String)>;
+pub(super) type Verdict = Result<(), (Oracle, String)>;
 
-fn expect(holds: bool, oracle: Oracle, what: impl FnOnce() -> String) -> Verdict {
+pub(super) fn expect(holds: bool, oracle: Oracle, what: impl FnOnce() -> String) -> Verdict {
     match holds {
         true => Ok(()),
         false => Err((oracle, what())),
     }
 }
 
-/// What a member has delivered: senders and numbers.
-fn delivered(seen: &[Seen]) -> Vec<(usize, u64)> {
+/// A message: its sender, its number there, and its number in the sequence.
+pub(super) type Message = (usize, u64, u64);
+
+/// What a member has delivered.
+fn delivered(seen: &[Seen]) -> Vec<Message> {
     let delivered = |seen: &Seen| match *seen {
-        Seen::Delivered(sender, number) => Some((sender, number)),
+        Seen::Delivered(sender, number, sequence) => Some((sender, number, sequence)),
         _ => None,
     };
     seen.iter().filter_map(delivered).collect()
@@ -62,16 +75,7 @@ fn delivered(seen: &[Seen]) -> Vec<(usize, u64)> {
 
 /// All of them.
 pub(super) fn all(seen: &[Vec<Seen>], outcome: &Outcome) -> Verdict {
-    let delivered: Vec<_> = seen.iter().map(|seen| delivered(seen)).collect();
-    for (member, delivered) in delivered.iter().enumerate() {
-        fifo(member, delivered, &outcome.sent)?;
-    }
-    for (a, first) in delivered.iter().enumerate() {
-        for (b, second) in delivered.iter().enumerate().skip(a + 1) {
-            let both = first.iter().zip(second).all(|(a, b)| a == b);
-            expect(both, Oracle::Order, || format!("of {a} and {b}"))?;
-        }
-    }
+    let delivered = one_sequence(seen, &outcome.sent)?;
     let members: NodeSet = (0..seen.len()).collect();
     let staying = members.minus(outcome.crashed).minus(outcome.left);
     if !outcome.failures {
@@ -80,9 +84,31 @@ pub(super) fn all(seen: &[Vec<Seen>], outcome: &Outcome) -> Verdict {
     after_failure(seen, &delivered, staying, outcome)
 }
 
-fn fifo(member: usize, delivered: &[(usize, u64)], sent: &[u64]) -> Verdict {
+/// What each member has delivered, which is one sequence for all, as far as each got.
+pub(super) fn one_sequence(
+    seen: &[Vec<Seen>],
+    sent: &[u64],
+) -> Result<Vec<Vec<Message>>, (Oracle, String)> {
+    let delivered: Vec<_> = seen.iter().map(|seen| delivered(seen)).collect();
+    for (member, delivered) in delivered.iter().enumerate() {
+        fifo(member, delivered, sent)?;
+        let grows = delivered.windows(2).all(|pair| pair[0].2 < pair[1].2);
+        expect(grows, Oracle::Order, || {
+            format!("{member} counts backwards")
+        })?;
+    }
+    for (a, first) in delivered.iter().enumerate() {
+        for (b, second) in delivered.iter().enumerate().skip(a + 1) {
+            let both = first.iter().zip(second).all(|(a, b)| a == b);
+            expect(both, Oracle::Order, || format!("of {a} and {b}"))?;
+        }
+    }
+    Ok(delivered)
+}
+
+fn fifo(member: usize, delivered: &[Message], sent: &[u64]) -> Verdict {
     let mut next = vec![0; sent.len()];
-    for &(sender, number) in delivered {
+    for &(sender, number, _) in delivered {
         let is_next = next.get(sender) == Some(&number) && number < sent[sender];
         expect(is_next, Oracle::Fifo, || {
             format!("{member} delivers message {number} of {sender}, where {next:?} are next")
@@ -92,7 +118,7 @@ fn fifo(member: usize, delivered: &[(usize, u64)], sent: &[u64]) -> Verdict {
     Ok(())
 }
 
-fn complete(delivered: &[Vec<(usize, u64)>], staying: NodeSet, sent: &[u64]) -> Verdict {
+pub(super) fn complete(delivered: &[Vec<Message>], staying: NodeSet, sent: &[u64]) -> Verdict {
     for member in staying.iter() {
         for sender in staying.iter() {
             let count = delivered[member]
@@ -107,7 +133,7 @@ fn complete(delivered: &[Vec<(usize, u64)>], staying: NodeSet, sent: &[u64]) -> 
     same(delivered, staying)
 }
 
-fn same(delivered: &[Vec<(usize, u64)>], members: NodeSet) -> Verdict {
+fn same(delivered: &[Vec<Message>], members: NodeSet) -> Verdict {
     let Some(first) = members.iter().next() else {
         return Ok(());
     };
@@ -122,7 +148,7 @@ fn same(delivered: &[Vec<(usize, u64)>], members: NodeSet) -> Verdict {
 
 fn after_failure(
     seen: &[Vec<Seen>],
-    delivered: &[Vec<(usize, u64)>],
+    delivered: &[Vec<Message>],
     staying: NodeSet,
     outcome: &Outcome,
 ) -> Verdict {

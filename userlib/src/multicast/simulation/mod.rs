@@ -7,28 +7,37 @@
 //! all have delivered in the end. What it does follows from its seed alone.
 
 mod judge;
+#[cfg(test)]
+mod model;
 mod plan;
 mod run;
 mod shrink;
 #[cfg(test)]
 mod tests;
+mod views;
 
 pub use judge::Oracle;
 pub use plan::{Fault, Plan};
 pub use run::run;
 pub use shrink::shrink;
 
+use super::{Ending, View};
 use std::fmt;
 
 /// What a member saw, in order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Seen {
-    /// It delivered the sender's message with this number, from 0 on.
-    Delivered(usize, u64),
+    /// It delivered the sender's message with this number, from 0 on, and with this one in
+    /// the sequence of all.
+    Delivered(usize, u64, u64),
     /// It was told that a node has left.
     Left(usize),
     /// It was told that a node has failed.
     Failed(usize),
+    /// It installed a view.
+    Installed(View),
+    /// It was told that it is out.
+    Stopped(Ending),
 }
 
 /// What a run did.
@@ -38,6 +47,8 @@ pub struct Summary {
     pub sent: u64,
     /// Deliveries, of all members.
     pub delivered: u64,
+    /// Views that some member has installed, without the first.
+    pub views: u64,
 }
 
 /// An oracle failed.

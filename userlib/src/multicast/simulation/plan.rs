@@ -15,6 +15,11 @@ pub enum Fault {
         /// Posts that it still makes.
         posts: u64,
     },
+    /// A node crashes when it has installed its next view, of which others may know nothing.
+    CrashAtView {
+        /// The node.
+        node: usize,
+    },
     /// A node leaves, and crashes if it makes more than so many posts more.
     Leave {
         /// The node.
@@ -34,6 +39,13 @@ pub enum Fault {
         /// Those on one side.
         side: NodeSet,
     },
+    /// A node takes another for dead, which it is not.
+    Suspect {
+        /// The node.
+        node: usize,
+        /// The other.
+        of: usize,
+    },
     /// The link between two nodes breaks: each takes the other for dead.
     Break {
         /// One end.
@@ -48,6 +60,8 @@ pub enum Fault {
 pub struct Plan {
     /// Decides all that is not said here.
     pub seed: u64,
+    /// The group has views.
+    pub views: bool,
     /// Members.
     pub members: usize,
     /// Messages that a sender may have under way.
@@ -73,6 +87,7 @@ impl Plan {
         let faults = faults(&mut rng, members, actions);
         Self {
             seed,
+            views: false,
             members,
             window: rng.usize(1..6),
             sees: rng.bool(),
@@ -86,6 +101,36 @@ impl Plan {
             actions,
             faults,
         }
+    }
+
+    /// The run of a seed with a group that has views.
+    #[must_use]
+    pub fn with_views(seed: u64) -> Self {
+        let mut rng = fastrand::Rng::with_seed(!seed ^ (1 << 62));
+        let plan = Self::of(seed);
+        let actions = plan.members * plan.members * rng.usize(8..48);
+        Self {
+            views: true,
+            actions,
+            faults: faults_with_views(&mut rng, plan.members, actions),
+            ..plan
+        }
+    }
+
+    /// Whether what goes wrong leaves a majority whose links work, however it falls.
+    #[must_use]
+    pub(super) fn must_go_on(&self) -> bool {
+        let mut left = NodeSet::EMPTY;
+        let mut lost = 0;
+        for &(_, fault) in &self.faults {
+            match fault {
+                Fault::Leave { node, posts: None } => left = left.with(node),
+                Fault::Partition { .. } => return false,
+                _ => lost += 1,
+            }
+        }
+        let staying = self.members - left.len();
+        lost * 2 < staying
     }
 
     /// The same, with nothing that goes wrong.
@@ -113,6 +158,48 @@ fn faults(rng: &mut fastrand::Rng, members: usize, actions: usize) -> Vec<(usize
         at = (at + rng.usize(0..=gap)).min(actions - 1);
     }
     faults
+}
+
+/// Several, some within one change and some in later ones. A change takes about so many
+/// actions as there are links.
+fn faults_with_views(
+    rng: &mut fastrand::Rng,
+    members: usize,
+    actions: usize,
+) -> Vec<(usize, Fault)> {
+    let count = rng.usize(0..=members);
+    let mut at = rng.usize(0..actions / 2);
+    let mut faults = Vec::new();
+    for _ in 0..count {
+        let of = match rng.u8(0..16) {
+            0..3 => Fault::Leave {
+                node: rng.usize(0..members),
+                posts: None,
+            },
+            3..5 => suspicion(rng, members),
+            // Who leads at the end of the view, in the middle of it.
+            5..8 => Fault::Crash {
+                node: rng.usize(0..members.min(3)),
+                posts: rng.u64(0..12 * members as u64),
+            },
+            8..12 => Fault::CrashAtView {
+                node: rng.usize(0..members.min(4)),
+            },
+            _ => fault(rng, members),
+        };
+        faults.push((at, of));
+        let gap = members * rng.choice([2, 8, 8, 8 * members]).unwrap_or(8);
+        at = (at + rng.usize(0..=gap)).min(actions - 1);
+    }
+    faults
+}
+
+fn suspicion(rng: &mut fastrand::Rng, members: usize) -> Fault {
+    let node = rng.usize(0..members);
+    Fault::Suspect {
+        node,
+        of: (node + rng.usize(1..members)) % members,
+    }
 }
 
 fn fault(rng: &mut fastrand::Rng, members: usize) -> Fault {

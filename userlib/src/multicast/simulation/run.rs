@@ -3,7 +3,7 @@
 //! A run: actions that chance chooses, and then rest.
 
 use super::judge::{self, Outcome};
-use super::{Failure, Fault, Oracle, Plan, Seen, Summary};
+use super::{views, Failure, Fault, Oracle, Plan, Seen, Summary};
 use crate::fabric::sim::{Sim, SimNode};
 use crate::fabric::NodeSet;
 use crate::multicast::rows::{NodeRow, SubgroupRow};
@@ -43,8 +43,10 @@ pub fn run(plan: &Plan) -> Result<Summary, Box<Failure>> {
         left: run.left,
         endings: run.members.iter().map(Member::ending).collect(),
         failures: run.failures,
+        must_go_on: plan.must_go_on(),
     };
     let verdict = match rests {
+        true if plan.views => views::all(&seen, &outcome),
         true => judge::all(&seen, &outcome),
         false => Err((Oracle::Rest, "the members do not come to rest".to_owned())),
     };
@@ -54,6 +56,7 @@ pub fn run(plan: &Plan) -> Result<Summary, Box<Failure>> {
         Ok(()) => Ok(Summary {
             sent: outcome.sent.iter().sum(),
             delivered,
+            views: views::count(&seen),
         }),
         Err((oracle, what)) => Err(Box::new(Failure {
             oracle,
@@ -66,10 +69,10 @@ pub fn run(plan: &Plan) -> Result<Summary, Box<Failure>> {
 
 pub(super) struct Member {
     /// Until it leaves or crashes.
-    group: Option<Group>,
+    pub(super) group: Option<Group>,
     sender: Option<Sender>,
     log: Log,
-    sent: u64,
+    pub(super) sent: u64,
 }
 
 impl Member {
@@ -86,21 +89,26 @@ impl Member {
                 }
             }
         };
-        let (delivered, told) = (note(&log), note(&log));
+        let (delivered, told, installed) = (note(&log), note(&log), note(&log));
         let subgroup = Subgroup::new(NAME).window(plan.window).max_message(8);
         let subgroup = subgroup.options(plan.options);
-        let group = Group::builder(node)
+        let mut builder = Group::builder(node);
+        if plan.views {
+            builder = builder.on_view(move |view| installed(Seen::Installed(*view)));
+        }
+        let group = builder
             .timeout(PATIENCE)
             .subgroup(subgroup)
             .deliver(NAME, move |batch| {
                 for message in batch {
                     let number = message.value::<u64>().copied().unwrap_or(u64::MAX);
-                    delivered(Seen::Delivered(message.sender, number));
+                    delivered(Seen::Delivered(message.sender, number, message.sequence));
                 }
             })
             .on_event(move |event| match event {
                 Event::Left(node) => told(Seen::Left(node)),
                 Event::Failed(node) => told(Seen::Failed(node)),
+                Event::Stopped(ending) => told(Seen::Stopped(ending)),
             })
             .join_stepped()
             .expect("they meet");
@@ -130,7 +138,12 @@ impl Member {
         };
         match sender.try_send(|slot| slot.put(&self.sent.to_ne_bytes())) {
             Ok(()) => self.sent += 1,
-            Err(SendError::Full | SendError::Wedged { .. } | SendError::Closed) => {}
+            Err(
+                SendError::Full
+                | SendError::Wedged { .. }
+                | SendError::Stopped { .. }
+                | SendError::Closed,
+            ) => {}
             Err(error) => panic!("{error}"),
         }
     }
@@ -142,26 +155,23 @@ pub(super) struct Run<'a> {
     rng: fastrand::Rng,
     pub(super) members: Vec<Member>,
     /// Who is still to learn that who is down.
-    notices: Vec<(usize, usize)>,
-    left: NodeSet,
+    pub(super) notices: Vec<(usize, usize)>,
+    pub(super) left: NodeSet,
     /// Somebody may take somebody for failed.
     failures: bool,
+    /// Those who crash when they have installed a view.
+    doomed: NodeSet,
+    /// What a node that crashes had under way is not lost by chance.
+    pub(super) keeps_all: bool,
 }
 
 impl<'a> Run<'a> {
     pub(super) fn new(plan: &'a Plan) -> Self {
         let (sim, nodes) = Sim::new(plan.members, plan.seed, plan.sees);
-        let members = std::thread::scope(|scope| {
-            let join = |(rank, node)| {
-                let sim = &sim;
-                scope.spawn(move || Member::join(node, sim, rank, plan))
-            };
-            let joining: Vec<_> = nodes.into_iter().enumerate().map(join).collect();
-            let joined = joining
-                .into_iter()
-                .map(|member| member.join().expect("it joins"));
-            joined.collect()
-        });
+        sim.meet_at_once();
+        let nodes = nodes.into_iter().enumerate();
+        let members = nodes.map(|(rank, node)| Member::join(node, &sim, rank, plan));
+        let members = members.collect();
         Self {
             plan,
             sim,
@@ -170,6 +180,8 @@ impl<'a> Run<'a> {
             notices: Vec::new(),
             left: NodeSet::EMPTY,
             failures: false,
+            doomed: NodeSet::EMPTY,
+            keeps_all: false,
         }
     }
 
@@ -204,21 +216,36 @@ impl<'a> Run<'a> {
                 let busy = self.sim.busy_links();
                 if let Some(&(from, to)) = self.rng.choice(&busy) {
                     self.sim.advance(from, to);
+                    // With views there is more to tell: links have different speeds.
+                    while self.plan.views && self.rng.u8(..) < 192 {
+                        self.sim.advance(from, to);
+                    }
                 }
             }
         }
     }
 
-    fn fault(&mut self, fault: Fault) {
+    pub(super) fn fault(&mut self, fault: Fault) {
         match fault {
             Fault::Crash { node, posts } => {
                 self.failures = true;
                 self.sim.crash_after(node, posts);
             }
+            Fault::CrashAtView { node } => {
+                self.failures = true;
+                self.doomed = self.doomed.with(node);
+            }
             Fault::Leave { node, posts } if self.members[node].group.is_some() => {
                 if let Some(posts) = posts {
                     self.failures = true;
                     self.sim.crash_after(node, posts);
+                }
+                if self.plan.views {
+                    // Until all have agreed on it, it goes on.
+                    if let Some(group) = &self.members[node].group {
+                        group.ask_to_leave();
+                    }
+                    return;
                 }
                 // It says so in its last posts.
                 self.members[node].group = None;
@@ -232,6 +259,10 @@ impl<'a> Run<'a> {
                 let rows = Table::<NodeRow>::bytes(self.members.len());
                 let word = rows + of * size_of::<SubgroupRow>();
                 self.sim.scribble(node, word, self.rng.u64(..));
+            }
+            Fault::Suspect { node, of } => {
+                self.failures = true;
+                self.sim.suspect(node, of);
             }
             Fault::Partition { side } => {
                 self.failures = true;
@@ -252,8 +283,16 @@ impl<'a> Run<'a> {
         let Some(group) = &self.members[member].group else {
             return false;
         };
+        let view = group.view();
         let fired = group.step();
+        if self.doomed.contains(member) && group.view() != view {
+            self.sim.crash(member);
+        }
+        let has_left = group.is_out() && self.members[member].ending().is_none();
         if self.sim.has_crashed(member) {
+            self.bury(member);
+        } else if has_left {
+            self.left = self.left.with(member);
             self.bury(member);
         }
         fired
@@ -262,7 +301,7 @@ impl<'a> Run<'a> {
     /// A node is gone: its process has ended, or its endpoint is closed.
     pub(super) fn bury(&mut self, node: usize) {
         self.members[node].group = None;
-        if self.sim.has_crashed(node) {
+        if self.sim.has_crashed(node) && !self.keeps_all {
             self.sim.lose(node);
         }
         let others = (0..self.members.len()).filter(|&other| other != node);
@@ -292,6 +331,11 @@ impl<'a> Run<'a> {
                 }
             }
         }
+        self.settle()
+    }
+
+    /// As [`Self::rest`], without the crashes that are still to come.
+    pub(super) fn settle(&mut self) -> bool {
         for _ in 0..ROUNDS {
             while !self.notices.is_empty() {
                 self.notice(0);

@@ -2,9 +2,10 @@
 
 //! A slice of `scripts/soak views`.
 
+use super::model::{self, Arrival, Model};
 use super::run::Run;
-use super::{run, shrink, Plan, Seen};
-use crate::multicast::{Ending, Options};
+use super::{run, shrink, Fault, Plan, Seen};
+use crate::multicast::{Ending, Options, View};
 use std::ops::Range;
 
 fn all_hold(plans: impl Iterator<Item = Plan>) {
@@ -23,6 +24,93 @@ fn without_a_fault_all_deliver_all() {
 #[test]
 fn whatever_goes_wrong_survivors_agree() {
     all_hold((0..3000).map(Plan::of));
+}
+
+#[test]
+fn views_go_on_whatever_goes_wrong() {
+    all_hold((0..3000).map(Plan::with_views));
+}
+
+/// Walks all of a model.
+fn walk(model: Model) -> model::Extent {
+    match model::enumerate(&model) {
+        Ok(extent) => extent,
+        Err(failure) => panic!("{model:?}\n{failure}"),
+    }
+}
+
+/// A crash at each post, a false suspicion, a broken link, a leave.
+fn faults(model: &Model, node: usize) -> Vec<Fault> {
+    let others = (0..model.members).filter(|&other| other != node);
+    let crashes = (0..=model::posts(model, node)).map(|posts| Fault::Crash { node, posts });
+    let suspicions = others.clone().map(|of| Fault::Suspect { node, of });
+    let breaks = others
+        .filter(|&b| b > node)
+        .map(|b| Fault::Break { a: node, b });
+    let leave = Fault::Leave { node, posts: None };
+    crashes
+        .chain(suspicions)
+        .chain(breaks)
+        .chain([leave])
+        .collect()
+}
+
+/// Walks a model with each thing that can go wrong at a member.
+fn walk_all(model: &Model, faults: impl Iterator<Item = Fault>) {
+    let mut all = model::Extent::default();
+    for fault in faults {
+        let extent = walk(Model { fault, ..*model });
+        println!("{fault:?}: {extent:?}");
+        all.states += extent.states;
+        all.ends += extent.ends;
+    }
+    println!("{model:?}: {all:?}");
+    assert!(all.ends > 0, "{all:?}");
+}
+
+/// So many members, of whom some have sent a message.
+fn model(members: usize, arrival: Arrival, senders: usize) -> Model {
+    Model {
+        members,
+        arrival,
+        senders: (0..senders).collect(),
+        fault: Fault::Leave {
+            node: 0,
+            posts: None,
+        },
+    }
+}
+
+#[test]
+fn two_members_in_every_order_of_events() {
+    for arrival in [Arrival::AtOnce, Arrival::OneByOne] {
+        let model = model(2, arrival, 2);
+        walk_all(&model, (0..2).flat_map(|node| faults(&model, node)));
+    }
+}
+
+#[test]
+fn three_members_and_a_leader_in_every_order_of_steps() {
+    let model = model(3, Arrival::AtOnce, 1);
+    let faults = faults(&model, 0).into_iter();
+    walk_all(
+        &model,
+        faults.filter(|fault| !matches!(fault, Fault::Break { .. })),
+    );
+}
+
+#[test]
+#[ignore = "it takes a quarter of a minute and more: scripts/soak views does it"]
+fn three_members_in_every_order_of_steps() {
+    let model = model(3, Arrival::AtOnce, 3);
+    walk_all(&model, (0..3).flat_map(|node| faults(&model, node)));
+}
+
+#[test]
+#[ignore = "it takes minutes: scripts/soak views does it"]
+fn three_members_whose_links_differ_in_every_order_of_events() {
+    let model = model(3, Arrival::Together, 1);
+    walk_all(&model, (0..3).flat_map(|node| faults(&model, node)));
 }
 
 /// A run without chance: everything that is under way arrives, but on some links.
@@ -45,6 +133,7 @@ fn step(run: &mut Run<'_>, members: Range<usize>) {
 fn a_second_leader_takes_over_the_trim_of_the_first() {
     let plan = Plan {
         seed: 1,
+        views: false,
         members: 5,
         window: 4,
         sees: false,
@@ -89,6 +178,64 @@ fn a_second_leader_takes_over_the_trim_of_the_first() {
             "{member}"
         );
         let seen = run.members[member].seen();
-        assert!(!seen.contains(&Seen::Delivered(3, 0)), "{member} {seen:?}");
+        assert!(
+            !seen
+                .iter()
+                .any(|seen| matches!(seen, Seen::Delivered(3, 0, _))),
+            "{member} {seen:?}"
+        );
+    }
+}
+
+/// The view with this number that a member has installed.
+fn view(run: &Run<'_>, member: usize, number: u64) -> Option<View> {
+    let seen = run.members[member].seen();
+    let mut views = seen.iter().filter_map(|seen| match seen {
+        Seen::Installed(view) => Some(*view),
+        _ => None,
+    });
+    views.find(|view| view.number == number)
+}
+
+/// One member decides without another one that it suspects, and dies with the leader. The
+/// next leader trusts the other one, which knows of nothing, and could find another view.
+#[test]
+fn a_second_leader_takes_over_what_somebody_may_have_decided() {
+    let plan = Plan {
+        seed: 1,
+        views: true,
+        members: 5,
+        window: 4,
+        sees: false,
+        options: Options::FULL,
+        actions: 0,
+        faults: Vec::new(),
+    };
+    let mut run = Run::new(&plan);
+    assert!(run.settle());
+    // Given a leave that member 0 proposes, and all but member 3 echo,
+    run.fault(Fault::Leave {
+        node: 4,
+        posts: None,
+    });
+    for _ in 0..6 {
+        step(&mut run, 0..5);
+        arrive_but(&run, &[(0, 3)]);
+    }
+    // when member 1 suspects member 3 and goes on without it,
+    run.sim.suspect(1, 3);
+    run.step(1);
+    let decided = view(&run, 1, 2).expect("the next view");
+    // but dies before anybody knows of that, and member 0 as well,
+    for node in [0, 1] {
+        run.sim.crash(node);
+        run.bury(node);
+        (2..5).for_each(|other| run.sim.lose_all(node, other));
+    }
+    assert!(run.settle());
+    // then the others install the same view.
+    assert_eq!(decided.members, (0..4).collect());
+    for member in [2, 3] {
+        assert_eq!(view(&run, member, 2), Some(decided), "{member}");
     }
 }

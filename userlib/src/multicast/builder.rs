@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! How a group is put together: its settings, the meeting, its start.
+
+mod assembly;
+
+use super::config::{self, Subgroup};
+use super::deliverer::Batch;
+use super::error::{ConfigError, Error};
+use super::group::Group;
+use super::layout::Layout;
+use super::member::Upcall;
+use super::shared::Status;
+use super::views::{Upcalls, View, ViewUpcall};
+use super::watcher::{Event, EventUpcall};
+use crate::fabric::{Endpoint, Fabric};
+use crate::predicates::{IdlePolicy, Poller, Predicates};
+use assembly::Assembly;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long members wait for one another by default.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Puts a group together.
+pub struct Builder<F> {
+    fabric: F,
+    subgroups: Vec<Subgroup>,
+    upcalls: HashMap<String, Upcall>,
+    on_event: Option<EventUpcall>,
+    on_view: Option<ViewUpcall>,
+    has_views: bool,
+    idle: IdlePolicy,
+    timeout: Duration,
+}
+
+impl<F: fmt::Debug> fmt::Debug for Builder<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("fabric", &self.fabric)
+            .field("subgroups", &self.subgroups)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<F: Fabric> Builder<F> {
+    pub(super) fn new(fabric: F) -> Self {
+        Self {
+            fabric,
+            subgroups: Vec::new(),
+            upcalls: HashMap::new(),
+            on_event: None,
+            on_view: None,
+            has_views: false,
+            idle: IdlePolicy::default(),
+            timeout: PATIENCE,
+        }
+    }
+
+    /// Adds a subgroup. All nodes add the same ones in the same order, members
+    /// or not.
+    #[must_use]
+    pub fn subgroup(mut self, subgroup: Subgroup) -> Self {
+        self.subgroups.push(subgroup);
+        self
+    }
+
+    /// Delivers a subgroup's messages to a closure, on the polling thread: it
+    /// should be short, for everything waits for it (spindle §III.D). Without
+    /// one, take [`Group::deliveries`].
+    #[must_use]
+    pub fn deliver(
+        mut self,
+        subgroup: &str,
+        upcall: impl FnMut(&mut Batch<'_>) + Send + 'static,
+    ) -> Self {
+        self.upcalls.insert(subgroup.to_owned(), Box::new(upcall));
+        self
+    }
+
+    /// Tells a closure, on the polling thread, who has left or failed.
+    #[must_use]
+    pub fn on_event(mut self, upcall: impl FnMut(Event) + Send + 'static) -> Self {
+        self.on_event = Some(Box::new(upcall));
+        self
+    }
+
+    /// Makes a group that goes on when members leave or fail, in a new [`View`], as long as
+    /// a majority of the last one is there. All nodes say so, or none.
+    ///
+    /// All nodes are members of all subgroups, which have total order and deliver to
+    /// closures. A member that leaves does so by [`Group::leave`]; one that only goes counts
+    /// as failed. Messages that were not delivered in one view are delivered in a later one,
+    /// as long as their sender stays; those of a sender that goes may be delivered nowhere.
+    #[must_use]
+    pub fn with_views(mut self) -> Self {
+        self.has_views = true;
+        self
+    }
+
+    /// Tells a closure, on the polling thread, of each view: behind the deliveries of the
+    /// one before, before any of its own, and before the events of those who are not in it.
+    /// Makes the group one with views ([`Self::with_views`]).
+    #[must_use]
+    pub fn on_view(mut self, upcall: impl FnMut(&View) + Send + 'static) -> Self {
+        self.on_view = Some(Box::new(upcall));
+        self.with_views()
+    }
+
+    /// How the polling thread waits.
+    #[must_use]
+    pub fn idle(mut self, policy: IdlePolicy) -> Self {
+        self.idle = policy;
+        self
+    }
+
+    /// How long to wait for the other members. 30 seconds by default.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Meets the other nodes and starts.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] before anything is done; [`Error::Fabric`] if not all
+    /// came in time; [`Error::Mismatch`], at every member, if they disagree.
+    pub fn join(self) -> Result<Group, Error> {
+        let idle = self.idle;
+        let status = Status::new(false, self.has_views);
+        self.assemble(status, |endpoint, predicates| {
+            let poller = Poller::start(endpoint, predicates, idle);
+            poller.map_err(|error| Error::Thread(error.to_string()))
+        })
+    }
+
+    /// As [`Self::join`], without a polling thread: an application's thread calls
+    /// [`Group::step`] again and again. For a member with one processor: there a polling
+    /// thread and a thread that sends take turns, which takes time, and messages have left
+    /// the processor's caches when they are delivered.
+    ///
+    /// Closures are called within steps. Nothing goes on between two: others wait for
+    /// this member meanwhile, no call to send waits for room ([`SendError::Full`]), and
+    /// whoever waits for [`Deliveries`] waits for another thread's step.
+    ///
+    /// [`SendError::Full`]: super::SendError::Full
+    ///
+    /// ```no_run
+    /// # use weft::{Group, SendError, Subgroup, fabric::shm::Shm};
+    /// # use std::time::Duration;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let group = Group::builder(Shm::new("ticks", 0, 2)?)
+    ///     .subgroup(Subgroup::new("ticks"))
+    ///     .deliver("ticks", |batch| for message in batch { println!("{:?}", message.bytes) })
+    ///     .join_stepped()?;
+    /// let sender = group.sender("ticks")?;
+    /// for tick in 0_u64.. {
+    ///     while sender.send_value(&tick) == Err(SendError::Full) {
+    ///         group.step_within(Duration::from_secs(1));
+    ///     }
+    ///     group.step();
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::join`].
+    pub fn join_stepped(self) -> Result<Group, Error> {
+        let status = Status::new(true, self.has_views);
+        self.assemble(status, |endpoint, predicates| {
+            Ok(Poller::stepped(endpoint, predicates))
+        })
+    }
+
+    fn assemble(
+        self,
+        status: Status,
+        start: impl FnOnce(Arc<dyn Endpoint>, Predicates) -> Result<Poller, Error>,
+    ) -> Result<Group, Error> {
+        let (rank, nodes) = (self.fabric.rank(), self.fabric.nodes());
+        let specs = config::check(self.subgroups, nodes)?;
+        if let Some(name) = self
+            .upcalls
+            .keys()
+            .find(|name| specs.iter().all(|spec| spec.name != **name))
+        {
+            return Err(ConfigError::NoSuchSubgroup(name.clone()).into());
+        }
+        if self.has_views {
+            config::check_views(&specs, nodes, |name| self.upcalls.contains_key(name))?;
+        }
+        let layout = Layout::new(&specs, nodes, self.has_views)?;
+        let hello = config::hello(&specs, self.has_views)?;
+        let met = self
+            .fabric
+            .connect(layout.region_bytes[rank], &hello, self.timeout)?;
+        config::agree(&met.hellos, rank)?;
+        let mut upcalls = self.upcalls;
+        let assembly = Assembly::new(
+            specs,
+            &layout,
+            &met.endpoint,
+            Arc::new(status),
+            &mut upcalls,
+        )?;
+        let upcalls = Upcalls {
+            event: self.on_event,
+            view: self.on_view,
+        };
+        assembly.start(&layout, upcalls, start)
+    }
+}

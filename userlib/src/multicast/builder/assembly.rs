@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! A group between the meeting and its start.
+
+use super::super::config::Spec;
+use super::super::deliverer::Deliverer;
+use super::super::deliveries::Deliveries;
+use super::super::error::Error;
+use super::super::group::{Group, Part};
+use super::super::layout::Layout;
+use super::super::member::{Delivery, Member, Upcall};
+use super::super::opening::Opening;
+use super::super::shared::{Shared, Status};
+use super::super::stay::Presence;
+use super::super::views::{Board, Upcalls, View, Views};
+use super::super::watcher::{EventUpcall, Watcher};
+use crate::fabric::{Endpoint, NodeSet};
+use crate::predicates::{Poller, Predicates};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+/// A group on the way to being started.
+pub(super) struct Assembly {
+    endpoint: Arc<dyn Endpoint>,
+    status: Arc<Status>,
+    presence: Arc<Presence>,
+    parts: Vec<Part>,
+    members: Vec<Member>,
+}
+
+impl Assembly {
+    pub(super) fn new(
+        specs: Vec<Spec>,
+        layout: &Layout,
+        endpoint: &Arc<dyn Endpoint>,
+        status: Arc<Status>,
+        upcalls: &mut HashMap<String, Upcall>,
+    ) -> Result<Self, Error> {
+        let rank = endpoint.rank();
+        let presence = Arc::new(Presence::new(endpoint, layout.nodes)?);
+        let mut parts = Vec::new();
+        let mut members = Vec::new();
+        for (spec, places) in specs.into_iter().zip(&layout.subgroups) {
+            if !spec.members.contains(&rank) {
+                continue;
+            }
+            let index = spec.senders.iter().position(|&node| node == rank);
+            let own_ring = index.and_then(|index| places.ring(rank, index));
+            let upcall = upcalls.remove(&spec.name);
+            let shared = Arc::new(Shared::new(spec, Arc::clone(endpoint), Arc::clone(&status)));
+            let mut opening = Opening::of(&shared.spec, places);
+            opening.in_place = !shared.status.has_views;
+            let deliverer = Deliverer::new(Arc::clone(&shared), places, &opening)?;
+            let (delivery, deliveries) = match upcall {
+                Some(upcall) => (Delivery::Upcall(Box::new(deliverer), upcall), None),
+                None => {
+                    shared.stay.begin(Arc::clone(&presence));
+                    let deliveries = Deliveries::new(Arc::clone(&shared), deliverer);
+                    (Delivery::Elsewhere, Some(deliveries))
+                }
+            };
+            members.push(Member::new(
+                Arc::clone(&shared),
+                places,
+                &opening,
+                delivery,
+            )?);
+            parts.push(Part {
+                shared,
+                own_ring,
+                deliveries: Mutex::new(deliveries),
+            });
+        }
+        Ok(Self {
+            endpoint: Arc::clone(endpoint),
+            status,
+            presence,
+            parts,
+            members,
+        })
+    }
+
+    pub(super) fn start(
+        self,
+        layout: &Layout,
+        upcalls: Upcalls,
+        start: impl FnOnce(Arc<dyn Endpoint>, Predicates) -> Result<Poller, Error>,
+    ) -> Result<Group, Error> {
+        match self.status.has_views {
+            true => self.start_with_views(layout, upcalls, start),
+            false => self.start_fixed(upcalls.event, start),
+        }
+    }
+
+    fn start_with_views(
+        self,
+        layout: &Layout,
+        upcalls: Upcalls,
+        start: impl FnOnce(Arc<dyn Endpoint>, Predicates) -> Result<Poller, Error>,
+    ) -> Result<Group, Error> {
+        let members = (0..self.endpoint.nodes()).collect();
+        let board = Arc::new(Board::new(View::first(members)));
+        let status = Arc::clone(&self.status);
+        let views = Views::new(
+            &self.endpoint,
+            status,
+            Arc::clone(&board),
+            layout,
+            self.members,
+        )?;
+        let mut views = views.with_upcalls(upcalls);
+        let mut predicates = Predicates::default();
+        predicates.add(move || views.step())?;
+        Ok(Group {
+            poller: start(Arc::clone(&self.endpoint), predicates)?,
+            endpoint: self.endpoint,
+            status: self.status,
+            parts: self.parts,
+            board: Some(board),
+        })
+    }
+
+    fn start_fixed(
+        self,
+        upcall: Option<EventUpcall>,
+        start: impl FnOnce(Arc<dyn Endpoint>, Predicates) -> Result<Poller, Error>,
+    ) -> Result<Group, Error> {
+        let mut watcher = Watcher {
+            endpoint: Arc::clone(&self.endpoint),
+            presence: self.presence,
+            status: Arc::clone(&self.status),
+            subgroups: self
+                .parts
+                .iter()
+                .map(|part| Arc::clone(&part.shared))
+                .collect(),
+            upcall,
+            told: NodeSet::EMPTY,
+            told_failed: NodeSet::EMPTY,
+        };
+        let mut predicates = Predicates::default();
+        predicates.add(move || watcher.step())?;
+        for mut member in self.members {
+            predicates.add(move || member.step())?;
+        }
+        let poller = start(Arc::clone(&self.endpoint), predicates)?;
+        Ok(Group {
+            poller,
+            endpoint: self.endpoint,
+            status: self.status,
+            parts: self.parts,
+            board: None,
+        })
+    }
+}

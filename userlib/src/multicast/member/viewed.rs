@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! A subgroup of a group with views: what a change of views does to it
+//! ([`super::super::views`]).
+
+use super::super::deliverer::{CorruptSender, Deliverer};
+use super::super::layout::Places;
+use super::super::opening::Opening;
+use super::super::shared::Shared;
+use super::sending::Own;
+use super::{Delivery, Dirty, Member};
+use crate::fabric::{FabricError, NodeSet};
+use crate::predicates::Outcome;
+use crate::smc::Sent;
+use crate::sst::Table;
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+
+/// Where a sender's ring goes on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in super::super) struct Resumption {
+    /// Offset in the ring.
+    pub(in super::super) start: usize,
+    /// The first of its slots whose message has not been delivered.
+    pub(in super::super) slot: u64,
+}
+
+impl Member {
+    pub(in super::super) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// The three predicates, in a view.
+    pub(in super::super) fn go_on_in_view(&mut self) -> bool {
+        let locking = !self.shared.spec.options.early_lock_release;
+        let lock_of = locking.then(|| Arc::clone(&self.shared));
+        let _lock = lock_of.as_ref().and_then(|shared| shared.baseline_lock());
+        self.go_on(NodeSet::EMPTY) != Outcome::Idle
+    }
+
+    /// Peers that were posted to since this was asked last.
+    pub(in super::super) fn take_rung(&mut self) -> NodeSet {
+        std::mem::take(&mut self.rung)
+    }
+
+    /// Tells peers all that they do not know: what this member has received is final.
+    pub(in super::super) fn freeze(&mut self) {
+        self.push();
+    }
+
+    /// Messages and nulls of this view that it has received all of.
+    pub(in super::super) fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// Delivers what all have agreed on, at most [`Self::received`].
+    ///
+    /// # Errors
+    ///
+    /// The sender whose ring is corrupt.
+    pub(in super::super) fn deliver_to(&mut self, trim: u64) -> Result<(), CorruptSender> {
+        if let Delivery::Upcall(deliverer, upcall) = &mut self.delivery {
+            deliverer.run_known(&self.seen, trim, upcall.as_mut())?;
+        }
+        Ok(())
+    }
+
+    /// Where this member's ring goes on behind what was delivered, if it sends. `slot` was
+    /// the first of its slots in this view.
+    pub(in super::super) fn resumption(&self, slot: u64) -> Option<Resumption> {
+        let Delivery::Upcall(deliverer, _) = &self.delivery else {
+            return None;
+        };
+        let inbox = deliverer.inbox(self.own.as_ref()?.index)?;
+        Some(Resumption {
+            start: inbox.at(),
+            slot: slot + inbox.taken(),
+        })
+    }
+
+    /// Begins anew, in the next view, whose members have delivered all that came before.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Table::new`] and of rings.
+    pub(in super::super) fn reopen(
+        &mut self,
+        places: &Places,
+        opening: &Opening,
+    ) -> Result<(), FabricError> {
+        let endpoint = &self.shared.endpoint;
+        self.table = Table::new(Arc::clone(endpoint), opening.table)?;
+        self.own = Own::of(&self.shared, places, opening)?;
+        self.members = opening.members;
+        self.peers = opening.members.minus(NodeSet::EMPTY.with(endpoint.rank()));
+        self.senders = Arc::clone(&opening.senders);
+        self.seen = vec![Sent::default(); opening.senders.len()];
+        self.received = 0;
+        self.told_delivered = 0;
+        self.dirty = Dirty::default();
+        if let Delivery::Upcall(deliverer, _) = &mut self.delivery {
+            let shared = Arc::clone(&self.shared);
+            **deliverer = Deliverer::new(shared, places, opening)?;
+        }
+        self.free_below(opening.slot);
+        Ok(())
+    }
+
+    /// Adds all that decides what the member does next, but the region.
+    #[cfg(test)]
+    pub(in super::super) fn fingerprint(&self, hasher: &mut impl std::hash::Hasher) {
+        use std::hash::Hash;
+        (&self.seen, self.received, self.told_delivered).hash(hasher);
+        (self.dirty.sent, self.dirty.received).hash(hasher);
+        if let Some(own) = &self.own {
+            (own.sent, &own.under_way, own.flushed).hash(hasher);
+            own.outbox.has_more(&self.shared.slots).hash(hasher);
+        }
+        if let Delivery::Upcall(deliverer, _) = &self.delivery {
+            let inboxes = (0..self.senders.len()).filter_map(|at| deliverer.inbox(at));
+            for inbox in inboxes {
+                (inbox.at(), inbox.taken(), inbox.seen()).hash(hasher);
+            }
+            deliverer.progress().hash(hasher);
+        }
+    }
+
+    /// Everybody has delivered the messages of the own slots below this one.
+    fn free_below(&self, slot: u64) {
+        let shared = &self.shared;
+        shared.slots.free(slot);
+        shared.flushed.store(slot, Ordering::Release);
+        shared.delivered.open();
+        shared.room.open();
+    }
+}

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! From the end of a view to the opening of the next: deliver, install, wait, open.
+
+use super::agreement::Proposal;
+use super::rows::SeatRow;
+use super::{Part, Phase, View, Views};
+use crate::fabric::{FabricError, NodeSet};
+use crate::multicast::opening::{self, Opening};
+use crate::multicast::rows::SubgroupRow;
+use crate::multicast::watcher::{Ending, Event};
+
+impl Views {
+    /// Ends the view as was decided, and installs the next one.
+    pub(super) fn install(&mut self, decision: &Proposal) {
+        let stays = decision.next.contains(self.rank);
+        let leaves = decision.left.contains(self.rank);
+        let number = self.view.number + 1;
+        let everybody = self.view.members.union(decision.next);
+        if !stays && !leaves {
+            // What was agreed on is in its row for those who do not know it yet.
+            self.tell_installed(number, everybody);
+            self.end(Ending::Excluded);
+            return;
+        }
+        if !self.deliver(&decision.trims) {
+            self.stop(Ending::Excluded);
+            return;
+        }
+        if leaves {
+            self.tell_installed(number, everybody);
+            self.close();
+            self.phase = Phase::Lingering(decision.next);
+            return;
+        }
+        self.begin(self.view.next(decision.next, decision.left));
+        self.tell_installed(number, everybody);
+        self.tell_view();
+    }
+
+    /// Delivers what was agreed on; false if this member does not have it.
+    fn deliver(&mut self, trims: &[u64]) -> bool {
+        for (part, &trim) in self.parts.iter_mut().zip(trims) {
+            if !self.opened {
+                // Nothing was received, so nothing counts.
+                continue;
+            }
+            if trim > part.member.received() || part.member.deliver_to(trim).is_err() {
+                return false;
+            }
+            part.sequence += trim;
+            let resumption = part.member.resumption(part.resumption.slot);
+            part.resumption = resumption.unwrap_or(part.resumption);
+        }
+        true
+    }
+
+    /// Goes over to the next view, of which the others know nothing yet.
+    fn begin(&mut self, view: View) {
+        self.accused = self.accused.and(view.members);
+        self.suspects = self.suspects.and(view.members);
+        self.erased = NodeSet::EMPTY.with(self.rank);
+        self.view = view;
+        self.opened = false;
+        self.phase = match self.suspects.is_empty() {
+            true => Phase::Installed,
+            false => Phase::Changing,
+        };
+        self.board.install(view);
+        self.table().own().erase();
+        let parity = view.parity();
+        for at in 0..self.parts.len() {
+            let Part {
+                tables, resumption, ..
+            } = &self.parts[at];
+            let own = tables[parity].own();
+            own.erase();
+            own.start.store(resumption.start as u64);
+            let write = tables[parity].write(SubgroupRow::start());
+            self.post(view.members, write);
+        }
+    }
+
+    /// Makes known that this member knows how a view begins.
+    pub(super) fn tell_installed(&mut self, number: u64, to: NodeSet) {
+        self.seats.own().installed.advance(number);
+        self.tell_seat(SeatRow::installed(), to);
+    }
+
+    /// Tells the application.
+    pub(super) fn tell_view(&mut self) {
+        let view = self.view;
+        tracing::debug!(?view, "installed");
+        if let Some(upcall) = &mut self.upcalls.view {
+            upcall(&view);
+        }
+        for node in view.left.iter() {
+            self.status.add_left(node);
+            self.tell_event(Event::Left(node));
+        }
+        for node in view.failed.iter() {
+            self.status.add_failed(node);
+            self.tell_event(Event::Failed(node));
+        }
+    }
+
+    /// Looks which members have installed the view, and erases their rows of the next one:
+    /// all that they wrote in the one before has arrived. `None` if a member has gone on
+    /// without this one: it may have written rows of the next view already.
+    pub(super) fn note_installed(&mut self) -> Option<bool> {
+        let missing = self.trusted().minus(self.erased);
+        let before = self.erased;
+        for peer in missing.iter() {
+            let installed = self.seats.row(peer).installed.get();
+            if installed > self.view.number {
+                return None;
+            }
+            if installed == self.view.number {
+                let parity = 1 - self.view.parity();
+                self.rows[parity].row(peer).erase();
+                for part in &self.parts {
+                    part.tables[parity].row(peer).erase();
+                }
+                self.erased = self.erased.with(peer);
+            }
+        }
+        Some(self.erased != before)
+    }
+
+    /// Lets messages flow, once all members have installed the view.
+    pub(super) fn open_if_all_installed(&mut self) -> bool {
+        if !self.view.members.minus(self.erased).is_empty() {
+            return false;
+        }
+        let parity = self.view.parity();
+        let members = self.view.members;
+        for part in &mut self.parts {
+            match open(part, members, parity) {
+                Ok(()) => {}
+                Err(Unopened::BadStart(node)) => self.status.suspect(node),
+                Err(Unopened::Fabric(error)) => {
+                    tracing::error!(%error, "a subgroup cannot be opened");
+                    return self.stop(Ending::Excluded);
+                }
+            }
+        }
+        self.opened = true;
+        self.phase = Phase::Open;
+        true
+    }
+
+    /// Waits until the members of the next view need this member's rows no more.
+    pub(super) fn linger(&mut self, next: NodeSet, down: NodeSet) -> bool {
+        let number = self.view.number;
+        let needs = |member: usize| {
+            let row = self.seats.row(member);
+            row.installed.get() <= number && !row.stopped.is_raised()
+        };
+        if next.minus(down.union(self.suspects)).iter().any(needs) {
+            return false;
+        }
+        self.phase = Phase::Over;
+        self.board.leave();
+        true
+    }
+
+    /// Nothing more is sent or delivered.
+    fn close(&self) {
+        for part in &self.parts {
+            part.member.shared().close();
+        }
+    }
+}
+
+/// Why a subgroup was not opened.
+enum Unopened {
+    /// A sender's ring cannot go on where it says.
+    BadStart(usize),
+    Fabric(FabricError),
+}
+
+fn open(part: &mut Part, members: NodeSet, parity: usize) -> Result<(), Unopened> {
+    let spec = &part.member.shared().spec;
+    let start = |node: usize| part.tables[parity].row(node).start.get();
+    let is_in_ring = |start: u64| start % 8 == 0 && start <= spec.shape.ring_bytes() as u64;
+    let mut senders = spec.senders.iter().filter(|&&node| members.contains(node));
+    if let Some(&node) = senders.find(|&&node| !is_in_ring(start(node))) {
+        return Err(Unopened::BadStart(node));
+    }
+    let at = |node| usize::try_from(start(node)).unwrap_or(0);
+    let opening = Opening {
+        members,
+        senders: opening::senders(spec, |node| members.contains(node), at),
+        table: part.table_places[parity],
+        sequence: part.sequence,
+        slot: part.resumption.slot,
+        in_place: false,
+    };
+    let opened = part.member.reopen(&part.places, &opening);
+    opened.map_err(Unopened::Fabric)
+}

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Groups with views: members leave or go one after the other, and the others go on.
+
+use crate::{members, PATIENCE};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+use weft::fabric::shm::Shm;
+use weft::fabric::Fabric;
+use weft::multicast::{Builder, ConfigError};
+use weft::{Error, Event, Group, SendError, Subgroup, View};
+
+const NODES: usize = 4;
+/// Messages that each sends before it leaves, and one more for each rank.
+const MESSAGES: u64 = 2000;
+
+fn subgroup() -> Subgroup {
+    Subgroup::new("test").window(8).max_message(8)
+}
+
+/// What a member saw: senders and numbers of messages, and views between them.
+type Log = Vec<Result<(usize, u64), View>>;
+
+fn logged(node: Shm) -> (Builder<Shm>, Arc<Mutex<Log>>) {
+    let log = Arc::new(Mutex::new(Log::new()));
+    let (delivered, installed) = (Arc::clone(&log), Arc::clone(&log));
+    let builder = Group::builder(node)
+        .subgroup(subgroup())
+        .timeout(PATIENCE)
+        .deliver("test", move |batch| {
+            let numbers = batch.map(|message| {
+                let number: &u64 = message.value().expect("a number");
+                Ok((message.sender, *number))
+            });
+            delivered.lock().expect("no panic").extend(numbers);
+        })
+        .on_view(move |view| installed.lock().expect("no panic").push(Err(*view)));
+    (builder, log)
+}
+
+fn taken(log: &Mutex<Log>) -> Log {
+    log.lock().expect("no panic").clone()
+}
+
+#[test]
+fn members_leave_one_after_the_other_and_what_they_sent_is_delivered_by_all() {
+    let logs = members(NODES, |node| {
+        let rank = node.rank();
+        let (builder, log) = logged(node);
+        let group = builder.join().expect("a group");
+        let sender = group.sender("test").expect("it sends");
+        for number in 0..MESSAGES * (rank as u64 + 1) {
+            sender.send_value(&number).expect("it is sent");
+        }
+        group.leave(PATIENCE).expect("all is delivered");
+        taken(&log)
+    });
+    // The last one is there until the end.
+    let all = &logs[NODES - 1];
+    for (rank, log) in logs.iter().enumerate() {
+        let sent = MESSAGES * (rank as u64 + 1);
+        let mine: Vec<u64> = all
+            .iter()
+            .filter_map(|seen| seen.ok().filter(|&(sender, _)| sender == rank))
+            .map(|(_, number)| number)
+            .collect();
+        assert_eq!(mine, (0..sent).collect::<Vec<_>>(), "{rank}");
+        assert_eq!(log[..], all[..log.len()], "{rank}");
+    }
+    let views: Vec<View> = all.iter().filter_map(|seen| seen.err()).collect();
+    let last = views.last().expect("a view");
+    assert!(
+        last.members.contains(NODES - 1) && last.failed.is_empty(),
+        "{views:?}"
+    );
+}
+
+#[test]
+fn one_that_goes_without_a_word_has_failed_and_the_others_go_on() {
+    let logs = members(NODES, |node| {
+        let rank = node.rank();
+        let (told, events) = channel();
+        let (builder, log) = logged(node);
+        let builder = builder.on_event(move |event| {
+            told.send(event).ok();
+        });
+        let group = builder.join().expect("a group");
+        let sender = group.sender("test").expect("it sends");
+        sender.send_value(&0_u64).expect("it is sent");
+        if rank == 0 {
+            group.flush(PATIENCE).expect("all deliver it");
+            drop(group);
+            return taken(&log);
+        }
+        let event = events.recv_timeout(PATIENCE).expect("an event");
+        assert_eq!(event, Event::Failed(0));
+        // All of them go on,
+        sender.send_value(&1_u64).expect("it is sent");
+        group.flush(PATIENCE).expect("all deliver it");
+        // until all have sent and delivered it.
+        let end = Instant::now() + PATIENCE;
+        let others = |log: &Log| log.iter().filter(|seen| matches!(seen, Ok((_, 1)))).count();
+        while others(&taken(&log)) < NODES - 1 {
+            assert!(Instant::now() < end, "{:?}", taken(&log));
+            std::thread::yield_now();
+        }
+        let view = group.view().expect("it has views");
+        assert!(!view.members.contains(0), "{view:?}");
+        group.leave(PATIENCE).expect("all is delivered");
+        taken(&log)
+    });
+    let longest = logs.iter().max_by_key(|log| log.len()).expect("logs");
+    for log in &logs {
+        assert_eq!(log[..], longest[..log.len()]);
+    }
+}
+
+#[test]
+fn the_last_of_two_is_a_minority_and_says_so() {
+    let endings = members(2, |node| {
+        let rank = node.rank();
+        let (told, events) = channel();
+        let builder = logged(node).0.on_event(move |event| {
+            told.send(event).ok();
+        });
+        let group = builder.join().expect("a group");
+        let sender = group.sender("test").expect("it sends");
+        sender.send_value(&0_u64).expect("it is sent");
+        group.flush(PATIENCE).expect("all deliver it");
+        if rank == 0 {
+            drop(group);
+            return None;
+        }
+        let event = events.recv_timeout(PATIENCE).expect("an event");
+        let refused = sender.send_value(&1_u64).expect_err("nobody delivers it");
+        Some((event, refused))
+    });
+    let ending = weft::Ending::Minority;
+    let expected = (Event::Stopped(ending), SendError::Stopped { ending });
+    assert_eq!(endings, [None, Some(expected)]);
+}
+
+#[test]
+fn a_group_with_views_says_what_it_cannot_have() {
+    let refusal = |subgroup: Subgroup, delivers: bool| {
+        let node = Shm::threads(2).expect("a fabric").remove(0);
+        let mut builder = Group::builder(node).subgroup(subgroup).with_views();
+        if delivers {
+            builder = builder.deliver("test", |_| {});
+        }
+        match builder.join() {
+            Err(Error::Config(error)) => error,
+            other => panic!("{other:?}"),
+        }
+    };
+    let name = || "test".to_owned();
+    assert_eq!(
+        refusal(subgroup(), false),
+        ConfigError::NoClosureWithViews(name())
+    );
+    assert_eq!(
+        refusal(subgroup().unordered(), true),
+        ConfigError::UnorderedWithViews(name())
+    );
+    assert_eq!(
+        refusal(subgroup().members([0]).senders([0]), true),
+        ConfigError::PartialWithViews(name())
+    );
+}
