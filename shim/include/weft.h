@@ -58,6 +58,9 @@ extern "C" {
 /* In a completion: nobody that a VQP can be connected to. */
 #define WEFT_SRC_NONE UINT32_MAX
 
+/* Most bytes of memory that weft_start() makes. */
+#define WEFT_MAX_START_MEMORY (8u << 20)
+
 /* Of struct weft_vqp_init_attr: each request names its peer. */
 #define WEFT_VQP_UNCONNECTED 1
 
@@ -73,6 +76,7 @@ struct weft_mr {
 	size_t length;	/* bytes */
 	uint32_t lkey;	/* names it in this session's requests */
 	uint32_t rkey;	/* names it in peers' requests */
+	uint64_t iova;	/* the address of its first byte in requests: addr, or 0 if it is of weft_start() */
 };
 
 /* What a device has and allows. */
@@ -178,6 +182,30 @@ uint32_t weft_abi_version(void);
  * are of different releases), EMFILE, ENOMEM.
  */
 struct weft_device *weft_open_device(int node);
+
+/* What a worker starts with. */
+struct weft_start_attr {
+	size_t size;		/* sizeof(struct weft_start_attr); set it */
+	int node;		/* as for weft_open_device() */
+	int cqe;		/* as for weft_create_cq() */
+	void *cq_context;	/* likewise */
+	size_t length;		/* bytes of memory, 1 to WEFT_MAX_START_MEMORY */
+	int access;		/* to the memory, as for weft_reg_mr() */
+	uint32_t reserved;	/* 0 */
+};
+
+/*
+ * Opens a session, makes a CQ and registers memory, in three system calls: what a worker
+ * that lives for milliseconds needs before it can connect. The memory is new, zeroed and
+ * at mr->addr; in requests, the program's and its peers', its first byte is at mr->iova,
+ * which is 0. It lies in the CQ's mapping: a child that is forked does not have it. Each
+ * of the three is given up by itself, in any order.
+ *
+ * Errors: those of weft_open_device(), weft_create_cq() and weft_reg_mr(); EINVAL and
+ * E2BIG (attr->size), EINVAL (attr->reserved).
+ */
+int weft_start(const struct weft_start_attr *attr, struct weft_device **device, struct weft_cq **cq,
+	       struct weft_mr **mr);
 
 /* Gives the device up. Its VQPs and regions stay until they are destroyed. */
 int weft_close_device(struct weft_device *device);

@@ -14,9 +14,6 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::Arc;
 use weft_core::uapi;
 
-/// Requests that one system call submits by way of a CQ.
-const MAX_SUBMIT: u32 = 128;
-
 /// `struct weft_cq`. The program has one reference to it, and each of its VQPs one.
 #[derive(Debug)]
 pub struct Cq {
@@ -28,6 +25,15 @@ pub struct Cq {
 }
 
 impl Cq {
+    /// One that the program makes.
+    pub(super) fn new(queues: Arc<Queues>, cq_context: *mut c_void) -> Self {
+        Self {
+            queues,
+            context: AtomicPtr::new(cq_context),
+            is_vqps: false,
+        }
+    }
+
     /// One that was made with a VQP, and goes with it.
     pub(super) fn of_vqp(session: &Arc<Session>, sizes: Sizes) -> Result<Arc<Self>, Errno> {
         Ok(Arc::new(Self {
@@ -57,20 +63,8 @@ pub unsafe extern "C" fn weft_create_cq(
     shared(|| {
         // SAFETY: the caller promises it.
         let session = &unsafe { deref(device) }?.session;
-        let max_wc = u32::try_from(cqe).map_err(|_| Errno::EINVAL)?;
-        if max_wc == 0 {
-            return Err(Errno::EINVAL);
-        }
-        let sizes = Sizes {
-            max_send_wr: max_wc.min(MAX_SUBMIT),
-            max_wc,
-            max_recv_wr: 0,
-        };
-        Ok(Cq {
-            queues: Queues::create(session, sizes)?,
-            context: AtomicPtr::new(cq_context),
-            is_vqps: false,
-        })
+        let queues = Queues::create(session, Sizes::of_cq(cqe)?)?;
+        Ok(Cq::new(queues, cq_context))
     })
 }
 

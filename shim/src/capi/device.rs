@@ -92,12 +92,18 @@ pub extern "C" fn weft_abi_version() -> u32 {
 #[no_mangle]
 pub extern "C" fn weft_open_device(node: c_int) -> *mut Device {
     handle(|| {
-        let session = Arc::new(open_session(node)?);
+        let (session, _) = open_session(node, uapi::RingsCreate::zeroed())?;
+        let session = Arc::new(session);
         Ok(Device { session })
     })
 }
 
-fn open_session(node: c_int) -> Result<Session, Errno> {
+/// A session, with the rings and the memory that are wanted, and what the module says of
+/// these.
+pub(super) fn open_session(
+    node: c_int,
+    rings: uapi::RingsCreate,
+) -> Result<(Session, uapi::RingsCreate), Errno> {
     let node = match node {
         -1 => NODE_ANY,
         node => u32::try_from(node).map_err(|_| Errno::EINVAL)?,
@@ -106,15 +112,17 @@ fn open_session(node: c_int) -> Result<Session, Errno> {
     let mut arg = uapi::Hello {
         abi_version: ABI_VERSION,
         node,
+        rings,
         ..Pod::zeroed()
     };
     ioctl::hello(fd.as_fd(), &mut arg)?;
-    Ok(Session {
+    let session = Session {
         fd,
         node: arg.node,
         nodes: arg.node_count,
         lot: Lot::new(),
-    })
+    };
+    Ok((session, arg.rings))
 }
 
 /// See `weft.h`.

@@ -26,6 +26,7 @@ mod recv;
 mod send;
 mod sized;
 mod srq;
+mod start;
 #[cfg(test)]
 mod tests;
 pub mod verbs;
@@ -47,6 +48,7 @@ pub use recv::weft_post_recv;
 pub use srq::{
     weft_create_srq, weft_destroy_srq, weft_post_srq_recv, weft_srq_context, Srq, SrqInitAttr,
 };
+pub use start::{weft_start, StartAttr};
 pub use vqp::{
     weft_create_vqp, weft_destroy_vqp, weft_qconnect, weft_vqp_context, weft_vqp_num, Vqp,
     VqpInitAttr,

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! `weft_reg_mr` and `weft_dereg_mr`.
+//! `weft_reg_mr` and `weft_dereg_mr`, and the memory of `weft_start`.
 
 use super::device::{Device, Session};
 use super::{deref, handle, status, take};
 use crate::ioctl;
+use crate::ring::Mapping;
 use nix::errno::Errno;
 use std::ffi::{c_int, c_void};
+use std::ptr::NonNull;
 use std::sync::Arc;
 use weft_core::uapi::{self, Pod};
 
@@ -19,9 +21,33 @@ pub struct Mr {
     pub length: usize,
     pub lkey: u32,
     pub rkey: u32,
+    pub iova: u64,
     session: Arc<Session>,
+    /// Of the CQ with which the memory came.
+    _mapping: Option<Arc<Mapping>>,
     /// What deregistration names, whatever C made of `lkey`.
     key: u32,
+}
+
+impl Mr {
+    /// The memory that has come with rings, which is at `addr`.
+    pub(super) fn of_queues(
+        session: &Arc<Session>,
+        addr: NonNull<u8>,
+        said: &uapi::RingsCreate,
+        mapping: Arc<Mapping>,
+    ) -> Self {
+        Self {
+            addr: addr.as_ptr().cast(),
+            length: said.memory_bytes as usize,
+            lkey: said.memory_key,
+            rkey: said.memory_key,
+            iova: said.memory_addr,
+            session: Arc::clone(session),
+            _mapping: Some(mapping),
+            key: said.memory_key,
+        }
+    }
 }
 
 /// See `weft.h`.
@@ -56,7 +82,9 @@ pub unsafe extern "C" fn weft_reg_mr(
             length,
             lkey: arg.lkey,
             rkey: arg.rkey,
+            iova: arg.addr,
             session: Arc::clone(session),
+            _mapping: None,
             key: arg.lkey,
         })
     })

@@ -6,9 +6,10 @@
 
 use super::device::Session;
 use crate::ioctl;
-use crate::ring::{CompletionRing, RecvRing, Rings, SendRing};
+use crate::ring::{CompletionRing, Mapping, RecvRing, Rings, SendRing};
 use nix::errno::Errno;
 use std::collections::VecDeque;
+use std::ffi::c_int;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use weft_core::uapi::{self, Pod};
 
@@ -48,6 +49,33 @@ pub(super) struct Sizes {
     pub(super) max_recv_wr: u32,
 }
 
+/// Requests that one system call submits by way of a CQ.
+const MAX_SUBMIT: u32 = 128;
+
+impl Sizes {
+    /// Those of a CQ for so many completions.
+    pub(super) fn of_cq(cqe: c_int) -> Result<Self, Errno> {
+        let max_wc = u32::try_from(cqe).map_err(|_| Errno::EINVAL)?;
+        if max_wc == 0 {
+            return Err(Errno::EINVAL);
+        }
+        Ok(Self {
+            max_send_wr: max_wc.min(MAX_SUBMIT),
+            max_wc,
+            max_recv_wr: 0,
+        })
+    }
+
+    pub(super) fn to_raw(self) -> uapi::RingsCreate {
+        uapi::RingsCreate {
+            max_send_wr: self.max_send_wr,
+            max_wc: self.max_wc,
+            max_recv_wr: self.max_recv_wr,
+            ..Pod::zeroed()
+        }
+    }
+}
+
 /// A lock whose data is whole even if a thread has panicked with it.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -56,12 +84,7 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Queues {
     /// Makes rings.
     pub(super) fn create(session: &Arc<Session>, sizes: Sizes) -> Result<Arc<Self>, Errno> {
-        let mut arg = uapi::RingsCreate {
-            max_send_wr: sizes.max_send_wr,
-            max_wc: sizes.max_wc,
-            max_recv_wr: sizes.max_recv_wr,
-            ..Pod::zeroed()
-        };
+        let mut arg = sizes.to_raw();
         let lot = session.lot();
         lot.with_room(|| ioctl::rings_create(session.fd(), &mut arg))?;
         // Destroyed on drop from here on.
@@ -70,12 +93,30 @@ impl Queues {
             number: arg.rings,
         };
         let rings = Rings::map(session.fd(), lot, &arg)?;
-        Ok(Arc::new(Self {
+        Ok(Self::new(rings, handle))
+    }
+
+    /// The first rings of a session, and the mapping that they share with memory.
+    pub(super) fn with_memory(
+        session: &Arc<Session>,
+        said: &uapi::RingsCreate,
+    ) -> Result<(Arc<Self>, Arc<Mapping>), Errno> {
+        let handle = RingsHandle {
+            session: Arc::clone(session),
+            number: said.rings,
+        };
+        let mapping = Arc::new(Mapping::alone(session.fd(), said)?);
+        let rings = Rings::new(&mapping, said).ok_or(Errno::EPROTO)?;
+        Ok((Self::new(rings, handle), mapping))
+    }
+
+    fn new(rings: Rings, handle: RingsHandle) -> Arc<Self> {
+        Arc::new(Self {
             send: Mutex::new(rings.send),
             done: Mutex::new(Completions::new(rings.done)),
             recv: Mutex::new(rings.recv),
             handle,
-        }))
+        })
     }
 
     /// The handle, for the module.

@@ -5,7 +5,9 @@
 //! compile.
 
 use super::verbs::{self, IbvGid, QpCap, RecvWr, SendWr, Sge, SrqAttr, Wc};
-use super::{device, vqp, DeviceAttr, Mr, Msg, NodeAttr, Post, SrqInitAttr, VqpInitAttr};
+use super::{
+    device, vqp, DeviceAttr, Mr, Msg, NodeAttr, Post, SrqInitAttr, StartAttr, VqpInitAttr,
+};
 use std::fmt::Write;
 use std::mem::offset_of;
 use std::path::Path;
@@ -13,7 +15,7 @@ use std::process::Command;
 use weft_core::uapi;
 
 const HEADER: &str = include_str!("../../include/weft.h");
-const SOURCES: [&str; 12] = [
+const SOURCES: [&str; 13] = [
     include_str!("completion.rs"),
     include_str!("cq.rs"),
     include_str!("device.rs"),
@@ -25,11 +27,12 @@ const SOURCES: [&str; 12] = [
     include_str!("post.rs"),
     include_str!("recv.rs"),
     include_str!("srq.rs"),
+    include_str!("start.rs"),
     include_str!("vqp.rs"),
 ];
 
 /// The C names of types in signatures.
-const TYPES: [(&str, &str); 32] = [
+const TYPES: [(&str, &str); 36] = [
     ("", "void"),
     ("c_int", "int"),
     ("u16", "uint16_t"),
@@ -62,6 +65,10 @@ const TYPES: [(&str, &str); 32] = [
     ("*mut Wc", "struct ibv_wc *"),
     ("*mut Sge", "struct ibv_sge *"),
     ("u64", "uint64_t"),
+    ("*const StartAttr", "const struct weft_start_attr *"),
+    ("*mut *mut Device", "struct weft_device **"),
+    ("*mut *mut Cq", "struct weft_cq **"),
+    ("*mut *mut Mr", "struct weft_mr **"),
 ];
 
 fn c_type(rust: &str) -> &'static str {
@@ -346,6 +353,20 @@ fn the_headers_structs_are_laid_out_as_in_rust() {
         length = "length",
         lkey = "lkey",
         rkey = "rkey",
+        iova = "iova",
+    );
+    whole::<StartAttr>(&mut c, "struct weft_start_attr");
+    fields!(
+        c,
+        StartAttr,
+        "struct weft_start_attr",
+        size = "size",
+        node = "node",
+        cqe = "cqe",
+        cq_context = "cq_context",
+        length = "length",
+        access = "access",
+        reserved = "reserved",
     );
     compile("cc", &["-std=c11"], &c);
 }
@@ -355,6 +376,7 @@ fn the_numbers_are_those_of_the_headers() {
     let numbers = [
         ("WEFT_ABI_VERSION", device::C_ABI_VERSION),
         ("WEFT_VQP_UNCONNECTED", vqp::UNCONNECTED),
+        ("WEFT_MAX_START_MEMORY", uapi::MAX_RING_MEMORY),
         ("IBV_WR_RDMA_WRITE", verbs::WR_RDMA_WRITE),
         ("WEFT_SRC_NONE", uapi::SRC_NONE),
         ("IBV_WR_RDMA_WRITE_WITH_IMM", verbs::WR_RDMA_WRITE_WITH_IMM),

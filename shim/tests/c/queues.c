@@ -587,9 +587,57 @@ static void sizes(void)
 	is("a node without a size", weft_query_node(device, 0, &node), EINVAL);
 }
 
+/* A worker that has all it needs after one call: it writes to one of its kind. */
+static void started(void)
+{
+	struct weft_start_attr how = { .size = sizeof(how), .cqe = 16, .length = 9000,
+				       .access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE };
+	struct weft_device *devices[2];
+	struct weft_cq *cqs[2];
+	struct weft_mr *mrs[2];
+	struct weft_vqp_init_attr init = { .size = sizeof(init), .cap = { .max_send_wr = 4 } };
+
+	for (int node = 0; node < 2; node++) {
+		how.node = node;
+		is("a worker starts", weft_start(&how, &devices[node], &cqs[node], &mrs[node]), 0);
+	}
+	is("its memory has no address but an offset", mrs[0]->iova, 0);
+	is("and the length that was wanted", mrs[0]->length, 9000);
+	is("that of registered memory is where it is", mr->iova, (uintptr_t)local);
+	init.cq = cqs[0];
+	init.gid = &peer_attr.gid;
+	struct weft_vqp *vqp = needed("it connects", weft_create_vqp(devices[0], &init));
+	struct ibv_sge sge = { .addr = mrs[0]->iova + 8, .length = 8, .lkey = mrs[0]->lkey };
+	struct ibv_send_wr wr = { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE,
+				  .send_flags = IBV_SEND_SIGNALED };
+	((volatile uint64_t *)mrs[0]->addr)[1] = 4711;
+	wr.wr.rdma.remote_addr = mrs[1]->iova + 8992;
+	wr.wr.rdma.rkey = mrs[1]->rkey;
+	is("it posts a WRITE", weft_post_send(vqp, &wr, &bad), 0);
+	is("which ends", weft_wait_cq(cqs[0], 1, wcs, PATIENCE_MS), 1);
+	is("well", wcs[0].status, IBV_WC_SUCCESS);
+	is("and its word is at the end of the other's memory", ((volatile uint64_t *)mrs[1]->addr)[1124], 4711);
+	is("the CQ is in use until the VQP goes", weft_destroy_cq(cqs[0]), EBUSY);
+	is("each goes by itself", weft_close_device(devices[0]) || weft_dereg_mr(mrs[0]) || weft_destroy_vqp(vqp) ||
+	   weft_destroy_cq(cqs[0]) || weft_destroy_cq(cqs[1]) || weft_dereg_mr(mrs[1]) ||
+	   weft_close_device(devices[1]), 0);
+	how.length = WEFT_MAX_START_MEMORY + 1;
+	is("too much memory", weft_start(&how, &devices[0], &cqs[0], &mrs[0]), EINVAL);
+	how.length = 0;
+	is("none", weft_start(&how, &devices[0], &cqs[0], &mrs[0]), EINVAL);
+	how.length = 1;
+	how.cqe = 0;
+	is("no completions", weft_start(&how, &devices[0], &cqs[0], &mrs[0]), EINVAL);
+	how.cqe = 1;
+	is("nowhere to say it", weft_start(&how, &devices[0], NULL, &mrs[0]), EINVAL);
+	how.node = 77;
+	is("no such node", weft_start(&how, &devices[0], &cqs[0], &mrs[0]), ENODEV);
+}
+
 int main(void)
 {
 	set_up();
+	started();
 	shared_cq();
 	completion_channel();
 	lists();
