@@ -20,8 +20,9 @@ const SPIN_NS: u64 = 1_000_000;
 
 /// Hears that an armed completion queue has got a completion.
 pub(crate) trait Notified: Sync {
-    /// Any context, and soft-RoCE calls it with the queue's lock held: polling or
-    /// arming the queue here would wait for ever.
+    /// Any context (Documentation/infiniband/core_locking.rst; mlx5 calls it in the
+    /// interrupt), and soft-RoCE calls it with the queue's lock held: polling or arming
+    /// the queue here would wait for ever.
     fn on_completion(&self);
 }
 
@@ -78,7 +79,8 @@ impl Cq {
     }
 
     /// Asks for a call at the next completion. `false`: one may have come before,
-    /// look again.
+    /// look again. `true`: what has come since the last poll makes a call too, also by
+    /// drivers that never answer the former (`ib_req_notify_cq` in rdma/ib_verbs.h).
     pub(crate) fn arm(&self) -> bool {
         // SAFETY: the queue is valid.
         unsafe { bindings::weft_ib_arm_cq(self.as_ptr()) == 0 }
