@@ -92,6 +92,10 @@ impl<S> Qp<S> {
 impl Qp<Init> {
     /// A queue pair of the port, not connected, which peers may access as the
     /// memory regions of `pd` allow.
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP` (requests cannot have bytes of their own), and those of ib_core.
     pub(crate) fn new(port: Port, pd: Arc<Pd>, cq: Arc<Cq>, capacity: &Capacity) -> Result<Self> {
         let mut init = ib_qp_init_attr {
             send_cq: cq.as_ptr(),
@@ -116,6 +120,11 @@ impl Qp<Init> {
             _cq: cq,
             _state: PhantomData,
         };
+        // The driver says what it has made, which is to be at least what was asked for. mlx4
+        // and vmw_pvrdma say 0 here, and would take bytes of the request for an address.
+        if init.cap.max_inline_data < MAX_INLINE {
+            return Err(crate::errno::not_supported());
+        }
         let mut access =
             ib_access_flags_IB_ACCESS_REMOTE_READ | ib_access_flags_IB_ACCESS_REMOTE_WRITE;
         // Others are done by DC, and not every driver knows the flag.
