@@ -107,13 +107,16 @@ impl Cq {
         for (to, wc) in out.iter_mut().zip(wcs.iter().take(count)) {
             // SAFETY: the driver wrote so many.
             let wc = unsafe { wc.assume_init_ref() };
+            // Of a request that has failed a driver writes no more than number, status, queue
+            // pair and its own error (`ibv_poll_cq(3)`).
+            let has_imm = wc.status == bindings::ib_wc_status_IB_WC_SUCCESS
+                && wc.wc_flags & bindings::ib_wc_flags_IB_WC_WITH_IMM as i32 != 0;
             *to = WorkCompletion {
                 // SAFETY: requests are posted with a number, never with a pointer.
                 wr_id: unsafe { wc.__bindgen_anon_1.wr_id },
                 status: wc.status,
-                imm: (wc.wc_flags & bindings::ib_wc_flags_IB_WC_WITH_IMM as i32 != 0)
-                    // SAFETY: by the flag it is this that the driver wrote.
-                    .then(|| u32::from_be(unsafe { wc.ex.imm_data })),
+                // SAFETY: by the flag it is this that the driver wrote.
+                imm: has_imm.then(|| u32::from_be(unsafe { wc.ex.imm_data })),
             };
         }
         count
