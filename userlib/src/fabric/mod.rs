@@ -55,7 +55,7 @@
 //!   writes may land in any order, have no port that it finds by an IP address.
 //! - *Words.* Adapters move aligned words of 8 bytes whole, though no specification
 //!   says so. Of what copies in software, DC stores a word by one instruction, and
-//!   soft-RoCE does if the word is an ATOMIC WRITE ([`Words`]). A WRITE that the
+//!   soft-RoCE does if the word is an ATOMIC WRITE (`Words`). A WRITE that the
 //!   module gives to soft-RoCE's RC (`pool=rc`, or a pinned peer) is copied by
 //!   `memcpy`: on processors with fast short string moves nothing promises that
 //!   its words are whole.
