@@ -50,8 +50,8 @@
 //!   be placed out of order (adaptive routing). Over `weft`, with an mlx5 adapter,
 //!   it is *not* kept when the module takes RC: the driver allows relaxed ordering
 //!   for all memory that the kernel registers. Load the module with `pool=dc`
-//!   there. `ibv_query_qp_data_in_order(3)` is no answer: it speaks of the bytes of
-//!   one write. The library runs over no other kind of device: iWARP and EFA, whose
+//!   there, and pin no peer. `ibv_query_qp_data_in_order(3)` is no answer: it speaks
+//!   of the bytes of one write. The library runs over no other kind of device: iWARP and EFA, whose
 //!   writes may land in any order, have no port that it finds by an IP address.
 //! - *Words.* Adapters move aligned words of 8 bytes whole, though no specification
 //!   says so. Of what copies in software, DC stores a word by one instruction, and
