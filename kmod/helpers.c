@@ -582,7 +582,10 @@ int weft_ib_map_mr(struct ib_mr *mr, u64 addr, u32 len)
 	return mapped < 0 ? mapped : mapped == 1 ? 0 : -EINVAL;
 }
 
-/* A mapping that lasts has no bounce buffers. */
+/*
+ * A mapping that lasts has no bounce buffers and needs no flushing, or it fails
+ * (Documentation/core-api/dma-attributes.rst).
+ */
 #ifdef DMA_ATTR_REQUIRE_COHERENT
 #define WEFT_DMA_ATTRS DMA_ATTR_REQUIRE_COHERENT
 #else

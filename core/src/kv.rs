@@ -14,8 +14,11 @@
 //!    of version. Each write of a slot, be it insert, update or removal, gives
 //!    all six the next version, also when the slot changes its key. A reader
 //!    takes a slot only if its six versions agree, and then all six words come
-//!    from one write. That asks of a READ only what every NIC and CPU gives,
-//!    that an aligned 8-byte word is read whole, and nothing about the order.
+//!    from one write. That asks of a READ only that an aligned 8-byte word is read
+//!    whole, and nothing about the order. Neither IBTA nor PCI Express promises that;
+//!    adapters whose DMA goes through the processors' caches do it. soft-RoCE does it by
+//!    the kernel's `memcpy`, which no manual promises where that is `rep movsb`
+//!    (ARCHITECTURE.md, "What is expected of a device").
 //!    It holds as long as one slot is written fewer than 65,536 times between
 //!    the first and the last word of one READ: with a microsecond for a write,
 //!    65 ms, against the microseconds that a READ of one bucket takes.

@@ -21,7 +21,8 @@
 //!
 //! A peer that is silent falls back on the lease of krcore §4.2: it trusts
 //! what it has read for [`TRUST_NS`], and what it posted meanwhile ends or breaks
-//! the queue pair within [`PATIENCE_NS`] of its turn. Because a request may wait
+//! the queue pair within [`PATIENCE_NS`] of its turn, or somewhat later if the device
+//! waits longer than it was told. Because of that, and because a request may wait
 //! for its turn behind those of others, the owner ends the connection after
 //! [`LEASE_NS`] of silence, and only then lets go of the memory. KRCore's period is
 //! "e.g., 1 second". Many requests on a slow network take longer: a peer that says so

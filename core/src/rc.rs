@@ -66,12 +66,15 @@ pub const PIECE_BYTES: u32 = 512 << 10;
 pub const PIECES_BYTES: u64 = BUDGET_BYTES - PIECE_BYTES as u64;
 /// READs and atomic operations outstanding in the network, each way.
 pub const READ_DEPTH: u8 = 16;
-/// Local ACK timeout: 4.096 µs times two to this, 134 ms. soft-RoCE's timer runs on
-/// while a long READ is being answered, and then asks for all of it again: shorter
-/// timeouts multiply the traffic on a busy host.
+/// Local ACK timeout: 4.096 µs times two to this, 134 ms. A device may wait up to four
+/// times as long (IBTA vol. 1, C9-140 to C9-142), and some raise what is too short for
+/// them. soft-RoCE's timer runs on while a long READ is being answered, and then asks for
+/// all of it again: shorter timeouts multiply the traffic on a busy host.
 pub const ACK_TIMEOUT: u8 = 15;
-/// Retries after that timeout. soft-RoCE takes 7 for "for ever".
+/// Retries after that timeout. soft-RoCE takes 7 for "for ever" (`rxe_completer`), which
+/// it is for receivers without buffers alone.
 pub const RETRIES: u8 = 5;
 /// How long a request may go without an answer before the peer counts as dead:
-/// 0.8 s.
+/// 0.8 s on soft-RoCE, up to four times that by the rules for [`ACK_TIMEOUT`]. Only how
+/// soon something is noticed may depend on it, never whether memory may go.
 pub const PATIENCE_NS: u64 = (RETRIES as u64 + 1) * (4096 << ACK_TIMEOUT);

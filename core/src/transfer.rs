@@ -10,6 +10,12 @@
 //! receiver in order too, which is why the paper asks the peer first: here all messages go by
 //! DC.
 //!
+//! From RC to DC that takes the completion of a WRITE for the proof that its bytes are in the
+//! peer's memory. InfiniBand does not promise it: an adapter may acknowledge a WRITE before it
+//! has written (IBTA vol. 1, chapter 9, on acknowledgements). What comes by DC passes through
+//! the peer's network adapter and a softirq first, which takes longer than a write that waits
+//! for the bus; no document makes that an order.
+//!
 //! **A close** is agreed on ([`Close`]), because a queue pair that goes while the peer has
 //! requests on it breaks them:
 //!

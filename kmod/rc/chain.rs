@@ -85,7 +85,11 @@ impl Chain {
         else {
             return;
         };
-        let (num_sge, mut send_flags) = match entry.inline() {
+        // A request of no bytes has no piece either: some adapters take the length 0 of a
+        // piece for 2 GiB (mlx4; ionic refuses it then). Nor has its key to be valid (IBTA
+        // vol. 1, C9-88).
+        let inline_data = entry.inline().filter(|_| entry.len() != 0);
+        let (num_sge, mut send_flags) = match inline_data {
             Some(data) => (
                 put_inline(list, inline, data, entry.len()),
                 ib_send_flags_IB_SEND_INLINE,

@@ -174,6 +174,9 @@ impl<R: Requester> RcQueue<R> {
         self.fail(status);
         let qp = self.posting.lock().qp.take();
         if let Some(qp) = qp {
+            // In error it completes all that was posted, with `IB_WC_WR_FLUSH_ERR` (IBTA vol. 1,
+            // chapter 10; C10-96). A device that does not, because it is gone or hangs, is not
+            // waited for.
             qp.fail();
             for _ in 0..FLUSH_MS {
                 self.poll();

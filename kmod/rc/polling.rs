@@ -250,7 +250,8 @@ impl<R: Requester> RcQueue<R> {
                         reaping.news = None;
                         return Some(status);
                     }
-                    // Requests end in order: it was not signalled.
+                    // Requests end in order (IBTA vol. 1, 9.5): it was not signalled, and
+                    // would have made a completion of its own if it had failed (10.7.3.1).
                     (Some(_), None) => return Some(WcStatus::Success),
                     (None, None) => {}
                 }

@@ -27,7 +27,8 @@ use crate::sync::{new_event_count, EventCount, Woken};
 const STEP_MS: u64 = 2_000;
 /// Requests that may be outstanding.
 const SEND_ENTRIES: u32 = 8;
-/// READs outstanding in the network.
+/// READs outstanding in the network. A device that can do fewer (`max_qp_rd_atom`,
+/// `max_qp_init_rd_atom`) does not connect.
 const READ_DEPTH: u8 = 8;
 /// The reserved ports that connections come from. The first one to be tried is random,
 /// and so many are tried; a node has some tens of connections at most.

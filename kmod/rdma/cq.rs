@@ -20,8 +20,9 @@ const SPIN_NS: u64 = 1_000_000;
 
 /// Hears that an armed completion queue has got a completion.
 pub(crate) trait Notified: Sync {
-    /// Any context, and soft-RoCE calls it with the queue's lock held: polling or
-    /// arming the queue here would wait for ever.
+    /// Any context (Documentation/infiniband/core_locking.rst; mlx5 calls it in the
+    /// interrupt), and soft-RoCE calls it with the queue's lock held: polling or arming
+    /// the queue here would wait for ever.
     fn on_completion(&self);
 }
 
@@ -78,7 +79,8 @@ impl Cq {
     }
 
     /// Asks for a call at the next completion. `false`: one may have come before,
-    /// look again.
+    /// look again. `true`: what has come since the last poll makes a call too, also by
+    /// drivers that never answer the former (`ib_req_notify_cq` in rdma/ib_verbs.h).
     pub(crate) fn arm(&self) -> bool {
         // SAFETY: the queue is valid.
         unsafe { bindings::weft_ib_arm_cq(self.as_ptr()) == 0 }
@@ -105,13 +107,16 @@ impl Cq {
         for (to, wc) in out.iter_mut().zip(wcs.iter().take(count)) {
             // SAFETY: the driver wrote so many.
             let wc = unsafe { wc.assume_init_ref() };
+            // Of a request that has failed a driver writes no more than number, status, queue
+            // pair and its own error (`ibv_poll_cq(3)`).
+            let has_imm = wc.status == bindings::ib_wc_status_IB_WC_SUCCESS
+                && wc.wc_flags & bindings::ib_wc_flags_IB_WC_WITH_IMM as i32 != 0;
             *to = WorkCompletion {
                 // SAFETY: requests are posted with a number, never with a pointer.
                 wr_id: unsafe { wc.__bindgen_anon_1.wr_id },
                 status: wc.status,
-                imm: (wc.wc_flags & bindings::ib_wc_flags_IB_WC_WITH_IMM as i32 != 0)
-                    // SAFETY: by the flag it is this that the driver wrote.
-                    .then(|| u32::from_be(unsafe { wc.ex.imm_data })),
+                // SAFETY: by the flag it is this that the driver wrote.
+                imm: has_imm.then(|| u32::from_be(unsafe { wc.ex.imm_data })),
             };
         }
         count

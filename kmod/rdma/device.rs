@@ -71,7 +71,9 @@ impl Device {
     }
 
     /// Whether its atomic operations are atomic with those of processors, and so
-    /// with SoftDc's. Those of soft-RoCE are not.
+    /// with SoftDc's (`enum ib_atomic_cap` in rdma/ib_verbs.h). Those of soft-RoCE are not,
+    /// nor those of mlx4, mlx5, irdma and hns; bnxt_re, qedr, erdma and ionic say so of
+    /// theirs, some only behind a root port that can do them.
     pub(crate) fn has_global_atomics(self) -> bool {
         self.attrs().atomic_cap == bindings::ib_atomic_cap_IB_ATOMIC_GLOB
     }

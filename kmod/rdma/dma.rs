@@ -69,7 +69,11 @@ impl Drop for DmaBuffer {
     }
 }
 
-/// Words that processors write and the device reads, in one piece.
+/// Words that processors write and the device reads, in one piece. They stay mapped, and
+/// peers READ them at any time. So a change is stored word by word and then shown to the
+/// device; between the two it may see some words and not others. Where memory for the
+/// device has to be copied (SWIOTLB), a table of more than 256 KiB cannot be mapped, and
+/// there is no RC.
 ///
 /// # Invariants
 ///

@@ -171,6 +171,13 @@ impl<'a> Span<'a> {
 /// in a region whose key a request on a queue pair of the domain makes valid. The
 /// driver never sees a user's address.
 ///
+/// A key is made valid once, and goes with the region: no request invalidates it. It is
+/// valid for all queue pairs of the domain.
+///
+/// mlx5 lets writes to such a region pass each other on the bus (PCI Express relaxed
+/// ordering), and no request can tell it not to (`mlx5_set_umr_free_mkey`, `set_reg_wr`):
+/// of two WRITEs a processor may see the later one first.
+///
 /// It can be released before it is dropped, when the device goes.
 ///
 /// # Invariants
@@ -234,7 +241,8 @@ impl FastMr {
         }
         // Peers use the user's addresses. Within a page they are the device's: the
         // request that makes the key valid takes the address from here, as that of
-        // net/sunrpc/xprtrdma/frwr_ops.c does.
+        // net/sunrpc/xprtrdma/frwr_ops.c does. (ocrdma alone takes it for the device's
+        // address of the first byte: `ocrdma_build_reg`.)
         // SAFETY: the region is valid and ours, its keys do not change.
         let (lkey, rkey) = unsafe {
             (*raw).iova = addr;

@@ -19,7 +19,8 @@ use crate::rdma::{Cq, Pd, Port};
 
 /// The first P_Key, which all ports have.
 const PKEY_INDEX: u16 = 0;
-/// How often a request is repeated for want of a receive buffer: until it works.
+/// How often a request is repeated for want of a receive buffer: until it works. 7 means
+/// that in the field of three bits (IBTA vol. 1, Modify Queue Pair; `rxe_completer`).
 const RNR_RETRIES: u8 = 7;
 /// Asks senders for 0.64 ms of patience then.
 const RNR_TIMER: u8 = 12;
@@ -91,6 +92,10 @@ impl<S> Qp<S> {
 impl Qp<Init> {
     /// A queue pair of the port, not connected, which peers may access as the
     /// memory regions of `pd` allow.
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP` (requests cannot have bytes of their own), and those of ib_core.
     pub(crate) fn new(port: Port, pd: Arc<Pd>, cq: Arc<Cq>, capacity: &Capacity) -> Result<Self> {
         let mut init = ib_qp_init_attr {
             send_cq: cq.as_ptr(),
@@ -115,6 +120,11 @@ impl Qp<Init> {
             _cq: cq,
             _state: PhantomData,
         };
+        // The driver says what it has made, which is to be at least what was asked for. mlx4
+        // and vmw_pvrdma say 0 here, and would take bytes of the request for an address.
+        if init.cap.max_inline_data < MAX_INLINE {
+            return Err(crate::errno::not_supported());
+        }
         let mut access =
             ib_access_flags_IB_ACCESS_REMOTE_READ | ib_access_flags_IB_ACCESS_REMOTE_WRITE;
         // Others are done by DC, and not every driver knows the flag.
@@ -199,9 +209,10 @@ impl Qp<Init> {
         })
     }
 
-    /// The way to a peer. ib_core expects kernel users to know the link address;
-    /// the one exported call that looks it up makes an address handle, which is
-    /// not kept.
+    /// The way to a peer. ib_core expects kernel users to know the link address
+    /// (`_ib_modify_qp` in drivers/infiniband/core/verbs.c); the one exported call that
+    /// looks it up makes an address handle, which is not kept. A peer that gets another
+    /// link address later is out of reach for this queue pair, which then breaks.
     fn address(&self, port: Port, from: &Gid, to: Gid) -> Result<rdma_ah_attr> {
         let index = port.index_of(from).ok_or(ENODEV)?;
         let mut attr = rdma_ah_attr {
@@ -249,7 +260,9 @@ impl Qp<Ready> {
 impl<S> Drop for Qp<S> {
     fn drop(&mut self) {
         // SAFETY: ours, and not used after this. No request of it touches memory
-        // any more when this returns.
+        // any more when this returns: that is what the verb means (IBTA vol. 1, Destroy
+        // Queue Pair), and what ib_core's other users free their buffers on. It is not
+        // to fail for a queue pair of the kernel's.
         let err = unsafe { ib_destroy_qp_user(self.raw.as_ptr(), core::ptr::null_mut()) };
         if err != 0 {
             pr_err!("a queue pair could not be destroyed: {err}\n");

@@ -14,14 +14,15 @@ use kernel::sync::Arc;
 use weft_core::gid::Gid;
 
 use crate::bindings;
+use crate::random::random_u32;
 use crate::rdma::{Capacity, EventCq, FastMr, Pd, Port, Qp, Ready, Remote, TableMr};
 
 /// How long a registration may take: it stays on this host.
 const REQUEST_NS: u64 = 20_000_000_000;
 /// Completions: of a request at a time, and of the receive buffers that are never posted.
 const ENTRIES: u32 = 4;
-/// The first packet's number; there will be none.
-const PSN: u32 = 0;
+/// PSNs have 24 bits.
+const PSN_MASK: u32 = 0x00ff_ffff;
 /// READs at a time; there will be none.
 const READS: u8 = 1;
 
@@ -46,14 +47,16 @@ impl Registrar {
         let capacity = Capacity { sends: 1, sges: 1 };
         // SAFETY: the queue pair goes before `cq`, here and as a field.
         let qp = Qp::new(port, pd, unsafe { cq.share() }, &capacity)?;
+        // It carries no packet, but takes those that fit: nobody is to know the number.
+        let psn = random_u32() & PSN_MASK;
         let itself = Remote {
             gid: *own,
             qpn: qp.number(),
-            psn: PSN,
+            psn,
             mtu: port.active_mtu().ok_or(ENODEV)?,
             read_depth: READS,
         };
-        let qp = qp.connect(port, own, &itself, PSN, (READS, READS))?;
+        let qp = qp.connect(port, own, &itself, psn, (READS, READS))?;
         Ok(Self { qp, cq })
     }
 

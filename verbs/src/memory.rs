@@ -95,7 +95,9 @@ impl Drop for Pages {
     }
 }
 
-/// Who may do what with registered memory besides local reads.
+/// Who may do what with registered memory besides local reads. None has
+/// `IBV_ACCESS_RELAXED_ORDERING` or `IBV_ACCESS_UNORDERED`: programs poll the memory, and
+/// have to see one WRITE after the other (`ibv_reg_mr(3)`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// The local NIC writes: receives land here, READs too.

@@ -20,11 +20,14 @@ use crate::error::{done, made};
 use crate::{sys, Cq, Error, LocalGid, PathMtu, Pd, Result, Srq, WorkRequest};
 
 /// Incoming READs and atomics that a queue pair accepts at once, and outgoing
-/// ones that it may have, unless told: what every NIC in use can do.
+/// ones that it may have, unless told: what every NIC in use can do. One that cannot
+/// (`max_qp_rd_atom`, `max_qp_init_rd_atom`) does not connect: `EINVAL`.
 pub(crate) const MAX_READS_IN_FLIGHT: u8 = 16;
-/// 4.096 µs × 2^14 = 67 ms until an unanswered packet is sent again.
+/// 4.096 µs × 2^14 = 67 ms until an unanswered packet is sent again; a device may take
+/// four times as long (IBTA vol. 1, C9-140 to C9-142), or have a minimum of its own.
 const ACK_TIMEOUT: u8 = 14;
-/// How often it is.
+/// How often it is. soft-RoCE takes this for "for ever", so who waits looks elsewhere
+/// whether the peer is there.
 const RETRIES: u8 = 7;
 /// For ever, as far as a receiver with no buffer is concerned.
 pub(crate) const RNR_RETRIES: u8 = 7;

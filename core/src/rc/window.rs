@@ -12,6 +12,11 @@
 //! whatever is signalled, also when a queue pair breaks and each of its requests
 //! makes a completion.
 //!
+//! It relies on two promises of a reliable queue pair: requests are completed in the
+//! order in which they were posted (IBTA vol. 1, 9.5 Transaction Ordering), and one that
+//! is not signalled makes a completion if it fails (IBTA vol. 1, 10.7.3.1). So a
+//! completion says of all requests before it that they have ended, and ended well.
+//!
 //! What a place holds is kept by the driver. The poster may touch it between
 //! [`Window::claim`] and [`Window::publish`], the reaper from then until
 //! [`Window::retire`], and nobody else.

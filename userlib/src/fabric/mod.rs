@@ -16,12 +16,12 @@
 //! 1. *Order.* Writes that one thread posts to one peer become visible there
 //!    in the order of posting. Who sees a byte of a later write (by an acquire
 //!    load of a word of it) sees every byte of all earlier ones. Between two
-//!    peers, or two threads, there is no order.
+//!    peers, or two threads, there is no order. (Over RDMA: see below.)
 //! 2. *Words.* A write of at most [`WORD_ATOMIC_BYTES`] whose two offsets and
 //!    length are multiples of 8 is seen word by word: each aligned 8-byte word
 //!    is old or new, never a mixture. There is no order among the words of one
 //!    write. Larger writes promise nothing about their words; put a small one
-//!    behind that says that they are there.
+//!    behind that says that they are there. (Over RDMA: see below.)
 //! 3. *Sources.* The source of a write is read at some time between the post
 //!    and the next [`Endpoint::fence`]. Whoever changes it before sends the old
 //!    or the new word, which monotonic state does not mind (spindle §III.C). Of
@@ -35,6 +35,30 @@
 //!    been transferred.
 //!
 //! [`conformance`] holds these promises as one test suite for any fabric.
+//!
+//! # Which devices keep the first two
+//!
+//! InfiniBand promises neither: by its rules a receiver may look at what was
+//! written once a completion has told it to, not before (`ibv_reg_mr(3)`,
+//! "Ordering semantics"). Devices differ (ARCHITECTURE.md, "What is expected of a
+//! device"):
+//!
+//! - *Order.* Weft's own transport (DC) and soft-RoCE keep it: their processors
+//!   store one write after the other. RoCE adapters keep it for memory without
+//!   relaxed ordering, which is what `verbs` registers, because PCI Express keeps
+//!   writes of one device in order; but not ConnectX-5 and later where packets may
+//!   be placed out of order (adaptive routing). Over `weft`, with an mlx5 adapter,
+//!   it is *not* kept when the module takes RC: the driver allows relaxed ordering
+//!   for all memory that the kernel registers. Load the module with `pool=dc`
+//!   there, and pin no peer. `ibv_query_qp_data_in_order(3)` is no answer: it speaks
+//!   of the bytes of one write. The library runs over no other kind of device: iWARP and EFA, whose
+//!   writes may land in any order, have no port that it finds by an IP address.
+//! - *Words.* Adapters move aligned words of 8 bytes whole, though no specification
+//!   says so. Of what copies in software, DC stores a word by one instruction, and
+//!   soft-RoCE does if the word is an ATOMIC WRITE (`Words`). A WRITE that the
+//!   module gives to soft-RoCE's RC (`pool=rc`, or a pinned peer) is copied by
+//!   `memcpy`: on processors with fast short string moves nothing promises that
+//!   its words are whole.
 
 pub mod conformance;
 mod error;

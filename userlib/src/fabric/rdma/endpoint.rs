@@ -270,8 +270,11 @@ impl<T: Transport> Endpoint for RdmaEndpoint<T> {
 
     fn fence(&self, peer: usize) -> Result<(), FabricError> {
         self.inner.live_peer(peer)?;
-        // A completed write is with the peer's device; what a later READ's
-        // answer has passed on its way is in the peer's memory.
+        // A completed write is with the peer's device, which may acknowledge it before
+        // it is in memory (IBTA vol. 1, chapter 9). A READ is carried out after the
+        // writes before it (9.5), and on PCI Express a device's read does not pass its
+        // own earlier writes, relaxed or not: they are in the peer's memory when it is
+        // answered.
         let look = Write {
             local: control::fence_of(peer),
             remote: control::rung_by(self.inner.rank),

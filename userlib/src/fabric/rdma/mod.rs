@@ -43,7 +43,10 @@ pub(super) struct Gone;
 ///
 /// Requests to a peer are carried out in the order of posting, whichever thread
 /// posts: each is over before a later one is visible, and a read sees what was
-/// written before.
+/// written before. (A responder executes WRITEs in their order, and a READ after the
+/// WRITEs before it: IBTA vol. 1, 9.5 Transaction Ordering. That WRITEs also become
+/// visible in this order to who polls memory is for the device to keep: see
+/// [`crate::fabric`].)
 pub(super) trait Transport: Send + Sync + fmt::Debug + Sized + 'static {
     /// Posts writes. A full queue is waited for, a peer that is down is not.
     fn post(&self, peer: usize, writes: &[Write]) -> Result<(), Gone>;

@@ -2,13 +2,16 @@
 
 //! How the words of small writes get there whole.
 //!
-//! Devices that write memory by DMA move aligned words of 8 bytes whole. What
+//! Devices that write memory by DMA move aligned words of 8 bytes whole, though no
+//! specification says so: PCI Express leaves it to the platform. (What comes closest is
+//! `ibv_query_qp_data_in_order(3)`, for aligned 128 bytes, which few providers answer.) What
 //! writes by software, soft-RoCE and Weft's own transport, copies with the
 //! kernel's `memcpy`: by words on processors without fast short string moves,
 //! else with `rep movsb`. No manual says that this moves words whole. Processors
 //! do in practice (none was torn in 140 million copies on one); an emulated one
 //! does not (most were). Both have a request that stores one word by
-//! construction, so where it matters a write becomes one such request a word.
+//! construction (soft-RoCE's is ATOMIC WRITE: IBTA vol. 1, A19), so where it matters a write
+//! becomes one such request a word.
 
 use crate::fabric::{Write, WORD_ATOMIC_BYTES};
 

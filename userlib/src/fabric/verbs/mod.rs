@@ -106,6 +106,8 @@ impl Stack {
     fn queue_pair(&self) -> weft_verbs::Result<InitQp> {
         let config = QpConfig {
             max_send_wr: SEND_QUEUE,
+            // Devices with less room than this for a request's own bytes (irdma, bnxt_re,
+            // erdma) refuse to make the queue pair.
             max_inline: super::WORD_ATOMIC_BYTES as u32,
             atomic_write: self.is_atomic,
             ..QpConfig::default()

@@ -183,7 +183,8 @@ impl VerbsTransport {
         if let Some(why) = wc.failure() {
             self.health.mark_down(peer, &why);
         } else if let Some(Some(link)) = self.links.get(peer) {
-            // Completions of a queue pair come in order, but two threads may
+            // Completions of a queue pair come in order, and say that the requests
+            // before theirs have ended (IBTA vol. 1, 9.5), but two threads may
             // take them off the queue together.
             link.done.fetch_max(wc.wr_id() & SEQ_MASK, Ordering::AcqRel);
         }

@@ -9,7 +9,8 @@
 //! memory is and which RDMA port they are at.
 //!
 //! Words that go one by one ([`Words`]) are WRITEs of 8 bytes here, which the
-//! module stores with one instruction.
+//! module stores with one instruction. (One that it sends by soft-RoCE's RC, as `pool=rc`
+//! makes it, is copied by soft-RoCE instead: see [`crate::fabric`].)
 
 mod outgoing;
 mod transport;
