@@ -10,6 +10,7 @@
 #include <linux/mutex.h>
 #include <linux/netdevice.h>
 #include <linux/ns_common.h>
+#include <linux/pci.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
 #include <linux/uaccess.h>
@@ -555,6 +556,25 @@ const struct ib_device_attr *weft_ib_attrs(const struct ib_device *dev)
 bool weft_ib_is_software(const struct ib_device *dev)
 {
 	return dev->ops.driver_id == RDMA_DRIVER_RXE || dev->ops.driver_id == RDMA_DRIVER_SIW;
+}
+
+/* ocrdma takes the iova of a registration for the device's own address (ocrdma_build_reg). */
+bool weft_ib_takes_iova(const struct ib_device *dev)
+{
+	return dev->ops.driver_id != RDMA_DRIVER_OCRDMA;
+}
+
+/*
+ * mlx5 registers all of the kernel's memory with PCI Express relaxed ordering, if the bus
+ * allows that to the adapter (mlx5_set_umr_free_mkey, set_reg_wr).
+ */
+bool weft_ib_relaxes_writes(const struct ib_device *dev)
+{
+	struct device *parent = dev->dev.parent;
+
+	if (dev->ops.driver_id != RDMA_DRIVER_MLX5)
+		return false;
+	return !parent || !dev_is_pci(parent) || pcie_relaxed_ordering_enabled(to_pci_dev(parent));
 }
 
 int weft_ib_post_send(struct ib_qp *qp, const struct ib_send_wr *wr)

@@ -107,6 +107,8 @@ u32 weft_ib_ports(const struct ib_device *dev);
 u32 weft_ib_local_dma_lkey(const struct ib_pd *pd);
 const struct ib_device_attr *weft_ib_attrs(const struct ib_device *dev);
 bool weft_ib_is_software(const struct ib_device *dev);
+bool weft_ib_takes_iova(const struct ib_device *dev);
+bool weft_ib_relaxes_writes(const struct ib_device *dev);
 int weft_ib_post_send(struct ib_qp *qp, const struct ib_send_wr *wr);
 int weft_ib_post_empty_recv(struct ib_qp *qp, u64 wr_id);
 int weft_ib_map_mr(struct ib_mr *mr, u64 addr, u32 len);

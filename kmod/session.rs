@@ -331,7 +331,7 @@ impl Session {
 fn is_usable(access: u32) -> bool {
     let changes = uapi::ACCESS_REMOTE_WRITE | uapi::ACCESS_REMOTE_ATOMIC;
     let is_odd = access & changes != 0 && access & uapi::ACCESS_LOCAL_WRITE == 0;
-    access & !uapi::ACCESS_ALL == 0 && !is_odd
+    access & !(uapi::ACCESS_ALL | uapi::ACCESS_RELAXED_ORDERING) == 0 && !is_odd
 }
 
 /// The receiver of messages to a port; `None`, if that is 0.

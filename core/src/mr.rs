@@ -38,7 +38,10 @@ pub use notice::{Keys, Notice, NoticeKind, NOTICE_BYTES, NOTICE_KEYS};
 
 use crate::kv;
 use crate::rc::PATIENCE_NS;
-use crate::uapi::{ACCESS_ALL, ACCESS_REMOTE_ATOMIC, ACCESS_REMOTE_READ, ACCESS_REMOTE_WRITE};
+use crate::uapi::{
+    ACCESS_ALL, ACCESS_RELAXED_ORDERING, ACCESS_REMOTE_ATOMIC, ACCESS_REMOTE_READ,
+    ACCESS_REMOTE_WRITE,
+};
 
 /// How long a reader trusts what it has read, counted from before the READ.
 pub const TRUST_NS: u64 = 500_000_000;
@@ -50,6 +53,19 @@ pub const LEASE_MAX_NS: u64 = 10_000_000_000;
 
 /// Any of the flags that let peers touch a region.
 pub const ACCESS_REMOTE: u32 = ACCESS_REMOTE_READ | ACCESS_REMOTE_WRITE | ACCESS_REMOTE_ATOMIC;
+
+/// What peers may do to a region by RC, of its access flags. A device that `relaxes` writes
+/// shows them to processors in any order, so peers reach by it only what they cannot write,
+/// or whose owner does not mind ([`ACCESS_RELAXED_ORDERING`]); the rest by DC.
+#[must_use]
+pub const fn access_by_rc(access: u32, relaxes: bool) -> u32 {
+    let is_written = access & (ACCESS_REMOTE_WRITE | ACCESS_REMOTE_ATOMIC) != 0;
+    let has_order = !relaxes || access & ACCESS_RELAXED_ORDERING != 0;
+    if is_written && !has_order {
+        return 0;
+    }
+    access & ACCESS_REMOTE
+}
 
 /// Bits of a length in a record: 16 TiB.
 const LEN_BITS: u32 = 44;

@@ -8,7 +8,7 @@ use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::KVVec;
 use kernel::page::PAGE_SHIFT;
 use kernel::prelude::*;
-use weft_core::mr::BlockSize;
+use weft_core::mr::{access_by_rc, BlockSize, ACCESS_REMOTE};
 
 use crate::quota::{Held, Kind};
 use crate::rdma::{Device, FastMr, Pd, Span};
@@ -25,6 +25,8 @@ pub(crate) struct RegisteredBlocks {
     /// The number of the first block.
     first: u64,
     list: KVVec<FastMr>,
+    /// What peers may do by them.
+    remote_access: u32,
     _held: Held,
 }
 
@@ -47,6 +49,8 @@ impl RegisteredBlocks {
         access: u32,
         region: &Held,
     ) -> Result<Self> {
+        let remote_access = access_by_rc(access, device.relaxes_writes());
+        let access = access & !ACCESS_REMOTE | remote_access;
         let count = size.count(addr, pages.len as u64);
         let held = region.also(Kind::Blocks, u32::try_from(count)?)?;
         let mut list = KVVec::with_capacity(count as usize, GFP_KERNEL_ACCOUNT)?;
@@ -60,6 +64,7 @@ impl RegisteredBlocks {
             size,
             first: size.block_of(addr),
             list,
+            remote_access,
             _held: held,
         })
     }
@@ -79,6 +84,11 @@ impl RegisteredBlocks {
     /// The keys for peers, in order.
     pub(super) fn rkeys(&self) -> impl Iterator<Item = u32> + '_ {
         self.list.iter().map(FastMr::rkey)
+    }
+
+    /// What peers may do by them.
+    pub(super) fn remote_access(&self) -> u32 {
+        self.remote_access
     }
 
     /// The size of the blocks.

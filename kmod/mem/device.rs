@@ -94,6 +94,7 @@ impl MrTable {
     /// `EOPNOTSUPP`: it is not, the device lists too few pages in a registration.
     pub(crate) fn allow_rc(&self, device: Device, pd: Arc<Pd>) -> Result {
         let blocks = BlockSize::of_device(device.most_pages(), PAGE_LOG2);
+        let blocks = blocks.filter(|_| ValidMr::fits(device, VALID));
         let blocks = blocks.ok_or_else(crate::errno::not_supported)?;
         *self.hardware.lock() = Some(Hardware { device, pd, blocks });
         Ok(())

@@ -5,7 +5,7 @@
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use weft_core::mr::{BlockName, Record, ACCESS_REMOTE};
+use weft_core::mr::{BlockName, Record};
 use weft_core::uapi;
 
 use crate::counters::Counted;
@@ -76,11 +76,12 @@ impl Mr {
         self.users.load(Ordering::Acquire) != 0
     }
 
-    /// Its records in the table that peers READ: none, until the device knows it.
+    /// Its records in the table that peers READ: none, until the device knows it, nor if
+    /// they may not reach it by the device.
     pub(super) fn records(&self) -> impl Iterator<Item = (BlockName, Record)> + '_ {
-        let access = self.access & ACCESS_REMOTE;
-        let blocks = self.ib.get().filter(|_| access != 0);
+        let blocks = self.ib.get().filter(|blocks| blocks.remote_access() != 0);
         blocks.into_iter().flat_map(move |blocks| {
+            let access = blocks.remote_access();
             let size = blocks.size();
             let parts = size.parts(self.addr, self.len).zip(blocks.rkeys());
             parts.map(move |((addr, len), rkey)| {

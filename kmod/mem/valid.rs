@@ -36,6 +36,12 @@ pub(super) struct ValidMr {
 }
 
 impl ValidMr {
+    /// Whether a device can register the table of so many regions at once.
+    pub(super) fn fits(device: Device, capacity: u32) -> bool {
+        let bytes = Geometry::for_capacity(capacity).map(|geometry| geometry.words() * 8);
+        bytes.is_some_and(|bytes| TableMr::pages(bytes) <= device.most_pages() as usize)
+    }
+
     /// A table with room for `capacity` regions.
     pub(super) fn new(device: Device, pd: Arc<Pd>, capacity: u32) -> Result<Self> {
         let geometry = Geometry::for_capacity(capacity).ok_or(EINVAL)?;

@@ -79,10 +79,19 @@ impl Device {
     }
 
     /// Whether memory can be registered with it by requests on queue pairs
-    /// (`IB_WR_REG_MR`), the way for consumers in the kernel.
+    /// (`IB_WR_REG_MR`), the way for consumers in the kernel, with the consumer's addresses.
     pub(crate) fn has_fast_registration(self) -> bool {
         let extensions = bindings::ib_device_cap_flags_IB_DEVICE_MEM_MGT_EXTENSIONS;
-        self.attrs().device_cap_flags & (extensions as u64) != 0
+        // SAFETY: the device is valid.
+        let takes_addresses = unsafe { bindings::weft_ib_takes_iova(self.as_ptr()) };
+        takes_addresses && self.attrs().device_cap_flags & (extensions as u64) != 0
+    }
+
+    /// Whether writes to memory that the kernel registers with it may pass each other on
+    /// their way there.
+    pub(crate) fn relaxes_writes(self) -> bool {
+        // SAFETY: the device is valid.
+        unsafe { bindings::weft_ib_relaxes_writes(self.as_ptr()) }
     }
 
     /// Pages that a region may have, of the size of ours.

@@ -327,11 +327,15 @@ unsafe impl Send for TableMr {}
 unsafe impl Sync for TableMr {}
 
 impl TableMr {
+    /// Pages that a table of so many bytes may take.
+    pub(crate) const fn pages(bytes: usize) -> usize {
+        bytes.div_ceil(PAGE_SIZE) + 1
+    }
+
     /// A region for the words; to be dropped before they are, and after the last
     /// queue pair through which they are read.
     pub(crate) fn new(pd: Arc<Pd>, words: &DmaWords) -> Result<Self> {
-        let pages = words.bytes().div_ceil(PAGE_SIZE) + 1;
-        let raw = RawMr::new(&pd, pages as u32)?;
+        let raw = RawMr::new(&pd, Self::pages(words.bytes()) as u32)?;
         // INVARIANT: made in the domain; mapped below, or dropped.
         let this = Self { raw, _pd: pd };
         // SAFETY: the region is valid; the words stay mapped, as the caller

@@ -32,6 +32,11 @@ bitflags::bitflags! {
         const REMOTE_READ = uapi::ACCESS_REMOTE_READ;
         /// Peers may change its words atomically. Needs `LOCAL_WRITE`.
         const REMOTE_ATOMIC = uapi::ACCESS_REMOTE_ATOMIC;
+        /// Its owner does not mind in which order peers' writes appear: it waits for a
+        /// completion or a message before it reads them. On adapters that keep no order
+        /// (mlx5), peers' requests to a region that they may write go by RC only with
+        /// this.
+        const RELAXED_ORDERING = uapi::ACCESS_RELAXED_ORDERING;
     }
 }
 

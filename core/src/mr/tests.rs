@@ -24,6 +24,25 @@ fn a_region_allows_its_range_and_its_access() {
     assert!(!REGION.allows(0x1000, 1, ACCESS_REMOTE));
 }
 
+#[test]
+fn a_device_that_relaxes_writes_gets_no_region_that_is_polled() {
+    let (read, write) = (ACCESS_REMOTE_READ, ACCESS_REMOTE_WRITE);
+    for access in [0, read, write, read | write, read | ACCESS_REMOTE_ATOMIC] {
+        let relaxed = access | ACCESS_RELAXED_ORDERING;
+        assert_eq!(
+            access_by_rc(access | crate::uapi::ACCESS_LOCAL_WRITE, false),
+            access
+        );
+        assert_eq!(access_by_rc(relaxed, false), access);
+        assert_eq!(access_by_rc(relaxed, true), access);
+        let is_written = access & !read != 0;
+        assert_eq!(
+            access_by_rc(access, true),
+            if is_written { 0 } else { access }
+        );
+    }
+}
+
 /// A look-up with nothing in between.
 fn learn(store: &mut Store, key: u32, record: Record, asked_ns: u64) {
     store.ask(name(key));

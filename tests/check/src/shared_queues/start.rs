@@ -10,7 +10,8 @@ use nix::errno::Errno;
 use nix::sys::mman::ProtFlags;
 use weft_core::uapi::{self, Hello, Pod, RingsCreate, MAX_RING_MEMORY};
 use weft_shim::{
-    MemoryRegion, Qp, QpConfig, Queues, QueuesConfig, SendWr, Start, StartConfig, Wc, WcStatus,
+    Access, MemoryRegion, Qp, QpConfig, Queues, QueuesConfig, SendWr, Start, StartConfig, Wc,
+    WcStatus,
 };
 use weft_testkit::pace::patient;
 
@@ -26,7 +27,7 @@ fn start(node: u32) -> Result<Start> {
     Ok(Start::new(&StartConfig {
         node: Some(node),
         memory: BYTES,
-        access: full_access(),
+        access: full_access() | Access::RELAXED_ORDERING,
         ..StartConfig::default()
     })?)
 }
