@@ -236,7 +236,9 @@ int weft_query_node(const struct weft_device *device, int node, struct weft_node
  * is made of enum ibv_access_flags: IBV_ACCESS_LOCAL_WRITE (this session's READs
  * may land in it), IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE and
  * IBV_ACCESS_REMOTE_ATOMIC (both need LOCAL_WRITE); 0 lets this session's WRITEs
- * read it. Others are EINVAL.
+ * read it. IBV_ACCESS_RELAXED_ORDERING says that the program waits for a completion or a
+ * message before it reads what peers have written: adapters that keep no order (mlx5)
+ * write to the memory only then, else peers' requests to it go by DC. Others are EINVAL.
  *
  * Errors: EINVAL (length of 0 or more than max_mr_size, access), EFAULT (not all
  * of it is mapped, or it is read-only), ENOMEM (RLIMIT_MEMLOCK, or memory),

@@ -405,6 +405,7 @@ fn the_numbers_are_those_of_the_headers() {
         ("IBV_ACCESS_REMOTE_WRITE", uapi::ACCESS_REMOTE_WRITE),
         ("IBV_ACCESS_REMOTE_READ", uapi::ACCESS_REMOTE_READ),
         ("IBV_ACCESS_REMOTE_ATOMIC", uapi::ACCESS_REMOTE_ATOMIC),
+        ("IBV_ACCESS_RELAXED_ORDERING", uapi::ACCESS_RELAXED_ORDERING),
         ("IBV_WC_LOC_PROT_ERR", uapi::WcStatus::LocProtErr as u32),
         ("IBV_WC_WR_FLUSH_ERR", uapi::WcStatus::WrFlushErr as u32),
         ("IBV_WC_REM_ACCESS_ERR", uapi::WcStatus::RemAccessErr as u32),
