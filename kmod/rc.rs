@@ -45,6 +45,7 @@ use crate::net::Endpoint;
 use crate::rdma::{Pd, Port, Registrar};
 use crate::sync::{new_event_count, new_lock, new_periodic, EventCount, FastLock, Periodic};
 
+pub(crate) use control::Behind;
 use handshake::{Pending, MAX_PENDING};
 use link::Hardware;
 use links::{end, Link};

@@ -10,11 +10,10 @@
 //! receiver in order too, which is why the paper asks the peer first: here all messages go by
 //! DC.
 //!
-//! From RC to DC that takes the completion of a WRITE for the proof that its bytes are in the
-//! peer's memory. InfiniBand does not promise it: an adapter may acknowledge a WRITE before it
-//! has written (IBTA vol. 1, chapter 9, on acknowledgements). What comes by DC passes through
-//! the peer's network adapter and a softirq first, which takes longer than a write that waits
-//! for the bus; no document makes that an order.
+//! From RC to DC it takes a READ too, behind the WRITEs: an adapter may acknowledge a WRITE
+//! before it has written (IBTA vol. 1, chapter 9, on acknowledgements), and what comes by DC
+//! does not pass that adapter's way to memory. A READ that has ended has seen the WRITEs before
+//! it (9.5).
 //!
 //! **A close** is agreed on ([`Close`]), because a queue pair that goes while the peer has
 //! requests on it breaks them:

@@ -16,7 +16,7 @@ use crate::clock::{coarse_ns, now_ns};
 use crate::counters::COUNTERS;
 use crate::dc::Requester;
 use crate::rc::chain::{rdma_wr, Keys, SGES};
-use crate::rc::queue::{RcQueue, PROBE_BYTES};
+use crate::rc::queue::{Posting, RcQueue, PROBE_BYTES};
 use crate::rc::slots::{CompletionTarget, Slot};
 use crate::rdma::{Qp, Ready};
 
@@ -28,6 +28,16 @@ const SPIN_NS: u64 = 100_000;
 const NAP_NS: u64 = 50_000_000;
 /// A queue pair answers, or breaks, well before this, whatever is queued before.
 const PATIENCE_NS: u64 = 20_000_000_000;
+
+/// What became of a READ that was to go behind all requests.
+pub(crate) enum Behind {
+    /// It is on its way; when all requests up to this number have passed it has ended.
+    Posted(u32),
+    /// There is no room now.
+    Full,
+    /// The queue pair is gone, or goes.
+    Gone,
+}
 
 /// A READ of a word of the peer's table.
 pub(super) struct Probe {
@@ -135,16 +145,36 @@ impl<R: Requester> RcQueue<R> {
     /// call: a READ of a word of its table. If there is none, the queue breaks.
     pub(super) fn probe(&self) {
         let mut posting = self.posting.lock();
-        let posting = &mut *posting;
-        let Some(qp) = &posting.qp else { return };
-        let Some(probe) = self.probe_read(qp) else {
-            return;
-        };
-        if self.window.outstanding() != 0 || self.is_closing() {
-            return;
+        if self.window.outstanding() == 0 {
+            self.post_probe(&mut posting);
         }
+    }
+
+    /// Posts a READ behind all requests. Once it has ended, what they have written is in the
+    /// peer's memory; their own ends do not say that much (IBTA vol. 1, 9.5).
+    pub(crate) fn read_behind(&self) -> Behind {
+        let behind = self.post_probe(&mut self.posting.lock());
+        if self.attendance.is_empty() {
+            self.arm();
+        }
+        behind
+    }
+
+    /// Whether all requests have passed that there were when [`Behind::Posted`] said so.
+    pub(crate) fn has_passed(&self, until: u32) -> bool {
+        self.window.has_passed(until)
+    }
+
+    /// Posts a READ of a word of the peer's table.
+    fn post_probe(&self, posting: &mut Posting<R>) -> Behind {
+        let Some(qp) = posting.qp.as_ref().filter(|_| self.is_usable()) else {
+            return Behind::Gone;
+        };
+        let Some(probe) = self.probe_read(qp) else {
+            return Behind::Gone;
+        };
         let Some(claim) = self.window.claim(&mut posting.poster, 0) else {
-            return;
+            return Behind::Full;
         };
         // SAFETY: not published yet, and we hold the poster's lock.
         unsafe { self.slots.fill(claim, Slot::EMPTY) };
@@ -168,6 +198,7 @@ impl<R: Requester> RcQueue<R> {
         if unsafe { qp.post(&wr.wr) }.is_err() {
             self.fail(WcStatus::FatalErr);
         }
+        Behind::Posted(claim.seq.wrapping_add(1))
     }
 
     /// Posts one request of the queue's own and waits for its end. The caller

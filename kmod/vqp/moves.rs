@@ -16,11 +16,51 @@ use weft_core::transfer::{Held, Hold};
 use super::{Peer, Vqp, VqpQueue};
 use crate::clock::now_ns;
 use crate::counters::COUNTERS;
+use crate::rc::Behind;
 use crate::sync::Woken;
 use crate::trace;
 
+/// How long the proof of placement is looked for before anything else is looked at.
+const PROOF_SPIN_NS: u64 = 500_000;
 /// How long it sleeps at most between two looks at the earlier requests.
 const NAP_NS: u64 = 1_000_000;
+
+/// The proof that what a VQP has written by an RC queue is in the peer's memory, before it
+/// goes another way: an adapter may say that a WRITE has ended before that is so. A READ
+/// behind it, which ends, is the proof.
+pub(super) struct Placement<'a> {
+    /// `None`: there is nothing to prove.
+    queue: Option<&'a VqpQueue>,
+    read: Option<u32>,
+}
+
+impl<'a> Placement<'a> {
+    /// Of what has gone by this queue.
+    pub(super) fn new(queue: Option<&'a VqpQueue>) -> Self {
+        Self { queue, read: None }
+    }
+
+    /// Whether it is proven, after a moment. To be asked once all requests of the VQP have
+    /// ended, again and again. Process context.
+    pub(super) fn is_proven(&mut self) -> bool {
+        let Some(queue) = self.queue else {
+            return true;
+        };
+        if self.read.is_none() {
+            match queue.read_behind() {
+                Behind::Posted(until) => self.read = Some(until),
+                Behind::Full => return false,
+                Behind::Gone => self.queue = None,
+            }
+        }
+        let Some(until) = self.read else {
+            return true;
+        };
+        // Nobody is told of its end: it is looked for.
+        let has_passed = || queue.has_passed(until);
+        has_passed() || queue.attend().spin(has_passed, PROOF_SPIN_NS)
+    }
+}
 
 impl Vqp {
     /// The RC queue for the requests that are posted next; `None`: they go by DC.
@@ -65,7 +105,10 @@ impl Vqp {
                 && self.route_seen.load(Ordering::Relaxed) == version;
             let start_ns = now_ns();
             let is_idle = self.under_way() == 0;
-            if !is_idle && (has_left || !self.waits_for_others(current.as_deref())) {
+            if has_left && !is_idle {
+                return current;
+            }
+            if !self.waits_for_others(current.as_deref()) {
                 return current;
             }
             self.go_by(wanted.clone());
@@ -81,20 +124,24 @@ impl Vqp {
         wanted
     }
 
-    /// Waits until all requests have ended. Answers whether they have.
+    /// Waits until all requests have ended, and what they have written is in place.
+    /// Answers whether that is so.
     fn waits_for_others(&self, queue: Option<&VqpQueue>) -> bool {
         let mut now = now_ns();
         if now < self.held_until_ns.load(Ordering::Relaxed) {
             return false;
         }
         let done = self.cq.done();
-        let mut hold = Hold::new(self.under_way(), now);
+        let mut placement = Placement::new(queue);
+        let mut hold = Hold::new(self.under_way() + 1, now);
         loop {
             let seen = done.seen();
             if let Some(queue) = queue {
                 queue.poll();
             }
-            let woken = match hold.look(self.under_way(), now) {
+            let under_way = self.under_way();
+            let is_proven = under_way == 0 && placement.is_proven();
+            let woken = match hold.look(under_way + u32::from(!is_proven), now) {
                 Held::Passed => return true,
                 Held::GiveUp(until_ns) => {
                     self.held_until_ns.store(until_ns, Ordering::Relaxed);

@@ -7,6 +7,7 @@ use core::sync::atomic::Ordering;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
+use super::moves::Placement;
 use super::{Connection, Queues, Vqp, VqpQueue, VqpStream};
 use crate::array_vec::{room, ArrayVec, Room};
 use crate::dc::{Entry, Origin, Way};
@@ -320,11 +321,27 @@ impl Vqp {
     /// Goes by DC from now on, once all requests but the `admitted` ones have ended.
     fn leave_rc(&self, queue: &mut Option<&VqpQueue>, admitted: u32) -> Result {
         self.quiesce(*queue, admitted)?;
+        self.prove(*queue)?;
         self.go_by(None);
         // It goes back to RC when none of its requests is under way.
         self.has_left.store(true, Ordering::Relaxed);
         *queue = None;
         Ok(())
+    }
+
+    /// Waits until what its requests have written is in the peer's memory.
+    fn prove(&self, queue: Option<&VqpQueue>) -> Result {
+        let mut placement = Placement::new(queue);
+        let done = self.cq.done();
+        loop {
+            let seen = done.seen();
+            if placement.is_proven() {
+                return Ok(());
+            }
+            if done.wait(seen, QUIESCE_NAP_NS, true) == Woken::Signal {
+                return Err(EINTR);
+            }
+        }
     }
 
     /// Waits until all requests but the `admitted` ones have ended, as they do
