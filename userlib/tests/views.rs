@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Groups with views, of processes that are killed under load. This test binary runs itself
-//! once for each member ([`as_member`]).
+//! once for each member ([`as_member`]). `WEFT_SOAK=N` does N times as many rounds.
 
 use std::io::{BufRead, BufReader, Lines};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -66,6 +66,12 @@ fn as_member() {
     let Ok(role) = std::env::var(ROLE) else {
         return;
     };
+    // A test that waits for a member that hangs is to fail, not to hang.
+    std::thread::spawn(|| {
+        std::thread::sleep(2 * PATIENCE);
+        eprintln!("a member hangs");
+        std::process::exit(3);
+    });
     let (name, rank) = role.split_once(' ').expect("two words");
     let node = Shm::new(name, rank.parse().expect("a rank"), MEMBERS).expect("a node");
     let hash = Arc::new(AtomicU64::new(0xcbf2_9ce4_8422_2325));
@@ -120,7 +126,7 @@ fn kill(round: u64, victims: &[usize]) {
     let mut views = Vec::new();
     for (number, &victim) in (2..).zip(victims) {
         // In the midst of its sending.
-        std::thread::sleep(Duration::from_millis(3 + 7 * (round % 5)));
+        std::thread::sleep(Duration::from_micros(500 + 3137 * (round % 11)));
         members[victim].take().expect("it is there").kill();
         let word = format!("VIEW {number} ");
         let staying = members.iter_mut().flatten();
@@ -137,10 +143,10 @@ fn kill(round: u64, victims: &[usize]) {
 
 #[test]
 fn survivors_of_kills_under_load_go_on_with_the_same_sequence() {
-    for (round, victims) in [&[0, 1, 2][..], &[4, 0], &[2, 3, 4], &[1], &[3, 0, 1]]
-        .into_iter()
-        .enumerate()
-    {
-        kill(round as u64, victims);
+    let times = std::env::var("WEFT_SOAK").map_or(1, |times| times.parse().expect("a number"));
+    let victims = [&[0, 1, 2][..], &[4, 0], &[2, 3, 4], &[1], &[3, 0, 1]];
+    let rounds = victims.iter().cycle().take(victims.len() * times);
+    for (round, victims) in (0..).zip(rounds) {
+        kill(round, victims);
     }
 }

@@ -73,6 +73,11 @@ impl Helper {
         self.child.id()
     }
 
+    /// Kills it.
+    pub fn kill(&mut self) -> Result<()> {
+        Ok(self.child.kill()?)
+    }
+
     /// Tells it to end, without waiting for that.
     pub fn let_go(&mut self) {
         drop(self.stdin.take());

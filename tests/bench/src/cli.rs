@@ -19,6 +19,7 @@ use crate::rdmc::{RdmcArgs, RdmcMemberArgs};
 use crate::rdmc_sim::RdmcSimArgs;
 use crate::tail::TailArgs;
 use crate::two_sided::TwoSidedArgs;
+use crate::views::{ViewsArgs, ViewsMemberArgs};
 use crate::worker::WorkerArgs;
 
 /// Most client threads, and most workers of a mesh.
@@ -65,6 +66,8 @@ pub enum Command {
     Meta(MetaArgs),
     /// Atomic multicast: the experiments of the Spindle paper.
     Multicast(MulticastArgs),
+    /// Groups whose members leave and are killed under load: how long the others wait.
+    Views(ViewsArgs),
     /// Large messages to many nodes, beside MPI_Bcast: the experiments of the RDMC
     /// paper.
     Rdmc(RdmcArgs),
@@ -86,6 +89,9 @@ pub enum Command {
     /// One member of RDMC groups.
     #[command(hide = true)]
     RdmcMember(RdmcMemberArgs),
+    /// One member of a group with views.
+    #[command(hide = true)]
+    ViewsMember(ViewsMemberArgs),
     /// Holds connections.
     #[command(hide = true)]
     Holder(HolderArgs),

@@ -39,6 +39,7 @@ mod trace;
 mod turns;
 mod two_sided;
 mod verbs;
+mod views;
 mod weft;
 mod worker;
 
@@ -78,6 +79,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Pool(args) => pool::run(&args),
         Command::Meta(args) => meta::run(&args),
         Command::Multicast(args) => multicast::run(&args),
+        Command::Views(args) => views::run(&args),
         Command::Rdmc(args) => rdmc::run(&args),
         Command::RdmcSim(args) => rdmc_sim::run(&args),
         Command::Peer(args) => peer::serve(&args),
@@ -87,5 +89,6 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Holder(args) => memory::hold(&args),
         Command::MeshWorker(args) => mesh::work(&args),
         Command::RdmcMember(args) => rdmc::be_member(&args),
+        Command::ViewsMember(args) => views::be_member(&args),
     }
 }

@@ -34,6 +34,13 @@ impl<'a> Bell<'a> {
         }
     }
 
+    /// Wakes the sleeper even if somebody seems to have done it: a node that is killed between
+    /// the two instructions of [`Self::ring`] has said so and woken nobody.
+    pub(super) fn rouse(self) {
+        self.word.store(AWAKE, Ordering::SeqCst);
+        futex::wake(self.word, 1, Scope::Host);
+    }
+
     /// Waits for a ring, unless `ready` has seen something.
     pub(super) fn sleep(self, timeout: Option<Duration>, ready: &mut dyn FnMut() -> bool) {
         self.word.store(ASLEEP, Ordering::SeqCst);
@@ -49,5 +56,29 @@ impl<'a> Bell<'a> {
             }
         }
         self.word.store(AWAKE, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_sleeper_whose_ringer_was_killed_is_woken_when_the_death_is_noticed() {
+        let word = Arc::new(AtomicU32::new(AWAKE));
+        let sleeping = Arc::clone(&word);
+        let sleeper = std::thread::spawn(move || Bell::new(&sleeping).sleep(None, &mut || false));
+        while word.load(Ordering::SeqCst) != ASLEEP {
+            std::thread::yield_now();
+        }
+        // Given a node that rang and was killed before it woke anybody: to others there is
+        // nobody to be woken.
+        std::thread::sleep(Duration::from_millis(10));
+        word.store(AWAKE, Ordering::SeqCst);
+        Bell::new(&word).ring();
+        // When its death is noticed, the sleeper wakes.
+        Bell::new(&word).rouse();
+        sleeper.join().expect("it wakes");
     }
 }

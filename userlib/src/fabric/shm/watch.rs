@@ -86,6 +86,6 @@ fn watch(shared: &Shared, mut lines: Vec<(usize, UnixStream)>, stop: &EventFd) {
             }
             !gone
         });
-        shared.memory.bell().ring();
+        shared.memory.bell().rouse();
     }
 }

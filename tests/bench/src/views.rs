@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! `weft-bench views`: groups with views under load, over shared memory. In each round one
+//! member is killed and another one leaves; the others say when they deliver again, and how
+//! long they had delivered nothing.
+//!
+//! Members are processes, all of them send as fast as they can. Times are by the clock that
+//! the host's processes share, from the signal, or from the word to leave, to the first
+//! delivery in the new view at the last member that gets there.
+
+mod member;
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{ensure, Result};
+use clap::Args;
+use serde::{Deserialize, Serialize};
+
+use crate::child::Helper;
+use crate::cli::Common;
+use crate::report::{number, progress, rounded, JsonLines, Sheet};
+use crate::stats::Times;
+
+pub use member::{run as be_member, ViewsMemberArgs};
+
+/// Time for messages to flow in before something happens to the group.
+const CALM: Duration = Duration::from_millis(20);
+
+#[derive(Args)]
+pub struct ViewsArgs {
+    #[command(flatten)]
+    common: Common,
+    /// Members of a group. Two of them go.
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(4..=32))]
+    members: u8,
+    /// Groups.
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    rounds: u32,
+    /// Bytes of a message.
+    #[arg(long, value_name = "BYTES", default_value_t = 128)]
+    size: usize,
+    /// Messages that a sender may have under way.
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    window: usize,
+}
+
+/// What a member says of a view, when it has delivered a message in it.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Resumed {
+    view: u64,
+    /// When it did that, in nanoseconds.
+    at_ns: u64,
+    /// How long it had delivered nothing.
+    pause_ns: u64,
+}
+
+/// Why a view changes.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Change {
+    Kill,
+    Leave,
+}
+
+#[derive(Serialize)]
+struct Row {
+    bench: &'static str,
+    fabric: &'static str,
+    change: Change,
+    members: usize,
+    bytes: usize,
+    window: usize,
+    changes: u64,
+    /// To the first delivery in the new view.
+    resumed_us_p50: Option<f64>,
+    resumed_us_p99: Option<f64>,
+    resumed_us_max: Option<f64>,
+    /// The longest time in which a member delivered nothing.
+    pause_us_p50: Option<f64>,
+    pause_us_p99: Option<f64>,
+    pause_us_max: Option<f64>,
+}
+
+/// What was measured of one kind of change.
+struct Measured {
+    change: Change,
+    resumed: Times,
+    pauses: Times,
+}
+
+impl Measured {
+    fn new(change: Change) -> Self {
+        Self {
+            change,
+            resumed: Times::new(),
+            pauses: Times::new(),
+        }
+    }
+
+    /// Waits until all have delivered in a view, which was caused at this time.
+    fn hear(&mut self, members: &mut [Helper], view: u64, caused_ns: u64) -> Result<()> {
+        let (mut last, mut pause) = (0, 0);
+        for member in members {
+            let resumed: Resumed = member.hear()?;
+            ensure!(resumed.view == view, "a member is in view {}", resumed.view);
+            last = last.max(resumed.at_ns);
+            pause = pause.max(resumed.pause_ns);
+        }
+        let took = last.saturating_sub(caused_ns);
+        self.resumed.record(Duration::from_nanos(took));
+        self.pauses.record(Duration::from_nanos(pause));
+        Ok(())
+    }
+
+    fn row(&self, args: &ViewsArgs) -> Row {
+        let of = |times: &Times, percent| rounded(times.percentile_us(percent));
+        Row {
+            bench: "views",
+            fabric: "shm",
+            change: self.change,
+            members: usize::from(args.members),
+            bytes: args.size,
+            window: args.window,
+            changes: self.resumed.count(),
+            resumed_us_p50: of(&self.resumed, 50.0),
+            resumed_us_p99: of(&self.resumed, 99.0),
+            resumed_us_max: rounded(self.resumed.max_us()),
+            pause_us_p50: of(&self.pauses, 50.0),
+            pause_us_p99: of(&self.pauses, 99.0),
+            pause_us_max: rounded(self.pauses.max_us()),
+        }
+    }
+}
+
+/// Runs the benchmark.
+pub fn run(args: &ViewsArgs) -> Result<()> {
+    let mut json = JsonLines::create(args.common.json.as_deref())?;
+    let rounds = if args.common.quick {
+        args.rounds.min(5)
+    } else {
+        args.rounds
+    };
+    let bar = progress("views".to_owned(), u64::from(rounds));
+    let mut kills = Measured::new(Change::Kill);
+    let mut leaves = Measured::new(Change::Leave);
+    for number in 0..rounds {
+        round(args, number, &mut kills, &mut leaves)?;
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    let columns = [
+        "change",
+        "members",
+        "bytes",
+        "#changes",
+        "resumed p50[us]",
+        "p99[us]",
+        "max[us]",
+        "pause p50[us]",
+        "p99[us]",
+        "max[us]",
+    ];
+    let mut sheet = Sheet::new(&columns, 1);
+    for measured in [kills, leaves] {
+        let row = measured.row(args);
+        json.write(&row)?;
+        sheet.row(vec![
+            format!("{:?}", row.change).to_lowercase(),
+            row.members.to_string(),
+            row.bytes.to_string(),
+            row.changes.to_string(),
+            number(row.resumed_us_p50),
+            number(row.resumed_us_p99),
+            number(row.resumed_us_max),
+            number(row.pause_us_p50),
+            number(row.pause_us_p99),
+            number(row.pause_us_max),
+        ]);
+    }
+    sheet.print();
+    Ok(())
+}
+
+/// One group: a member is killed, then one leaves.
+fn round(args: &ViewsArgs, round: u32, kills: &mut Measured, leaves: &mut Measured) -> Result<()> {
+    let born = SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos();
+    let name = format!("views-{}-{born:x}", std::process::id());
+    let start = |rank: u8| {
+        let words = [
+            "views-member".to_owned(),
+            format!("--name={name}"),
+            format!("--rank={rank}"),
+            format!("--members={}", args.members),
+            format!("--size={}", args.size),
+            format!("--window={}", args.window),
+        ];
+        Helper::spawn(&words)
+    };
+    let mut members = (0..args.members).map(start).collect::<Result<Vec<_>>>()?;
+    for member in &mut members {
+        member.hear::<Resumed>()?;
+    }
+    std::thread::sleep(CALM);
+    // In turn: the first one leads.
+    let victim = usize::try_from(round)? % members.len();
+    let mut victim = members.remove(victim);
+    let caused = member::now_ns()?;
+    victim.kill()?;
+    kills.hear(&mut members, 2, caused)?;
+    std::thread::sleep(CALM);
+    let leaver = usize::try_from(round)? % members.len();
+    let mut leaver = members.remove(leaver);
+    let caused = member::now_ns()?;
+    leaver.let_go();
+    leaves.hear(&mut members, 3, caused)?;
+    // All others at once: nobody is left to wait for.
+    for member in &mut members {
+        member.kill()?;
+    }
+    Ok(())
+}
