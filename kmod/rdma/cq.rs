@@ -115,8 +115,9 @@ impl Cq {
                 // SAFETY: requests are posted with a number, never with a pointer.
                 wr_id: unsafe { wc.__bindgen_anon_1.wr_id },
                 status: wc.status,
-                // SAFETY: by the flag it is this that the driver wrote.
-                imm: has_imm.then(|| u32::from_be(unsafe { wc.ex.imm_data })),
+                imm: has_imm
+                    // SAFETY: by the flag it is this that the driver wrote.
+                    .then(|| u32::from_be(unsafe { wc.ex.imm_data })),
             };
         }
         count
