@@ -94,6 +94,7 @@ impl<F: Fabric> Builder<F> {
     /// closures. A member that leaves does so by [`Group::leave`]; one that only goes counts
     /// as failed. Messages that were not delivered in one view are delivered in a later one,
     /// as long as their sender stays; those of a sender that goes may be delivered nowhere.
+    /// Nobody joins a group that has begun: views only get smaller.
     #[must_use]
     pub fn with_views(mut self) -> Self {
         self.has_views = true;

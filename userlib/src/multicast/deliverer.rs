@@ -11,7 +11,7 @@
 
 use super::config::Order;
 use super::layout::Places;
-use super::opening::{Opening, SenderAt};
+use super::opening::Opening;
 use super::rows::{AckRow, SubgroupRow};
 use super::shared::Shared;
 use crate::fabric::FabricError;
@@ -92,6 +92,13 @@ impl<'a> Iterator for Batch<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CorruptSender(pub(super) usize);
 
+/// The receiving end of a sender's ring.
+#[derive(Debug)]
+struct End {
+    sender: usize,
+    inbox: Inbox,
+}
+
 /// The receiving ends of a subgroup's rings.
 ///
 /// # Invariants
@@ -103,8 +110,7 @@ pub(super) struct Deliverer {
     shared: Arc<Shared>,
     table: Table<SubgroupRow>,
     acks: Option<Table<AckRow>>,
-    senders: Arc<[SenderAt]>,
-    inboxes: Vec<Inbox>,
+    ends: Vec<End>,
     /// What was delivered before the sequence began here.
     first: u64,
     round: u64,
@@ -124,7 +130,7 @@ impl Deliverer {
             Order::Total => None,
             Order::PerSender => Some(Table::new(Arc::clone(endpoint), places.acks)?),
         };
-        let mut inboxes = Vec::with_capacity(opening.senders.len());
+        let mut ends = Vec::with_capacity(opening.senders.len());
         for sender in &*opening.senders {
             // Where the messages arrive; or where they were built, if that can be
             // seen from here.
@@ -136,13 +142,15 @@ impl Deliverer {
                 break;
             };
             let ring = Ring::new(region.clone(), base, shared.spec.shape)?;
-            inboxes.push(Inbox::starting_at(ring, sender.start));
+            ends.push(End {
+                sender: sender.node,
+                inbox: Inbox::starting_at(ring, sender.start),
+            });
         }
         Ok(Self {
             table,
             acks,
-            senders: Arc::clone(&opening.senders),
-            inboxes,
+            ends,
             first: opening.sequence,
             round: 0,
             turn: 0,
@@ -183,12 +191,11 @@ impl Deliverer {
         stable: u64,
         deliver: &mut dyn FnMut(&mut Batch<'_>),
     ) -> Result<bool, CorruptSender> {
-        let senders = self.senders.iter();
-        for ((inbox, sent), sender) in self.inboxes.iter_mut().zip(sent).zip(senders) {
+        for (End { sender, inbox }, sent) in self.ends.iter_mut().zip(sent) {
             // It may have seen more of it since.
             if inbox.seen().messages < sent.messages {
                 let learned = inbox.learn(sent.to_word());
-                learned.map_err(|Corrupt| CorruptSender(sender.node))?;
+                learned.map_err(|Corrupt| CorruptSender(*sender))?;
             }
         }
         self.run_learned(stable, Limit::NONE, deliver)
@@ -235,9 +242,11 @@ impl Deliverer {
     /// Looks how much each sender has sent. All that was called stable before
     /// is among it.
     fn learn(&mut self) -> Result<(), CorruptSender> {
-        for (inbox, &SenderAt { node, .. }) in self.inboxes.iter_mut().zip(&*self.senders) {
-            let word = self.table.row(node).sent.get();
-            inbox.learn(word).map_err(|Corrupt| CorruptSender(node))?;
+        for End { sender, inbox } in &mut self.ends {
+            let word = self.table.row(*sender).sent.get();
+            inbox
+                .learn(word)
+                .map_err(|Corrupt| CorruptSender(*sender))?;
         }
         Ok(())
     }
@@ -245,9 +254,9 @@ impl Deliverer {
     /// Goes past nulls, and says whether there is a message behind them.
     fn starts_with_message(&mut self, limit: u64) -> Result<bool, CorruptSender> {
         while self.next < limit {
-            let inbox = &mut self.inboxes[self.turn];
+            let End { sender, inbox } = &mut self.ends[self.turn];
             let here = inbox.has(self.round);
-            if here.map_err(|Corrupt| CorruptSender(self.senders[self.turn].node))? {
+            if here.map_err(|Corrupt| CorruptSender(*sender))? {
                 return Ok(true);
             }
             self.advance();
@@ -262,9 +271,10 @@ impl Deliverer {
     /// The message is not used after [`Self::tell`].
     unsafe fn next<'r>(&mut self, limit: u64) -> Result<Option<Message<'r>>, usize> {
         while self.next < limit {
-            let sender = self.senders[self.turn].node;
+            let End { sender, inbox } = &mut self.ends[self.turn];
+            let sender = *sender;
             // SAFETY: the caller's promise.
-            let taken = unsafe { self.inboxes[self.turn].take(self.round) };
+            let taken = unsafe { inbox.take(self.round) };
             // A record that cannot be read is not gone past.
             let taken = taken.map_err(|Corrupt| sender)?;
             let sequence = self.first + self.next;
@@ -286,9 +296,9 @@ impl Deliverer {
     ///
     /// As for [`Self::next`].
     unsafe fn next_any<'r>(&mut self) -> Result<Option<Message<'r>>, usize> {
-        for _ in 0..self.inboxes.len() {
-            let sender = self.senders[self.turn].node;
-            let inbox = &mut self.inboxes[self.turn];
+        for _ in 0..self.ends.len() {
+            let End { sender, inbox } = &mut self.ends[self.turn];
+            let sender = *sender;
             // SAFETY: the caller's promise.
             let taken = unsafe { inbox.take_any() };
             if let Some(bytes) = taken.map_err(|Corrupt| sender)? {
@@ -298,22 +308,22 @@ impl Deliverer {
                     bytes,
                 }));
             }
-            self.turn = (self.turn + 1) % self.inboxes.len();
+            self.turn = (self.turn + 1) % self.ends.len();
         }
         Ok(None)
     }
 
     fn has_any(&self) -> bool {
-        self.inboxes
+        self.ends
             .iter()
-            .any(|inbox| inbox.taken() < inbox.seen().messages)
+            .any(|end| end.inbox.taken() < end.inbox.seen().messages)
     }
 
     fn advance(&mut self) {
         // INVARIANT: one further in all three.
         self.next += 1;
         self.turn += 1;
-        if self.turn == self.inboxes.len() {
+        if self.turn == self.ends.len() {
             self.turn = 0;
             self.round += 1;
         }
@@ -321,14 +331,14 @@ impl Deliverer {
 
     /// The receiving end of a sender's ring, by the sender's index.
     pub(super) fn inbox(&self, sender: usize) -> Option<&Inbox> {
-        self.inboxes.get(sender)
+        Some(&self.ends.get(sender)?.inbox)
     }
 
     /// Messages, and nulls in total order, that were delivered.
     pub(super) fn progress(&self) -> u64 {
         match self.acks {
             None => self.next,
-            Some(_) => self.inboxes.iter().map(Inbox::taken).sum(),
+            Some(_) => self.ends.iter().map(|end| end.inbox.taken()).sum(),
         }
     }
 
@@ -337,8 +347,8 @@ impl Deliverer {
         match &self.acks {
             None => self.table.own().delivered.advance(self.next),
             Some(acks) => {
-                for (ack, inbox) in acks.own().acks.iter().zip(&self.inboxes) {
-                    ack.advance(inbox.taken());
+                for (ack, end) in acks.own().acks.iter().zip(&self.ends) {
+                    ack.advance(end.inbox.taken());
                 }
             }
         }

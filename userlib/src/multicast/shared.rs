@@ -214,6 +214,7 @@ impl Shared {
         }
     }
 
+    #[cold]
     fn why_closed(&self) -> SendError {
         match self.ending() {
             Some(ending) if self.status.has_views => SendError::Stopped { ending },
