@@ -276,6 +276,14 @@ pub trait Endpoint: Send + Sync + fmt::Debug {
     /// The nodes that are known to have died or disconnected. Grows only.
     fn down(&self) -> NodeSet;
 
+    /// The nodes of [`Self::down`] that are cut off: nothing that such a node has posted, or
+    /// posts yet, reads or writes this node's memory any more, and what this node has posted
+    /// to it reads none of this node's memory either. Grows only.
+    ///
+    /// A node may be taken for down though it runs: then it is not among these before it
+    /// has been cut off for good. A fabric that cannot do that never says so.
+    fn severed(&self) -> NodeSet;
+
     /// Rings a node's doorbell: if its polling thread is in [`Self::sleep`],
     /// it returns, after all that this thread has posted to it is visible. For
     /// one that is awake this must be next to free, because it is called after

@@ -244,6 +244,12 @@ impl Endpoint for ShmEndpoint {
         NodeSet::from_bits(self.shared.down.load(Ordering::Acquire))
     }
 
+    fn severed(&self) -> NodeSet {
+        // A line ends with its process, which has no mapping any more then, or behind the
+        // last handle of the endpoint, which is all that reaches the mappings.
+        self.down()
+    }
+
     fn ring(&self, node: usize) {
         if node == self.rank {
             self.shared.memory.bell().ring();

@@ -14,11 +14,15 @@ mod memory;
 #[cfg(test)]
 mod model;
 
+mod watch;
+
 use super::{Connected, Endpoint, Fabric, FabricError, NodeSet, Region, Write, MAX_NODES};
-use link::Link;
+use link::{Arrival, Link};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+pub use watch::Touch;
+use watch::Watcher;
 
 /// Drives the nodes' links.
 #[derive(Clone, Debug)]
@@ -48,6 +52,9 @@ struct State {
     at_once: bool,
     /// Something may arrive while a node is in the middle of its posts.
     restless: bool,
+    /// Who takes a peer for down cuts it off.
+    severs: bool,
+    watcher: Watcher,
     nodes: Vec<Node>,
     /// From node `a` to node `b` at `a * nodes + b`.
     links: Vec<Link>,
@@ -67,6 +74,13 @@ struct Node {
     posted: u64,
 }
 
+impl Node {
+    /// All that it takes for down, right or wrong.
+    fn takes_down(&self) -> NodeSet {
+        self.down.union(self.suspected)
+    }
+}
+
 impl Sim {
     /// So many nodes, and what drives their links. With `sees`, each sees the others'
     /// regions.
@@ -83,6 +97,8 @@ impl Sim {
                 rng: fastrand::Rng::with_seed(seed),
                 at_once: false,
                 restless: true,
+                severs: false,
+                watcher: Watcher::default(),
                 nodes: (0..nodes).map(|_| Node::default()).collect(),
                 links: (0..nodes * nodes).map(|_| Link::default()).collect(),
             }),
@@ -162,14 +178,25 @@ impl Sim {
     pub fn notice(&self, node: usize, down: usize) {
         let mut state = self.world.lock();
         state.nodes[node].down = state.nodes[node].down.with(down);
+        if state.severs {
+            state.lose_all(node, down);
+            state.lose_all(down, node);
+        }
     }
-}
 
-impl Sim {
     /// A node takes another one for down. What it posts to that one arrives all the same.
     pub fn suspect(&self, node: usize, other: usize) {
         let mut state = self.world.lock();
         state.nodes[node].suspected = state.nodes[node].suspected.with(other);
+        if state.severs {
+            state.lose_all(other, node);
+        }
+    }
+
+    /// From now on a node that takes another one for down cuts it off: what that one has
+    /// under way to the node, or posts to it yet, is lost.
+    pub fn sever(&self) {
+        self.world.lock().severs = true;
     }
 }
 
@@ -185,8 +212,24 @@ impl State {
         let at = from * self.nodes.len() + to;
         let regions = (&self.nodes[from].region, &self.nodes[to].region);
         if let (Some(source), Some(target)) = regions {
-            self.links[at].advance(source, target, &mut self.rng);
+            let watcher = &mut self.watcher;
+            let mut touch = |arrival: &Arrival<'_>| watcher.sees(from, to, arrival);
+            self.links[at].advance(source, target, &mut self.rng, &mut touch);
         }
+    }
+
+    fn lose_all(&mut self, from: usize, to: usize) {
+        let at = from * self.nodes.len() + to;
+        self.links[at].lose_all();
+    }
+
+    /// Whether nothing that one node posts can reach the other any more, nor the other way
+    /// round.
+    fn are_severed(&self, node: usize, peer: usize) -> bool {
+        let count = self.nodes.len();
+        let ways = [node * count + peer, peer * count + node];
+        let is_idle = ways.iter().all(|&way| self.links[way].is_empty());
+        is_idle && (self.severs || self.nodes[peer].crashed)
     }
 
     /// Now and then something arrives somewhere while a node is in the middle of its posts.
@@ -319,6 +362,10 @@ impl Endpoint for SimEndpoint {
                 return Err(FabricError::PeerDown(peer));
             }
             own.posted += 1;
+            let takes_down = state.nodes[peer].takes_down();
+            if state.severs && takes_down.contains(self.rank) {
+                continue;
+            }
             let at = self.rank * self.nodes + peer;
             let State { rng, links, .. } = &mut *state;
             links[at].post(&self.region, *write, rng);
@@ -362,10 +409,15 @@ impl Endpoint for SimEndpoint {
     fn poll(&self) {}
 
     fn down(&self) -> NodeSet {
+        self.world.lock().nodes[self.rank].takes_down()
+    }
+
+    fn severed(&self) -> NodeSet {
         let state = self.world.lock();
-        state.nodes[self.rank]
-            .down
-            .union(state.nodes[self.rank].suspected)
+        let down = state.nodes[self.rank].takes_down();
+        down.iter()
+            .filter(|&peer| state.are_severed(self.rank, peer))
+            .collect()
     }
 
     /// Nobody sleeps.

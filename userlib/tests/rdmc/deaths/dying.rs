@@ -98,6 +98,10 @@ impl Endpoint for DyingEndpoint {
         self.inner.down()
     }
 
+    fn severed(&self) -> NodeSet {
+        self.inner.severed()
+    }
+
     fn ring(&self, node: usize) {
         self.inner.ring(node);
     }
