@@ -105,8 +105,14 @@ impl<F: Fabric> Builder<F> {
             groups: self.groups,
         };
         let region_bytes = layout.region_bytes(self.bytes)?;
-        let hello = (self.groups as u64).to_le_bytes();
-        let met = self.fabric.connect(region_bytes, &hello, self.timeout)?;
+        // What other protocols say begins otherwise.
+        let hello = format!("RDMC, {} groups", self.groups).into_bytes();
+        // SAFETY: all nodes are of this module, and have the same layout, which is compared
+        // before anything is posted. Cells are words. All else is in buffers: one that is with
+        // the application no node touches; one that is with a group is written where a member
+        // was told to, and read when that one has said, behind it, that it is there. It is the
+        // application's again when nobody touches it any more.
+        let met = unsafe { self.fabric.connect(region_bytes, &hello, self.timeout) }?;
         if let Some(node) = met.hellos.iter().position(|other| *other != hello) {
             return Err(Error::NodesDiffer(node));
         }

@@ -239,7 +239,9 @@ struct RdmaEndpoint<T: Transport> {
     inner: Arc<Inner<T>>,
 }
 
-impl<T: Transport> Endpoint for RdmaEndpoint<T> {
+// SAFETY: the memory is registered for as long as the endpoint lives, and transports post what
+// they are given.
+unsafe impl<T: Transport> Endpoint for RdmaEndpoint<T> {
     fn rank(&self) -> usize {
         self.inner.rank
     }
