@@ -45,7 +45,8 @@ pub enum What {
     /// it leads to is sent.
     ///
     /// If a receiver fails, all give up, nothing is kept, and the error says which one
-    /// failed and why.
+    /// failed and why. Only if the sender dies while it tells the receivers to name what
+    /// they have, some may have it and some not: each one's exit status, 0 or 1, says which.
     Send(SendArgs),
     /// Receives into the directory DIR, under the name that PATH has at the sender.
     ///

@@ -47,7 +47,8 @@ impl Place {
     }
 }
 
-impl Fabric for Place {
+// SAFETY: the endpoint is that of a fabric of the library.
+unsafe impl Fabric for Place {
     fn rank(&self) -> usize {
         match self {
             Self::Shm(node) => node.rank(),
@@ -68,18 +69,21 @@ impl Fabric for Place {
         }
     }
 
-    fn connect(
+    unsafe fn connect(
         self,
         region_bytes: usize,
         hello: &[u8],
         timeout: Duration,
     ) -> Result<Connected, FabricError> {
         match self {
-            Self::Shm(node) => node.connect(region_bytes, hello, timeout),
+            // SAFETY: the caller's promise.
+            Self::Shm(node) => unsafe { node.connect(region_bytes, hello, timeout) },
             #[cfg(feature = "weft")]
-            Self::Weft(node) => node.connect(region_bytes, hello, timeout),
+            // SAFETY: the caller's promise.
+            Self::Weft(node) => unsafe { node.connect(region_bytes, hello, timeout) },
             #[cfg(feature = "verbs")]
-            Self::Verbs(node) => node.connect(region_bytes, hello, timeout),
+            // SAFETY: the caller's promise.
+            Self::Verbs(node) => unsafe { node.connect(region_bytes, hello, timeout) },
         }
     }
 }

@@ -279,6 +279,24 @@ impl RcQp {
         PathMtu::from_number(attr.path_mtu).ok_or(Error::BadEndpoint)
     }
 
+    /// Takes it to RESET, for good: what is posted is dropped without completions, what the
+    /// peer has sent or sends yet is not carried out, and what is posted later is refused.
+    /// (`ibv_modify_qp`)
+    ///
+    /// # Errors
+    ///
+    /// What the device answers.
+    pub fn reset(&self) -> Result<()> {
+        let mut attr = sys::ibv_qp_attr {
+            qp_state: sys::IBV_QPS_RESET,
+            ..Default::default()
+        };
+        let mask = c_int::try_from(sys::IBV_QP_STATE).unwrap_or(c_int::MAX);
+        // SAFETY: the queue pair exists (invariant); the attributes are whole.
+        let answer = unsafe { sys::ibv_modify_qp(self.raw(), &mut attr, mask) };
+        done("ibv_modify_qp", answer)
+    }
+
     /// Posts a request, which makes a completion. (`ibv_post_send`)
     ///
     /// # Errors

@@ -9,8 +9,10 @@ mod messages;
 mod phases;
 mod process;
 mod rdmc;
+mod seeds;
 mod story;
 mod stream;
+mod transfers;
 mod views;
 
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -54,7 +56,9 @@ enum What {
     /// Large messages through overlapping groups: all arrive as they were sent.
     Rdmc(rdmc::Args),
     /// Groups in a simulation: whatever goes wrong, survivors deliver the same.
-    Views(views::Args),
+    Views(seeds::Args),
+    /// RDMC groups in a simulation: whatever goes wrong, memory comes back and is nobody else's.
+    Transfers(seeds::Args),
     /// One of the processes of a fabric.
     #[command(hide = true)]
     Member(member::Args),
@@ -84,6 +88,7 @@ fn main() -> ExitCode {
         What::Messages(args) => messages::run(&mut report, &args),
         What::Rdmc(args) => rdmc::run(&mut report, &args),
         What::Views(args) => views::run(&mut report, &args),
+        What::Transfers(args) => transfers::run(&mut report, &args),
         What::Copier(args) => return as_process(args.rank, rdmc::play(&args)),
         What::Member(args) => return as_process(args.rank, member::run(&args)),
         What::Sender(args) => return as_process(args.rank, messages::play(&args)),

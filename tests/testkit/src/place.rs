@@ -146,7 +146,8 @@ impl Placed {
     }
 }
 
-impl Fabric for Placed {
+// SAFETY: the endpoint is that of a fabric of the library.
+unsafe impl Fabric for Placed {
     fn rank(&self) -> usize {
         self.rank
     }
@@ -155,7 +156,7 @@ impl Fabric for Placed {
         self.nodes
     }
 
-    fn connect(
+    unsafe fn connect(
         self,
         region_bytes: usize,
         hello: &[u8],
@@ -164,7 +165,8 @@ impl Fabric for Placed {
         if self.kind == Kind::Shm {
             let name = format!("weft-tests-{}", self.meeting);
             let node = Shm::new(&name, self.rank, self.nodes)?;
-            return node.connect(region_bytes, hello, timeout);
+            // SAFETY: the caller's promise.
+            return unsafe { node.connect(region_bytes, hello, timeout) };
         }
         let addrs = self.addrs();
         enter(self.rank).map_err(|error| FabricError::Rdma {
@@ -177,10 +179,12 @@ impl Fabric for Placed {
         };
         if matches!(self.kind, Kind::Weft | Kind::WeftSingle) {
             let node = Weft::new(self.rank, &addrs)?.words(words);
-            node.connect(region_bytes, hello, timeout)
+            // SAFETY: the caller's promise.
+            unsafe { node.connect(region_bytes, hello, timeout) }
         } else {
             let node = Verbs::new(self.rank, &addrs)?.words(words);
-            node.connect(region_bytes, hello, timeout)
+            // SAFETY: the caller's promise.
+            unsafe { node.connect(region_bytes, hello, timeout) }
         }
     }
 }

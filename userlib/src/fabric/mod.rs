@@ -65,6 +65,7 @@ mod error;
 #[cfg(any(feature = "verbs", feature = "weft"))]
 mod rdma;
 mod region;
+mod set;
 pub mod shm;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
@@ -77,6 +78,7 @@ pub use error::FabricError;
 #[cfg(any(feature = "verbs", feature = "weft"))]
 pub use rdma::words::Words;
 pub use region::Region;
+pub use set::NodeSet;
 
 use std::fmt;
 use std::sync::Arc;
@@ -105,98 +107,12 @@ pub struct Write {
     pub len: usize,
 }
 
-/// A set of nodes, by rank.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub struct NodeSet(u64);
-
-impl NodeSet {
-    /// The set of no node.
-    pub const EMPTY: Self = Self(0);
-
-    /// From a word with a bit for each member.
-    #[must_use]
-    pub const fn from_bits(bits: u64) -> Self {
-        Self(bits)
-    }
-
-    /// Whether the node is in the set. No set has ranks of 64 and more.
-    #[must_use]
-    pub const fn contains(self, rank: usize) -> bool {
-        rank < MAX_NODES && (self.0 >> rank) & 1 == 1
-    }
-
-    /// The set with one more member. Ranks of 64 and more are left out.
-    #[must_use]
-    pub const fn with(self, rank: usize) -> Self {
-        if rank < MAX_NODES {
-            Self(self.0 | (1 << rank))
-        } else {
-            self
-        }
-    }
-
-    /// The members that `other` does not have.
-    #[must_use]
-    pub const fn minus(self, other: Self) -> Self {
-        Self(self.0 & !other.0)
-    }
-
-    /// The members of either.
-    #[must_use]
-    pub const fn union(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-
-    /// The members of both.
-    #[must_use]
-    pub const fn and(self, other: Self) -> Self {
-        Self(self.0 & other.0)
-    }
-
-    /// Whether it has no member.
-    #[must_use]
-    pub const fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-
-    /// How many members it has.
-    #[must_use]
-    pub const fn len(self) -> usize {
-        self.0.count_ones() as usize
-    }
-
-    /// The word with a bit for each member.
-    #[must_use]
-    pub const fn bits(self) -> u64 {
-        self.0
-    }
-
-    /// The members, in order.
-    pub fn iter(self) -> impl Iterator<Item = usize> {
-        // Bit by bit: the polling thread does this several times a round.
-        let mut left = self.0;
-        std::iter::from_fn(move || {
-            let rank = left.trailing_zeros();
-            left &= left.checked_sub(1)?;
-            usize::try_from(rank).ok()
-        })
-    }
-}
-
-impl FromIterator<usize> for NodeSet {
-    fn from_iter<I: IntoIterator<Item = usize>>(ranks: I) -> Self {
-        ranks.into_iter().fold(Self::EMPTY, Self::with)
-    }
-}
-
-impl fmt::Debug for NodeSet {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.iter()).finish()
-    }
-}
-
 /// A node that has not yet met the others: where they meet, and which it is.
-pub trait Fabric {
+///
+/// # Safety
+///
+/// What [`Self::connect`] answers with is as [`Endpoint`] says.
+pub unsafe trait Fabric {
     /// This node's rank, below [`Self::nodes`].
     fn rank(&self) -> usize;
 
@@ -216,7 +132,22 @@ pub trait Fabric {
     /// [`FabricError::Timeout`] with those who did not come within `timeout`;
     /// [`FabricError::NodesDiffer`], [`FabricError::RankTaken`], and what the
     /// system says.
-    fn connect(
+    ///
+    /// # Safety
+    ///
+    /// Nodes write each other's memory, and no type watches over that. Whoever connects
+    /// answers for all that is done with the endpoint, and for all nodes of the meeting
+    /// together: they run protocols that agree on what each byte of each region is for at a
+    /// time. Either it is part of a word, which all touch by atomic operations and by writes
+    /// and reads of whole words ([`Region::word`], [`WORD_ATOMIC_BYTES`]); or it is payload,
+    /// and then nobody writes it, by a post, a read into it, or a store, while somebody else
+    /// reads or writes it or has a reference to it. Nodes of another protocol, or of the same
+    /// with other settings, are told by their hellos, before anything is posted.
+    ///
+    /// The protocols of this crate keep to that by themselves:
+    /// [`multicast::Group`](crate::multicast::Group) and [`rdmc::Node`](crate::rdmc::Node)
+    /// take a fabric, connect it, and are safe to use.
+    unsafe fn connect(
         self,
         region_bytes: usize,
         hello: &[u8],
@@ -237,7 +168,16 @@ pub struct Connected {
 ///
 /// All methods may be called from any thread. Dropping the last handle
 /// disconnects: the others see the node as down.
-pub trait Endpoint: Send + Sync + fmt::Debug {
+///
+/// Its methods are safe to call because [`Fabric::connect`], which is the only way to one, is
+/// not: there is written what may be posted and read where.
+///
+/// # Safety
+///
+/// It keeps the promises that this module lists. Its own rank, number of nodes and regions
+/// never change; a region stays mapped while the endpoint lives; memory of the nodes is
+/// touched by what is posted and read alone; and a node among [`Self::severed`] is cut off.
+pub unsafe trait Endpoint: Send + Sync + fmt::Debug {
     /// This node's rank.
     fn rank(&self) -> usize;
 
@@ -299,6 +239,14 @@ pub trait Endpoint: Send + Sync + fmt::Debug {
 
     /// The nodes that are known to have died or disconnected. Grows only.
     fn down(&self) -> NodeSet;
+
+    /// The nodes of [`Self::down`] that are cut off: nothing that such a node has posted, or
+    /// posts yet, reads or writes this node's memory any more, and what this node has posted
+    /// to it reads none of this node's memory either. Grows only.
+    ///
+    /// A node may be taken for down though it runs: then it is not among these before it
+    /// has been cut off for good. A fabric that cannot do that never says so.
+    fn severed(&self) -> NodeSet;
 
     /// Rings a node's doorbell: if its polling thread is in [`Self::sleep`],
     /// it returns, after all that this thread has posted to it is visible. For

@@ -3,7 +3,7 @@
 //! A group's settings, and what follows from them for a message.
 
 use super::error::Error;
-use super::schedule::{self, Algorithm, MAX_BLOCKS};
+use super::schedule::{self, Algorithm, Schedule, ScheduleError, MAX_BLOCKS};
 use crate::fabric::NodeSet;
 use std::hash::{Hash, Hasher};
 
@@ -41,6 +41,13 @@ pub(super) struct Plan {
     pub(super) algorithm: Algorithm,
     pub(super) block_bytes: usize,
     pub(super) blocks: usize,
+}
+
+impl Plan {
+    /// One member's part.
+    pub(super) fn schedule(self, index: usize, members: usize) -> Result<Schedule, ScheduleError> {
+        Schedule::new(self.algorithm, index, members, self.blocks)
+    }
 }
 
 impl GroupConfig {

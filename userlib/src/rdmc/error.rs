@@ -26,7 +26,7 @@ pub enum Error {
         bytes: usize,
     },
     /// Nodes were built differently.
-    #[error("node {0} was built for another number of groups: give all nodes the same")]
+    #[error("node {0} was built for another number of groups, or for something else than RDMC: give all nodes the same")]
     NodesDiffer(usize),
     /// There is no room for a buffer of this length.
     #[error("no room for {bytes} bytes, {free} are free, perhaps in pieces: drop buffers, or give the node more memory")]

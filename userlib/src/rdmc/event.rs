@@ -96,7 +96,10 @@ pub enum Event {
     Sent(Message),
     /// The group has ended; nothing follows but [`Self::Returned`]. At most once.
     Ended(End),
-    /// Memory of a message that was not done when the group ended, at the root: as
-    /// soon as nobody looks at it any more.
+    /// Memory of a message that was not done when the group ended, at the root or at a
+    /// receiver, whose bytes mean nothing: as soon as no member reads or writes it any
+    /// more. Of one that was taken for dead that is known when it says farewell or the
+    /// fabric has cut it off ([`Endpoint::severed`](crate::fabric::Endpoint::severed)).
+    /// If the node ends before, the memory does not come back, and nobody gets it.
     Returned(Buffer),
 }

@@ -3,12 +3,13 @@
 //! A group, as the application holds it.
 
 use super::config::GroupConfig;
-use super::engine::{Command, GroupShared};
+use super::engine::{Command, GroupShared, Listener};
 use super::error::{SendError, SendReason};
 use super::event::{End, EndReason};
 use super::memory::Buffer;
 use super::node::Inner;
 use super::Error;
+use crate::fabric::NodeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,7 +18,7 @@ use std::time::{Duration, Instant};
 /// [`Self::destroy`] sees to it first that what was begun is done.
 pub struct Group {
     node: Arc<Inner>,
-    shared: Arc<GroupShared>,
+    listener: Arc<Listener>,
     config: GroupConfig,
 }
 
@@ -31,43 +32,47 @@ impl fmt::Debug for Group {
 }
 
 impl Group {
-    pub(super) fn new(node: Arc<Inner>, shared: Arc<GroupShared>, config: GroupConfig) -> Self {
+    pub(super) fn new(node: Arc<Inner>, listener: Arc<Listener>, config: GroupConfig) -> Self {
         Self {
             node,
-            shared,
+            listener,
             config,
         }
+    }
+
+    fn shared(&self) -> &GroupShared {
+        &self.listener.shared
     }
 
     /// Its number.
     #[must_use]
     pub fn number(&self) -> u32 {
-        self.shared.number
+        self.shared().number
     }
 
     /// Whether this node is the one that sends.
     #[must_use]
     pub fn is_root(&self) -> bool {
-        self.shared.index == 0
+        self.shared().index == 0
     }
 
     /// Why it has ended, if it has.
     #[must_use]
     pub fn end(&self) -> Option<End> {
-        self.shared.end()
+        self.shared().end()
     }
 
     /// Messages that this node has done with: sent, or received and relayed.
     #[must_use]
     pub fn completed(&self) -> u64 {
-        self.shared.completed()
+        self.shared().completed()
     }
 
     /// Sends the first `size` bytes of a buffer to all other members, behind all
     /// that was sent before; an idle group begins on the calling thread. The
     /// buffer comes back with [`Event::Sent`](super::Event::Sent), or with
-    /// [`Event::Returned`](super::Event::Returned) if the group ends before. Of a
-    /// group that is just over nothing comes back any more: the memory is freed.
+    /// [`Event::Returned`](super::Event::Returned) if the group ends before, also if
+    /// it is just over.
     ///
     /// # Errors
     ///
@@ -76,19 +81,24 @@ impl Group {
         if let Some(reason) = self.refusal(&buffer, size) {
             return Err(SendError { reason, buffer });
         }
-        self.node
-            .send(self.number(), buffer, size)
-            .map_err(|buffer| {
-                let end = self.end().unwrap_or(End {
-                    node: self.node.rank(),
-                    reason: EndReason::Deserted,
-                });
-                let reason = SendReason::Ended(end);
-                SendError { reason, buffer }
-            })
+        self.submit(buffer, size)
     }
 
-    fn refusal(&self, buffer: &Buffer, size: usize) -> Option<SendReason> {
+    /// Hands over a message that was not refused. Meanwhile the group may have ended.
+    pub(super) fn submit(&self, buffer: Buffer, size: usize) -> Result<(), SendError> {
+        let sent = self.node.send(&self.listener, buffer, size);
+        sent.map_err(|buffer| {
+            let end = self.end().unwrap_or(End {
+                node: self.node.rank(),
+                reason: EndReason::Deserted,
+            });
+            let reason = SendReason::Ended(end);
+            SendError { reason, buffer }
+        })
+    }
+
+    /// Why it cannot be sent, if so. Otherwise it counts among those that wait.
+    pub(super) fn refusal(&self, buffer: &Buffer, size: usize) -> Option<SendReason> {
         if !self.is_root() {
             Some(SendReason::NotRoot)
         } else if let Some(end) = self.end() {
@@ -101,7 +111,7 @@ impl Group {
             Some(SendReason::TooManyBlocks)
         } else if !buffer.is_of(&self.node.arena) {
             Some(SendReason::ForeignBuffer)
-        } else if !self.shared.admit() {
+        } else if !self.shared().admit() {
             Some(SendReason::QueueFull)
         } else {
             None
@@ -116,8 +126,8 @@ impl Group {
     /// [`Error::Unfinished`] after the time; [`Error::Ended`];
     /// [`Error::InCallback`].
     pub fn flush(&self, timeout: Duration) -> Result<(), Error> {
-        let sent = self.shared.submitted();
-        self.wait(timeout, || self.shared.completed() >= sent)
+        let sent = self.shared().submitted();
+        self.wait(timeout, || self.shared().completed() >= sent)
     }
 
     /// Leaves the group as soon as all that was begun is done: the others'
@@ -132,8 +142,7 @@ impl Group {
         if self.node.is_poller() {
             return Err(Error::InCallback);
         }
-        // If nobody takes it, it has ended.
-        let _ = self.node.command(Command::Leave(self.number()));
+        self.leave();
         let own = End {
             node: self.node.rank(),
             reason: EndReason::Left,
@@ -147,9 +156,35 @@ impl Group {
                         ..
                     },
                 ..
-            }) if self.shared.outstanding() == 0 => Ok(()),
+            }) if self.shared().outstanding() == 0 => Ok(()),
             outcome => outcome,
         }
+    }
+
+    /// Waits until all members have created it, or it is clear that they will not.
+    pub(super) fn wait_joined(&self, end: Instant) -> Option<Result<(), Error>> {
+        let joined = || self.shared().joined();
+        self.shared()
+            .gate()
+            .wait_until(Some(end), || joined().is_some());
+        joined()
+    }
+
+    /// Members that have not created it.
+    pub(super) fn missing(&self) -> NodeSet {
+        self.shared().missing()
+    }
+
+    /// Whether all members have created it, so far as this one knows, and it has not ended.
+    #[cfg(any(test, feature = "sim"))]
+    pub(super) fn is_open(&self) -> bool {
+        self.shared().joined() == Some(Ok(()))
+    }
+
+    /// Has it left as soon as all that was begun is done.
+    pub(super) fn leave(&self) {
+        // If nobody takes it, it has ended.
+        let _ = self.node.command(Command::Leave(self.number()));
     }
 
     fn wait(&self, timeout: Duration, done: impl Fn() -> bool) -> Result<(), Error> {
@@ -158,14 +193,14 @@ impl Group {
         }
         let group = self.number();
         let end = Instant::now() + timeout;
-        let gate = self.shared.gate();
+        let gate = self.shared().gate();
         gate.wait_until(Some(end), || done() || self.end().is_some());
         match self.end() {
             _ if done() => Ok(()),
             Some(end) => Err(Error::Ended { group, end }),
             None => Err(Error::Unfinished {
                 group,
-                left: self.shared.outstanding(),
+                left: self.shared().outstanding(),
             }),
         }
     }

@@ -38,6 +38,15 @@ impl Arena {
         })
     }
 
+    /// Whether all of a range is in buffers.
+    #[cfg(any(test, feature = "sim"))]
+    pub(super) fn is_allocated(&self, range: &Range<usize>) -> bool {
+        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_within = |used: &Range<usize>| used.start <= range.start && range.end <= used.end;
+        let within = free.allocated_ranges().any(|used| is_within(&used));
+        within
+    }
+
     pub(super) fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
     }
@@ -107,7 +116,8 @@ impl Memory {
 /// # Invariants
 ///
 /// `range` is allocated in the arena, and `start` is where it is mapped. While
-/// the buffer is not with the engine, no member writes there.
+/// the buffer is not with the engine, no member writes there. `range` is empty only
+/// while a buffer is given up.
 pub struct Buffer {
     arena: Arc<Arena>,
     range: Range<usize>,
@@ -124,6 +134,12 @@ impl Buffer {
     /// Its place in the node's region.
     pub(super) fn offset(&self) -> usize {
         self.range.start
+    }
+
+    /// Gives it up: nobody gets this memory any more, because it is not known who writes it.
+    pub(super) fn retire(mut self) {
+        // INVARIANT: nobody has the buffer any more.
+        self.range = 0..0;
     }
 
     pub(super) fn is_of(&self, arena: &Arc<Arena>) -> bool {
@@ -158,6 +174,9 @@ impl DerefMut for Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
+        if self.range.is_empty() {
+            return;
+        }
         let mut free = self
             .arena
             .free

@@ -16,8 +16,8 @@
 //!
 //! A member that has no memory for a message for a while holds up its group, and
 //! no other. If one dies or leaves, the group ends, with one event at every other
-//! member; other groups go on. The rest can have a
-//! group of their own.
+//! member; other groups go on. Memory of the message that was in transfer comes back
+//! as soon as no member touches it any more. The rest can have a group of their own.
 //!
 //! ```
 //! use std::{sync::mpsc, thread, time::Duration};
@@ -60,6 +60,8 @@ mod layout;
 mod memory;
 mod node;
 pub mod schedule;
+#[cfg(any(test, feature = "sim"))]
+pub mod simulation;
 mod words;
 
 pub use config::{Choice, GroupConfig, DEFAULT_BLOCK_BYTES, MAX_BLOCK_BYTES};

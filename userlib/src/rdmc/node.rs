@@ -3,7 +3,7 @@
 //! A process among those that have groups together.
 
 use super::config::GroupConfig;
-use super::engine::{self, Command, Drive, GroupShared, Listener, NewGroup};
+use super::engine::{self, Command, Drive, Driver, GroupShared, Listener, NewGroup};
 use super::event::{Event, Incoming};
 use super::group::Group;
 use super::layout::Layout;
@@ -78,47 +78,68 @@ impl<F: Fabric> Builder<F> {
     /// [`Error::BadNode`], before anything is done; [`Error::Fabric`] if not all
     /// came in time; [`Error::NodesDiffer`]; [`Error::Thread`].
     pub fn join(self) -> Result<Node, Error> {
-        let layout = Layout {
-            nodes: self.fabric.nodes(),
-            groups: self.groups,
-        };
-        let region_bytes = layout.region_bytes(self.bytes)?;
-        let hello = (self.groups as u64).to_le_bytes();
-        let met = self.fabric.connect(region_bytes, &hello, self.timeout)?;
-        if let Some(node) = met.hellos.iter().position(|other| *other != hello) {
-            return Err(Error::NodesDiffer(node));
-        }
-        let endpoint = met.endpoint;
-        let arena = Arena::new(&endpoint, layout.memory());
-        let (drive, mut driver) = Drive::new(engine::Node {
-            endpoint: Arc::clone(&endpoint),
-            layout,
-            arena: Arc::clone(&arena),
-        });
-        let poller_id = Arc::new(OnceLock::new());
-        let (id, mut predicates) = (Arc::clone(&poller_id), Predicates::default());
+        let idle = self.idle;
+        let (mut inner, mut driver) = self.meet()?;
+        let (id, mut predicates) = (Arc::clone(&inner.poller_id), Predicates::default());
         let added = predicates.add(move || {
             id.get_or_init(|| thread::current().id());
             driver.step().into()
         });
         added.map_err(|error| Error::Thread(error.to_string()))?;
-        let poller = Poller::start(Arc::clone(&endpoint), predicates, self.idle)
+        let poller = Poller::start(Arc::clone(&inner.endpoint), predicates, idle)
             .map_err(|error| Error::Thread(error.to_string()))?;
-        Ok(Node(Arc::new(Inner {
-            poller,
-            poller_id,
+        inner.poller = Some(poller);
+        Ok(Node(Arc::new(inner)))
+    }
+
+    /// Meets the other nodes. Without a polling thread: its steps are the caller's to take.
+    #[cfg(any(test, feature = "sim"))]
+    pub(super) fn join_stepped(self) -> Result<(Node, Driver), Error> {
+        let (inner, driver) = self.meet()?;
+        Ok((Node(Arc::new(inner)), driver))
+    }
+
+    fn meet(self) -> Result<(Inner, Driver), Error> {
+        let layout = Layout {
+            nodes: self.fabric.nodes(),
+            groups: self.groups,
+        };
+        let region_bytes = layout.region_bytes(self.bytes)?;
+        // What other protocols say begins otherwise.
+        let hello = format!("RDMC, {} groups", self.groups).into_bytes();
+        // SAFETY: all nodes are of this module, and have the same layout, which is compared
+        // before anything is posted. Cells are words. All else is in buffers: one that is with
+        // the application no node touches; one that is with a group is written where a member
+        // was told to, and read when that one has said, behind it, that it is there. It is the
+        // application's again when nobody touches it any more.
+        let met = unsafe { self.fabric.connect(region_bytes, &hello, self.timeout) }?;
+        if let Some(node) = met.hellos.iter().position(|other| *other != hello) {
+            return Err(Error::NodesDiffer(node));
+        }
+        let endpoint = met.endpoint;
+        let arena = Arena::new(&endpoint, layout.memory());
+        let (drive, driver) = Drive::new(engine::Node {
+            endpoint: Arc::clone(&endpoint),
+            layout,
+            arena: Arc::clone(&arena),
+        });
+        let inner = Inner {
+            poller: None,
+            poller_id: Arc::default(),
             drive,
             used: Mutex::new(vec![None; self.groups]),
             arena,
             endpoint,
-        })))
+        };
+        Ok((inner, driver))
     }
 }
 
 /// What a node and its groups hold together.
 pub(super) struct Inner {
-    // Dropped first: the polling thread's last act is to say farewell.
-    poller: Poller,
+    // Dropped first: the polling thread's last act is to say farewell. None while there is
+    // no such thread yet, or its steps are taken by a simulation.
+    poller: Option<Poller>,
     poller_id: Arc<OnceLock<ThreadId>>,
     drive: Arc<Drive>,
     /// The last number of each place.
@@ -135,17 +156,22 @@ impl Inner {
     }
 
     /// Sends a message, or gives it back if the polling thread has ended.
-    pub(super) fn send(&self, group: u32, buffer: Buffer, size: usize) -> Result<(), Buffer> {
+    pub(super) fn send(
+        &self,
+        listener: &Arc<Listener>,
+        buffer: Buffer,
+        size: usize,
+    ) -> Result<(), Buffer> {
         let begun = match self.is_poller() {
             true => Err(buffer),
-            false => self.drive.begin(group, buffer, size),
+            false => self.drive.begin(listener.shared.number, buffer, size),
         };
         let Err(buffer) = begun else {
             self.endpoint.ring(self.endpoint.rank());
             return Ok(());
         };
         let command = Command::Send {
-            group,
+            listener: Arc::clone(listener),
             buffer,
             size,
         };
@@ -257,7 +283,7 @@ impl Node {
     /// How often the polling thread has gone to sleep.
     #[must_use]
     pub fn sleeps(&self) -> u64 {
-        self.0.poller.sleeps()
+        self.0.poller.as_ref().map_or(0, Poller::sleeps)
     }
 
     /// Creates a group, at the same time as all its other members (rdmc §4.1).
@@ -266,6 +292,10 @@ impl Node {
     /// ([`Memory::wake`]). `tell` is told what happens. Both are called on the
     /// polling thread: they should be short, and may send, allocate and drop, but
     /// not wait. What they own of the node is best its [`Self::memory`].
+    ///
+    /// Where nodes do not see each other's memory, a group takes room for a block from the
+    /// node's memory. A member that never created the group, nor a later one in its place,
+    /// keeps that room from being used again.
     ///
     /// # Errors
     ///
@@ -283,6 +313,23 @@ impl Node {
             return Err(Error::InCallback);
         }
         let end = Instant::now() + timeout;
+        let group = self.start_group(config, memory, tell)?;
+        match group.wait_joined(end) {
+            Some(outcome) => outcome.map(|()| group),
+            None => Err(Error::Timeout {
+                group: config.number,
+                missing: group.missing(),
+            }),
+        }
+    }
+
+    /// Begins to create a group, which is abandoned when what this answers with is dropped.
+    pub(super) fn start_group(
+        &self,
+        config: &GroupConfig,
+        memory: impl FnMut(Incoming) -> Option<Buffer> + Send + 'static,
+        tell: impl FnMut(Event) + Send + 'static,
+    ) -> Result<Group, Error> {
         let (rank, number) = (self.rank(), config.number);
         config.check(rank, self.nodes())?;
         let landing = match engine::is_shared(&*self.0.endpoint) {
@@ -293,27 +340,16 @@ impl Node {
         let index = config.members.iter().position(|&node| node == rank);
         let others = config.set().minus(NodeSet::EMPTY.with(rank));
         let shared = GroupShared::new(number, index.unwrap_or_default(), others);
-        let shared = Arc::new(shared);
+        let listener = Arc::new(Listener::new(Arc::new(shared), Box::new(tell)));
         let new = NewGroup {
             config: config.clone(),
-            listener: Arc::new(Listener::new(Arc::clone(&shared), Box::new(tell))),
+            listener: Arc::clone(&listener),
             memory: Box::new(memory),
             landing,
         };
         let thread_ended = || Error::Thread("it has ended".to_owned());
         let sent = self.0.command(Command::Create(Box::new(new)));
         sent.map_err(|_| thread_ended())?;
-        // From now on the group is abandoned when this is dropped.
-        let group = Group::new(Arc::clone(&self.0), Arc::clone(&shared), config.clone());
-        shared
-            .gate()
-            .wait_until(Some(end), || shared.joined().is_some());
-        match shared.joined() {
-            Some(outcome) => outcome.map(|()| group),
-            None => Err(Error::Timeout {
-                group: number,
-                missing: shared.missing(),
-            }),
-        }
+        Ok(Group::new(Arc::clone(&self.0), listener, config.clone()))
     }
 }

@@ -27,7 +27,9 @@
 //! # fn main() -> Result<(), weft::fabric::FabricError> {
 //! # let timeout = std::time::Duration::from_secs(5);
 //! let node = Shm::threads(1)?.remove(0);
-//! let endpoint = node.connect(Table::<Progress>::bytes(1), &[], timeout)?.endpoint;
+//! let bytes = Table::<Progress>::bytes(1);
+//! // SAFETY: all of the region is the table, which consists of words.
+//! let endpoint = unsafe { node.connect(bytes, &[], timeout) }?.endpoint;
 //! let table = Table::<Progress>::new(endpoint, 0)?;
 //! table.own().done.advance(7);
 //! table.push(Progress::done().through(Progress::finished()), NodeSet::EMPTY)?;

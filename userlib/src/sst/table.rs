@@ -3,7 +3,7 @@
 //! The table: a row for each node, at the same place in every region.
 
 use super::{Cell, List};
-use crate::fabric::{Endpoint, FabricError, NodeSet, Write, COPIED_BYTES};
+use crate::fabric::{Endpoint, FabricError, NodeSet, Write, COPIED_BYTES, WORD_ATOMIC_BYTES};
 use std::fmt;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -41,6 +41,11 @@ impl<R> Columns<R> {
     #[doc(hidden)]
     #[must_use]
     pub const fn new(offset: usize, len: usize) -> Self {
+        let row_bytes = size_of::<R>();
+        assert!(
+            len <= row_bytes && offset <= row_bytes - len,
+            "columns are within their row"
+        );
         Self {
             offset,
             len,
@@ -157,13 +162,21 @@ impl<R: Row> Table<R> {
     }
 
     /// Pushes columns of the own row to these nodes. The own node among them
-    /// is left out.
+    /// is left out. Many columns go in several writes, so that the words of each are whole
+    /// ([`WORD_ATOMIC_BYTES`]).
     ///
     /// # Errors
     ///
     /// As [`Endpoint::post`], after all others were posted to.
     pub fn push(&self, columns: Columns<R>, to: NodeSet) -> Result<(), FabricError> {
-        self.post(&[self.write(columns)], to)
+        if columns.len <= WORD_ATOMIC_BYTES {
+            return self.post(&[self.write(columns)], to);
+        }
+        let pieces = (0..columns.len).step_by(WORD_ATOMIC_BYTES).map(|at| {
+            let len = WORD_ATOMIC_BYTES.min(columns.len - at);
+            self.write(Columns::new(columns.offset + at, len))
+        });
+        self.post(&pieces.collect::<Vec<_>>(), to)
     }
 
     /// Pushes a list of the own row: its words first, its guard behind them. Words go in

@@ -31,7 +31,10 @@ fn tables_over<F: Fabric + Send + 'static>(fabric: Vec<F>) -> Vec<Table<Sample>>
         .into_iter()
         .map(|node| {
             let bytes = Table::<Sample>::bytes(nodes);
-            std::thread::spawn(move || node.connect(bytes, &[], Duration::from_secs(20)))
+            std::thread::spawn(move || {
+                // SAFETY: the regions are tables, which are words.
+                unsafe { node.connect(bytes, &[], Duration::from_secs(20)) }
+            })
         })
         .collect();
     let endpoints: Vec<Arc<dyn Endpoint>> = joining
@@ -140,7 +143,8 @@ fn a_list_has_a_limit() {
 #[test]
 fn a_table_outside_of_the_region_is_refused() {
     let node = Shm::threads(1).expect("a fabric").remove(0);
-    let met = node.connect(4096, &[], Duration::from_secs(20));
+    // SAFETY: nothing is posted.
+    let met = unsafe { node.connect(4096, &[], Duration::from_secs(20)) };
     let endpoint = met.expect("alone").endpoint;
     let table = |base| Table::<Sample>::new(Arc::clone(&endpoint), base).map(drop);
     assert!(matches!(table(4096), Err(FabricError::BadRange { .. })));

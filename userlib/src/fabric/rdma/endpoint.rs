@@ -52,6 +52,7 @@ pub(in crate::fabric) fn connect<T: Transport>(
         peers,
         transport,
         posted: AtomicU64::new(0),
+        severed: AtomicU64::new(0),
     });
     let endpoint = RdmaEndpoint {
         _watch: Watch::start(Arc::clone(&inner))?,
@@ -81,11 +82,25 @@ pub(super) struct Inner<T> {
     peers: Vec<Option<Peer>>,
     transport: T,
     posted: AtomicU64,
+    /// The peers that are cut off.
+    severed: AtomicU64,
 }
 
 impl<T: Transport> Inner<T> {
     pub(super) fn health(&self) -> &Health {
         self.transport.health()
+    }
+
+    /// Cuts off the peers that are down, where the transport can, and answers which are.
+    fn severed(&self) -> NodeSet {
+        let severed = NodeSet::from_bits(self.severed.load(Ordering::Acquire));
+        let due = self.health().down().minus(severed);
+        let cut: NodeSet = due
+            .iter()
+            .filter(|&peer| self.transport.sever(peer))
+            .collect();
+        self.severed.fetch_or(cut.bits(), Ordering::AcqRel);
+        severed.union(cut)
     }
 
     /// The lines, with the ranks of the peers at their other ends.
@@ -224,7 +239,9 @@ struct RdmaEndpoint<T: Transport> {
     inner: Arc<Inner<T>>,
 }
 
-impl<T: Transport> Endpoint for RdmaEndpoint<T> {
+// SAFETY: the memory is registered for as long as the endpoint lives, and transports post what
+// they are given.
+unsafe impl<T: Transport> Endpoint for RdmaEndpoint<T> {
     fn rank(&self) -> usize {
         self.inner.rank
     }
@@ -290,6 +307,10 @@ impl<T: Transport> Endpoint for RdmaEndpoint<T> {
 
     fn down(&self) -> NodeSet {
         self.inner.health().down()
+    }
+
+    fn severed(&self) -> NodeSet {
+        self.inner.severed()
     }
 
     fn ring(&self, node: usize) {

@@ -63,6 +63,12 @@ pub(super) trait Transport: Send + Sync + fmt::Debug + Sized + 'static {
     /// Reaps completions, and marks peers down whose connection has failed.
     fn poll(&self);
 
+    /// Cuts off a peer that is down, as [`Endpoint::severed`] has it, and says whether it
+    /// is. Where requests of all peers come by what they share, that cannot be done.
+    ///
+    /// [`Endpoint::severed`]: super::Endpoint::severed
+    fn sever(&self, peer: usize) -> bool;
+
     /// System calls so far, as [`Endpoint::system_calls`] counts them.
     ///
     /// [`Endpoint::system_calls`]: super::Endpoint::system_calls

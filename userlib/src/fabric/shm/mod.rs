@@ -81,7 +81,8 @@ impl Shm {
     }
 }
 
-impl Fabric for Shm {
+// SAFETY: the endpoint is that of below.
+unsafe impl Fabric for Shm {
     fn rank(&self) -> usize {
         self.rank
     }
@@ -90,7 +91,7 @@ impl Fabric for Shm {
         self.nodes
     }
 
-    fn connect(
+    unsafe fn connect(
         self,
         region_bytes: usize,
         hello: &[u8],
@@ -181,7 +182,8 @@ impl ShmEndpoint {
     }
 }
 
-impl Endpoint for ShmEndpoint {
+// SAFETY: posts and reads are copies between mappings that live as long as the endpoint.
+unsafe impl Endpoint for ShmEndpoint {
     fn rank(&self) -> usize {
         self.rank
     }
@@ -242,6 +244,12 @@ impl Endpoint for ShmEndpoint {
 
     fn down(&self) -> NodeSet {
         NodeSet::from_bits(self.shared.down.load(Ordering::Acquire))
+    }
+
+    fn severed(&self) -> NodeSet {
+        // A line ends with its process, which has no mapping any more then, or behind the
+        // last handle of the endpoint, which is all that reaches the mappings.
+        self.down()
     }
 
     fn ring(&self, node: usize) {

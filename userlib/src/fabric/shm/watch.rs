@@ -67,6 +67,8 @@ fn watch(shared: &Shared, mut lines: Vec<(usize, UnixStream)>, stop: &EventFd) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(errno) => {
                 tracing::error!(%errno, "deaths of peers are no longer noticed");
+                // The lines stay open: peers take the end of one for a death.
+                let _ = stop.read();
                 return;
             }
         }

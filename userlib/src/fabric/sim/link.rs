@@ -24,6 +24,14 @@ struct UnderWay {
     left: Vec<Range<usize>>,
 }
 
+/// A part of a write is about to arrive.
+pub(super) struct Arrival<'a> {
+    pub(super) write: &'a Write,
+    pub(super) part: &'a Range<usize>,
+    /// Its source is read only now.
+    pub(super) reads: bool,
+}
+
 impl Link {
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -49,7 +57,13 @@ impl Link {
     }
 
     /// Lets some of the first write arrive.
-    pub(super) fn advance(&mut self, source: &Region, target: &Region, rng: &mut fastrand::Rng) {
+    pub(super) fn advance(
+        &mut self,
+        source: &Region,
+        target: &Region,
+        rng: &mut fastrand::Rng,
+        touch: &mut dyn FnMut(&Arrival<'_>),
+    ) {
         let Some(first) = self.0.front_mut() else {
             return;
         };
@@ -59,6 +73,11 @@ impl Link {
         };
         for _ in 0..count {
             if let Some(part) = first.left.pop() {
+                touch(&Arrival {
+                    write: &first.write,
+                    part: &part,
+                    reads: first.copied.is_none(),
+                });
                 first.arrive(&part, source, target);
             }
         }
@@ -78,7 +97,6 @@ impl Link {
     }
 
     /// Loses all.
-    #[cfg(test)]
     pub(super) fn lose_all(&mut self) {
         self.0.clear();
     }

@@ -24,9 +24,7 @@ impl Sim {
 
     /// Loses what is under way from one node to another.
     pub(crate) fn lose_all(&self, from: usize, to: usize) {
-        let mut state = self.world.lock();
-        let at = from * state.nodes.len() + to;
-        state.links[at].lose_all();
+        self.world.lock().lose_all(from, to);
     }
 
     /// Writes that a node has posted.
@@ -44,7 +42,7 @@ impl Sim {
                 word.map_or(0, |word| word.load(Ordering::Relaxed))
                     .hash(hasher);
             }
-            let knows = node.down.union(node.suspected);
+            let knows = node.takes_down();
             (node.crashed, node.posts_left, knows).hash(hasher);
         }
         state.links.hash(hasher);

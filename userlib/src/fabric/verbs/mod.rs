@@ -131,7 +131,8 @@ impl Stack {
     }
 }
 
-impl Fabric for Verbs {
+// SAFETY: the endpoint is that of `rdma`, over queue pairs that keep their order.
+unsafe impl Fabric for Verbs {
     fn rank(&self) -> usize {
         self.place.rank
     }
@@ -140,7 +141,7 @@ impl Fabric for Verbs {
         self.place.nodes()
     }
 
-    fn connect(
+    unsafe fn connect(
         self,
         region_bytes: usize,
         hello: &[u8],
@@ -239,7 +240,8 @@ mod tests {
     fn a_host_without_the_address_says_so() {
         let nowhere = SocketAddr::from(([192, 0, 2, 1], 7000));
         let node = Verbs::new(0, &[nowhere]).expect("a place");
-        let refusal = node.connect(64, &[], Duration::ZERO);
+        // SAFETY: nothing is done with it.
+        let refusal = unsafe { node.connect(64, &[], Duration::ZERO) };
         assert!(matches!(
             refusal.expect_err("no such device"),
             FabricError::Rdma { addr, .. } if addr == nowhere

@@ -240,6 +240,21 @@ impl Transport for VerbsTransport {
         }
     }
 
+    fn sever(&self, peer: usize) -> bool {
+        let Some(Some(link)) = self.links.get(peer) else {
+            return false;
+        };
+        // Nobody is posting, and nobody will: the peer is down.
+        let _queue = link.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        match link.qp.reset() {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::warn!(peer, %error, "its queue pair cannot be reset");
+                false
+            }
+        }
+    }
+
     fn health(&self) -> &Arc<Health> {
         &self.health
     }

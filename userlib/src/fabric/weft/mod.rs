@@ -159,7 +159,8 @@ impl Stack {
     }
 }
 
-impl Fabric for Weft {
+// SAFETY: the endpoint is that of `rdma`, over VQPs that keep their order.
+unsafe impl Fabric for Weft {
     fn rank(&self) -> usize {
         self.place.rank
     }
@@ -168,7 +169,7 @@ impl Fabric for Weft {
         self.place.nodes()
     }
 
-    fn connect(
+    unsafe fn connect(
         self,
         region_bytes: usize,
         hello: &[u8],
@@ -235,7 +236,8 @@ mod tests {
         let here = SocketAddr::from(([127, 0, 0, 1], 7000));
         let connect = |bytes| {
             let node = Weft::new(0, &[here]).expect("a place");
-            node.connect(bytes, &[], Duration::ZERO).err()
+            // SAFETY: nothing is done with it.
+            unsafe { node.connect(bytes, &[], Duration::ZERO) }.err()
         };
         assert_eq!(connect(0), Some(FabricError::BadRegion(0)));
         let bytes = MAX_WEFT_REGION_BYTES + 1;

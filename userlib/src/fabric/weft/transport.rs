@@ -288,6 +288,11 @@ impl Transport for WeftTransport {
         }
     }
 
+    /// One key and one receiver in the kernel serve all peers' requests.
+    fn sever(&self, _peer: usize) -> bool {
+        false
+    }
+
     fn system_calls(&self) -> Option<u64> {
         Some(self.lock().queues.system_calls())
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Whether a round could find something to do: all that it goes by is what
-//! others have written, who is down, and the node's own memory. If a round has
+//! others have written, who is down or cut off, and the node's own memory. If a round has
 //! found nothing and none of that has changed, the next one would not either.
 //!
 //! So a thread that waits looks at a few words, and does not hold the engine
@@ -19,6 +19,7 @@ pub(super) struct Glance {
     /// The last one found nothing, so that this one may be it.
     is_quiet: bool,
     down: NodeSet,
+    severed: NodeSet,
     /// Changes of the memory for messages.
     changes: u64,
     /// What others had written, by its place in the region.
@@ -32,6 +33,7 @@ impl Glance {
             is_kept: false,
             is_quiet: false,
             down: NodeSet::EMPTY,
+            severed: NodeSet::EMPTY,
             changes: 0,
             heard: Vec::new(),
         }
@@ -42,6 +44,7 @@ impl Glance {
         let region = self.node.endpoint.region();
         self.is_kept
             && self.down == self.node.endpoint.down()
+            && self.severed == self.node.endpoint.severed()
             && self.changes == self.node.arena.changes()
             && self.heard.iter().all(|&(place, value)| {
                 let word = region.word(place);
@@ -56,6 +59,7 @@ impl Glance {
             return;
         }
         self.down = self.node.endpoint.down();
+        self.severed = self.node.endpoint.severed();
         self.changes = self.node.arena.changes();
         self.heard.clear();
         let region = self.node.endpoint.region();

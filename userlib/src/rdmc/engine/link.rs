@@ -5,6 +5,7 @@
 
 use super::super::layout::Layout;
 use super::super::words::{self, Bye, Tag, Word};
+use super::Node;
 use crate::fabric::{Endpoint, FabricError, Region, Write};
 use std::sync::atomic::Ordering;
 
@@ -167,6 +168,12 @@ impl Link {
     /// by now, but it greets in that only after this one.
     pub(super) fn has_ended(&self, hello: Hello) -> bool {
         self.bye().is_some() || self.hear(Word::Hello) > u64::from(hello.number) + 1
+    }
+
+    /// Whether nothing that was given to the member is on its way, so that its source may be
+    /// changed. It may have to be waited for, as long as a fence takes.
+    pub(super) fn is_drained(&self, node: &Node) -> bool {
+        node.is_shared() || self.under_way() == 0 || node.endpoint.fence(self.node).is_ok()
     }
 
     /// Gives the member a block at its place.

@@ -6,17 +6,20 @@ mod drive;
 mod glance;
 mod link;
 mod notice;
+mod remains;
 mod session;
 mod shared;
 mod transfer;
 
+use super::event::Event;
 use super::layout::Layout;
 use super::memory::{Arena, Buffer};
 use super::words::Tag;
 use crate::fabric::Endpoint;
-pub(super) use drive::Drive;
+pub(super) use drive::{Drive, Driver};
 pub(super) use notice::Listener;
-use notice::Outbox;
+use notice::{Notice, Outbox};
+use remains::Remains;
 pub(super) use session::NewGroup;
 use session::Session;
 pub(super) use shared::{Command, GroupShared};
@@ -50,6 +53,8 @@ pub(super) struct Engine {
     sessions: Vec<Option<Session>>,
     /// Groups whose place is not free yet.
     waiting: Vec<NewGroup>,
+    /// Of groups that are over, what is not certain to be nobody's any more.
+    remains: Vec<Remains>,
 }
 
 impl Engine {
@@ -58,6 +63,7 @@ impl Engine {
             sessions: (0..node.layout.groups).map(|_| None).collect(),
             node,
             waiting: Vec::new(),
+            remains: Vec::new(),
         }
     }
 
@@ -66,7 +72,7 @@ impl Engine {
     fn step(&mut self, commands: Vec<Command>, outbox: &mut Outbox) -> bool {
         let mut fired = !commands.is_empty();
         for command in commands {
-            self.obey(command);
+            self.obey(command, outbox);
         }
         if !self.waiting.is_empty() {
             fired |= self.start_waiting();
@@ -76,11 +82,21 @@ impl Engine {
                 fired |= session.step(&self.node);
                 session.give_notice(outbox);
                 if session.is_over() {
-                    *place = None;
+                    let remains = place.take().map(Session::into_remains);
+                    self.remains.extend(remains);
                 }
             }
         }
-        fired
+        fired | self.settle(outbox)
+    }
+
+    /// Gives back memory of groups that are over, and says whether there was any.
+    fn settle(&mut self, outbox: &mut Outbox) -> bool {
+        let before = self.remains.len();
+        let node = &self.node;
+        self.remains
+            .retain_mut(|remains| !remains.settle(node, outbox));
+        self.remains.len() < before
     }
 
     /// Begins a message of a group that has nothing else to do, and offers its
@@ -102,20 +118,23 @@ impl Engine {
         for session in self.sessions.iter().flatten() {
             session.listens_to(&mut place);
         }
+        for remains in &self.remains {
+            remains.listens_to(&mut place);
+        }
     }
 
-    fn obey(&mut self, command: Command) {
+    fn obey(&mut self, command: Command, outbox: &mut Outbox) {
         match command {
             Command::Create(new) => self.waiting.push(*new),
             Command::Send {
-                group,
+                listener,
                 buffer,
                 size,
-            } => {
-                if let Some(session) = self.session(group) {
-                    session.submit(buffer, size);
-                }
-            }
+            } => match self.session(listener.shared.number) {
+                Some(session) => session.submit(buffer, size),
+                // It has ended since the message was taken.
+                None => outbox.put(&listener, Notice::Event(Event::Returned(buffer))),
+            },
             Command::Leave(group) => {
                 if let Some(session) = self.session(group) {
                     session.leave();
@@ -162,18 +181,26 @@ impl Engine {
     /// Ends all groups: the other members learn it, and nobody here waits for it.
     /// These commands came too late.
     fn close(mut self, commands: Vec<Command>, outbox: &mut Outbox) {
-        for session in self.sessions.iter_mut().flatten() {
+        for mut session in self.sessions.drain(..).flatten() {
             session.abandon(&self.node);
             session.step(&self.node);
             session.give_notice(outbox);
+            self.remains.push(session.into_remains());
         }
-        let created = commands.into_iter().filter_map(|command| match command {
-            Command::Create(new) => Some(*new),
-            _ => None,
-        });
+        self.settle(outbox);
+        self.remains.into_iter().for_each(Remains::retire);
         let own = shared::deserted(self.node.endpoint.rank());
-        for new in created.chain(self.waiting) {
+        for new in self.waiting {
             new.listener.shared.has_ended(own);
+        }
+        for command in commands {
+            match command {
+                Command::Create(new) => new.listener.shared.has_ended(own),
+                Command::Send {
+                    listener, buffer, ..
+                } => outbox.put(&listener, Notice::Event(Event::Returned(buffer))),
+                Command::Leave(_) | Command::Abandon(_) => {}
+            }
         }
     }
 }

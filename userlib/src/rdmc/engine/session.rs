@@ -5,8 +5,8 @@
 //! A message is at a member from its first block on (at the root: from its
 //! turn on) until it is whole, all sends are done, and all whom it was given to
 //! have all of it. So a message's memory is the application's again when nobody
-//! reads or writes it any more. At the end of a group that is told by the other
-//! members' farewells: until then what was in transfer is kept.
+//! reads or writes it any more. What was in transfer when the group ended is kept
+//! until that is certain: see [`super::remains`].
 
 mod messages;
 
@@ -17,6 +17,7 @@ use super::super::words::{Bye, Tag};
 use super::super::Error;
 use super::link::{Hello, Link};
 use super::notice::{Listener, Notice, Outbox};
+use super::remains::Remains;
 use super::shared::GroupShared;
 use super::transfer::Transfer;
 use super::Node;
@@ -40,8 +41,9 @@ enum State {
     /// Not all members have created it.
     Joining,
     Open,
-    /// It has ended here, but others may still look at what was in transfer.
+    /// It has ended here, and not at all others.
     Closing,
+    /// Its cells are free.
     Over,
 }
 
@@ -314,7 +316,7 @@ impl Session {
         self.limbo = self.active.take().map(|transfer| transfer.buffer);
     }
 
-    /// Waits until nobody writes here or reads from here any more.
+    /// Waits until all others have ended it, so that its cells can be used again.
     fn close(&mut self, node: &Node) -> bool {
         let down = node.endpoint.down();
         let mut here = self.links.iter().flatten().filter(|link| link.is_here);
@@ -322,9 +324,17 @@ impl Session {
             return false;
         }
         self.state = State::Over;
-        if let Some(buffer) = self.limbo.take().filter(|_| self.index == 0) {
-            self.notices.push(Notice::Event(Event::Returned(buffer)));
-        }
         true
+    }
+
+    /// What is left of a group that has ended here.
+    pub(super) fn into_remains(self) -> Remains {
+        Remains {
+            links: self.links.into_iter().flatten().collect(),
+            hello: self.hello,
+            transfer: self.limbo,
+            landing: self.new.landing,
+            listener: self.new.listener,
+        }
     }
 }

@@ -5,7 +5,7 @@
 
 use super::super::config::Plan;
 use super::super::memory::Buffer;
-use super::super::schedule::{Schedule, ScheduleError, Transfer as Block};
+use super::super::schedule::{Schedule, Transfer as Block};
 use crate::fabric::Write;
 use std::collections::VecDeque;
 
@@ -46,16 +46,14 @@ pub(super) struct Transfer {
 }
 
 impl Transfer {
-    /// Message `number` at the member with this index. The root has all blocks.
+    /// Message `number` at the member whose part this is. The root has all blocks.
     pub(super) fn new(
+        schedule: Schedule,
         plan: Plan,
-        index: usize,
-        members: usize,
         number: u64,
         size: usize,
         buffer: Buffer,
-    ) -> Result<Self, ScheduleError> {
-        let schedule = Schedule::new(plan.algorithm, index, members, plan.blocks)?;
+    ) -> Self {
         let mut sources: Vec<Source> = Vec::new();
         let mut missing = 0;
         for (_, Block { peer, block }) in schedule.receives() {
@@ -68,7 +66,7 @@ impl Transfer {
                 }),
             }
         }
-        let all_here = if index == 0 { u64::MAX } else { 0 };
+        let all_here = if missing == 0 { u64::MAX } else { 0 };
         let mut transfer = Self {
             number,
             size,
@@ -83,7 +81,7 @@ impl Transfer {
             targets: Vec::new(),
         };
         transfer.find_send();
-        Ok(transfer)
+        transfer
     }
 
     /// What is to be sent next, if that block is here.

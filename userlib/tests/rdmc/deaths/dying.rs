@@ -20,7 +20,8 @@ impl<F> Dying<F> {
     }
 }
 
-impl<F: Fabric> Fabric for Dying<F> {
+// SAFETY: the endpoint is that of another fabric, but for its posts.
+unsafe impl<F: Fabric> Fabric for Dying<F> {
     fn rank(&self) -> usize {
         self.fabric.rank()
     }
@@ -29,13 +30,14 @@ impl<F: Fabric> Fabric for Dying<F> {
         self.fabric.nodes()
     }
 
-    fn connect(
+    unsafe fn connect(
         self,
         region_bytes: usize,
         hello: &[u8],
         timeout: Duration,
     ) -> Result<Connected, FabricError> {
-        let met = self.fabric.connect(region_bytes, hello, timeout)?;
+        // SAFETY: the caller's promise.
+        let met = unsafe { self.fabric.connect(region_bytes, hello, timeout) }?;
         Ok(Connected {
             endpoint: Arc::new(DyingEndpoint {
                 inner: met.endpoint,
@@ -52,7 +54,8 @@ struct DyingEndpoint {
     left: AtomicU64,
 }
 
-impl Endpoint for DyingEndpoint {
+// SAFETY: another endpoint does it all, until the process dies.
+unsafe impl Endpoint for DyingEndpoint {
     fn rank(&self) -> usize {
         self.inner.rank()
     }
@@ -96,6 +99,10 @@ impl Endpoint for DyingEndpoint {
 
     fn down(&self) -> NodeSet {
         self.inner.down()
+    }
+
+    fn severed(&self) -> NodeSet {
+        self.inner.severed()
     }
 
     fn ring(&self, node: usize) {

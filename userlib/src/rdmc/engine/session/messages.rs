@@ -3,6 +3,7 @@
 //! A message's way through a member: it begins, its blocks come and go, it ends.
 
 use super::super::super::event::{End, EndReason, Event, Incoming, Message};
+use super::super::super::memory::Buffer;
 use super::super::super::schedule;
 use super::super::link::Link;
 use super::super::notice::Notice;
@@ -24,6 +25,27 @@ pub(super) enum Sent {
     Offered,
 }
 
+/// A message that cannot begin: how the group ends by it, and the memory that was to be its.
+struct Unfit {
+    end: End,
+    buffer: Option<Buffer>,
+}
+
+impl Unfit {
+    fn new(end: End, buffer: Buffer) -> Self {
+        Self {
+            end,
+            buffer: Some(buffer),
+        }
+    }
+}
+
+impl From<End> for Unfit {
+    fn from(end: End) -> Self {
+        Self { end, buffer: None }
+    }
+}
+
 impl Session {
     /// The root's next message.
     pub(super) fn begin_own(&mut self) -> bool {
@@ -33,12 +55,16 @@ impl Session {
         let Some((buffer, size)) = self.queue.pop_front() else {
             return false;
         };
-        let members = self.links.len();
-        let number = self.completed + 1;
         let plan = self.new.config.plan(size);
-        // `Group::send` has seen that there is one.
-        self.active =
-            plan.and_then(|plan| Transfer::new(plan, 0, members, number, size, buffer).ok());
+        let planned = plan.and_then(|plan| Some((plan.schedule(0, self.links.len()).ok()?, plan)));
+        match planned {
+            Some((schedule, plan)) => {
+                let number = self.completed + 1;
+                self.active = Some(Transfer::new(schedule, plan, number, size, buffer));
+            }
+            // `Group::send` has seen that there is one.
+            None => self.notices.push(Notice::Event(Event::Returned(buffer))),
+        }
         true
     }
 
@@ -69,36 +95,45 @@ impl Session {
                 self.had_none = changes;
                 return false;
             }
-            Err(end) => self.end(node, end, false),
+            Err(Unfit { end, buffer }) => {
+                self.end(node, end, false);
+                // No member was told of it.
+                let returned = buffer.map(|buffer| Notice::Event(Event::Returned(buffer)));
+                self.notices.extend(returned);
+            }
         }
         true
     }
 
     /// Begins a message, unless there is no memory for it now.
-    fn begin(&mut self, node: &Node, from: usize) -> Result<Option<Transfer>, End> {
+    fn begin(&mut self, node: &Node, from: usize) -> Result<Option<Transfer>, Unfit> {
         let corrupt = self.end_of(from, EndReason::Corrupt);
         let refused = self.own_end(EndReason::Refused);
         let (number, members) = (self.completed + 1, self.links.len());
         let link = self.links[from].as_mut().ok_or(corrupt)?;
         let (size, at) = link.first(number).ok_or(corrupt)?;
         let plan = self.new.config.plan(size).ok_or(corrupt)?;
+        let schedule = plan.schedule(self.index, members);
+        let schedule = schedule.map_err(|_| corrupt)?;
         let Some(buffer) = (self.new.memory)(Incoming { number, size }) else {
             return Ok(None);
         };
         if buffer.len() < size || !buffer.is_of(&node.arena) {
-            return Err(refused);
+            return Err(Unfit::new(refused, buffer));
         }
-        let transfer = Transfer::new(plan, self.index, members, number, size, buffer);
-        let mut transfer = transfer.map_err(|_| corrupt)?;
-        let (source, block) = transfer.first_from(from).ok_or(corrupt)?;
+        let mut transfer = Transfer::new(schedule, plan, number, size, buffer);
         let region = node.endpoint.region_of(link.node);
         let (region, at) = match (region, &self.new.landing) {
-            (Some(region), _) => (region, at),
             (None, Some(landing)) => (node.endpoint.region(), landing.offset()),
-            (None, None) => return Err(corrupt),
+            (region, _) => (region.unwrap_or(node.endpoint.region()), at),
         };
-        let len = transfer.write(block, 0).len;
-        let place = region.range(at, len).map_err(|_| corrupt)?;
+        let first = transfer.first_from(from).and_then(|(source, block)| {
+            let len = transfer.write(block, 0).len;
+            Some((source, block, region.range(at, len).ok()?))
+        });
+        let Some((source, block, place)) = first else {
+            return Err(Unfit::new(corrupt, transfer.buffer));
+        };
         // SAFETY: so many bytes are there. The sender does not touch them until
         // this node has the message, and no other one writes where first blocks
         // arrive.

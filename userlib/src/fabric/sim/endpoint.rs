@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! A node's own view of the simulated fabric.
+
+use super::{memory, SimNode, State, World};
+use crate::fabric::{Connected, Endpoint, Fabric, FabricError, NodeSet, Region, Write};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+// SAFETY: the endpoint is that of below.
+unsafe impl Fabric for SimNode {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn nodes(&self) -> usize {
+        self.world.lock().nodes.len()
+    }
+
+    unsafe fn connect(
+        self,
+        region_bytes: usize,
+        hello: &[u8],
+        timeout: Duration,
+    ) -> Result<Connected, FabricError> {
+        let mut state = self.world.lock();
+        let at_once = state.at_once;
+        for (rank, node) in state.nodes.iter_mut().enumerate() {
+            if node.region.is_none() && (at_once || rank == self.rank) {
+                node.region = Some(memory::region(region_bytes)?);
+                node.hello = hello.to_vec();
+            }
+        }
+        self.world.met.notify_all();
+        let is_alone = |state: &mut State| state.nodes.iter().any(|node| node.region.is_none());
+        let waited = self.world.met.wait_timeout_while(state, timeout, is_alone);
+        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let absent = (0..state.nodes.len()).filter(|&node| state.nodes[node].region.is_none());
+        let absent: NodeSet = absent.collect();
+        if !absent.is_empty() {
+            return Err(FabricError::Timeout { missing: absent });
+        }
+        let region = state.nodes[self.rank].region.clone();
+        let region = region.ok_or(FabricError::BadRegion(region_bytes))?;
+        let seen = state.nodes.iter().map(|node| match self.world.sees {
+            true => node.region.clone(),
+            false => None,
+        });
+        Ok(Connected {
+            endpoint: Arc::new(SimEndpoint {
+                rank: self.rank,
+                nodes: state.nodes.len(),
+                region,
+                seen: seen.collect(),
+                world: Arc::clone(&self.world),
+            }),
+            hellos: state.nodes.iter().map(|node| node.hello.clone()).collect(),
+        })
+    }
+}
+
+/// A node that has met the others.
+#[derive(Debug)]
+struct SimEndpoint {
+    rank: usize,
+    nodes: usize,
+    region: Region,
+    /// The regions that it sees.
+    seen: Vec<Option<Region>>,
+    world: Arc<World>,
+}
+
+impl SimEndpoint {
+    fn check(&self, state: &State, peer: usize) -> Result<Region, FabricError> {
+        let region = state.nodes.get(peer).filter(|_| peer != self.rank);
+        let region = region.and_then(|node| node.region.clone());
+        region.ok_or(FabricError::NoSuchPeer {
+            peer,
+            nodes: self.nodes,
+        })
+    }
+}
+
+// SAFETY: links carry what is posted, and nothing else touches the regions but tests.
+unsafe impl Endpoint for SimEndpoint {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn nodes(&self) -> usize {
+        self.nodes
+    }
+
+    fn region(&self) -> &Region {
+        &self.region
+    }
+
+    fn region_of(&self, peer: usize) -> Option<&Region> {
+        let other = peer != self.rank;
+        self.seen.get(peer)?.as_ref().filter(|_| other)
+    }
+
+    fn post(&self, peer: usize, writes: &[Write]) -> Result<(), FabricError> {
+        let mut state = self.world.lock();
+        let target = self.check(&state, peer)?;
+        for write in writes {
+            self.region.range(write.local, write.len)?;
+            target.range(write.remote, write.len)?;
+        }
+        for write in writes {
+            let own = &mut state.nodes[self.rank];
+            if own.posts_left == Some(0) {
+                own.crashed = true;
+            }
+            own.posts_left = own.posts_left.map(|left| left.saturating_sub(1));
+            if own.crashed {
+                // Nobody is left to be told.
+                return Ok(());
+            }
+            if own.down.contains(peer) {
+                return Err(FabricError::PeerDown(peer));
+            }
+            own.posted += 1;
+            let takes_down = state.nodes[peer].takes_down();
+            if state.severs && takes_down.contains(self.rank) {
+                continue;
+            }
+            let at = self.rank * self.nodes + peer;
+            let State { rng, links, .. } = &mut *state;
+            links[at].post(&self.region, *write, rng);
+            if self.world.sees {
+                state.flush(self.rank, peer);
+            }
+            state.meanwhile();
+        }
+        Ok(())
+    }
+
+    fn read(
+        &self,
+        peer: usize,
+        local: usize,
+        remote: usize,
+        len: usize,
+    ) -> Result<(), FabricError> {
+        let mut state = self.world.lock();
+        let source = self.check(&state, peer)?;
+        source.range(remote, len)?;
+        self.region.range(local, len)?;
+        if state.nodes[self.rank].down.contains(peer) {
+            return Err(FabricError::PeerDown(peer));
+        }
+        state.flush(self.rank, peer);
+        memory::copy(&source, remote, &self.region, local, len);
+        Ok(())
+    }
+
+    fn fence(&self, peer: usize) -> Result<(), FabricError> {
+        let mut state = self.world.lock();
+        self.check(&state, peer)?;
+        if state.nodes[self.rank].down.contains(peer) {
+            return Err(FabricError::PeerDown(peer));
+        }
+        state.flush(self.rank, peer);
+        Ok(())
+    }
+
+    fn poll(&self) {}
+
+    fn down(&self) -> NodeSet {
+        self.world.lock().nodes[self.rank].takes_down()
+    }
+
+    fn severed(&self) -> NodeSet {
+        let state = self.world.lock();
+        let down = state.nodes[self.rank].takes_down();
+        down.iter()
+            .filter(|&peer| state.are_severed(self.rank, peer))
+            .collect()
+    }
+
+    /// Nobody sleeps.
+    fn ring(&self, _node: usize) {}
+
+    fn sleep(&self, _timeout: Option<Duration>, ready: &mut dyn FnMut() -> bool) {
+        ready();
+    }
+
+    fn posted(&self) -> u64 {
+        self.world.lock().nodes[self.rank].posted
+    }
+}

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! A node and its groups, as the simulation holds them.
+
+use super::app::App;
+use super::plan::{GroupPlan, Plan};
+use crate::fabric::sim::SimNode;
+use crate::rdmc::engine::Driver;
+use crate::rdmc::layout::Layout;
+use crate::rdmc::{Buffer, Error, Group, Node};
+use std::time::Duration;
+
+/// Nobody waits that long: all nodes meet in this process.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Enough for all messages and first blocks, and little enough to run out of.
+const MEMORY_BYTES: usize = 24 * 4096;
+
+/// A group that the node is in.
+struct Joined {
+    group: Group,
+    plan: GroupPlan,
+    /// Messages that the root has sent.
+    sent: usize,
+    /// A message that was not refused and is not handed over yet: a thread may be stopped
+    /// there while the group goes on.
+    pending: Option<(Buffer, usize)>,
+    is_left: bool,
+}
+
+pub(super) struct Member {
+    rank: usize,
+    // Groups before the node, the node before what drives it, as applications do it.
+    groups: Vec<Joined>,
+    node: Option<Node>,
+    driver: Option<Driver>,
+    pub(super) app: App,
+    /// The number of the next group.
+    next: u32,
+}
+
+impl Member {
+    pub(super) fn join(plan: &Plan, node: SimNode, rank: usize) -> Self {
+        let builder = Node::builder(node).groups(plan.places).memory(MEMORY_BYTES);
+        let (node, driver) = builder.timeout(PATIENCE).join_stepped().expect("they meet");
+        let layout = Layout {
+            nodes: plan.nodes,
+            groups: plan.places,
+        };
+        Self {
+            rank,
+            app: App::new(plan, rank, node.memory(), layout.memory()),
+            groups: Vec::new(),
+            node: Some(node),
+            driver: Some(driver),
+            next: 1,
+        }
+    }
+
+    pub(super) fn is_there(&self) -> bool {
+        self.driver.is_some()
+    }
+
+    /// Whether nothing is left for it to do by itself.
+    pub(super) fn has_done_all(&self, plan: &Plan) -> bool {
+        !self.is_there() || (self.groups.is_empty() && self.next > plan.groups)
+    }
+
+    pub(super) fn step(&mut self) -> bool {
+        let fired = self.driver.as_mut().is_some_and(Driver::step);
+        for joined in &self.groups {
+            let mut app = self.app.lock();
+            let log = app.logs.entry(joined.group.number()).or_default();
+            log.was_open |= joined.group.is_open();
+            log.is_over = joined.group.end().is_some();
+        }
+        fired
+    }
+
+    /// Creates its next group, unless it has many, or no memory. Says whether it did.
+    pub(super) fn create(&mut self, plan: &Plan) -> bool {
+        let Some(node) = self.node.as_ref().filter(|_| self.next <= plan.groups) else {
+            return false;
+        };
+        let group = plan.group(self.next);
+        if !group.config.members.contains(&self.rank) {
+            self.next += 1;
+            return true;
+        }
+        if self.groups.len() > plan.places {
+            return false;
+        }
+        let number = self.next;
+        let (asked, told) = (self.app.clone(), self.app.clone());
+        let started = node.start_group(
+            &group.config,
+            move |incoming| asked.lock().memory(number, incoming),
+            move |event| told.lock().told(number, event),
+        );
+        let started = match started {
+            Err(Error::NoMemory { .. }) => return false,
+            other => other.expect("a group"),
+        };
+        self.next += 1;
+        self.app.lock().logs.entry(number).or_default();
+        self.groups.push(Joined {
+            group: started,
+            plan: group,
+            sent: 0,
+            pending: None,
+            is_left: false,
+        });
+        true
+    }
+
+    /// Does something for one of its groups, the `at`th modulo their number. Says whether it
+    /// did.
+    pub(super) fn use_group(&mut self, at: usize, is_slow: bool) -> bool {
+        let count = self.groups.len();
+        if count == 0 {
+            return false;
+        }
+        let joined = &mut self.groups[at % count];
+        if !joined.group.is_open() && joined.group.end().is_none() {
+            // Its application still waits for it.
+            return false;
+        }
+        if let Some((buffer, size)) = joined.pending.take() {
+            if let Err(refused) = joined.group.submit(buffer, size) {
+                self.app.refused(refused.buffer);
+            }
+        } else if joined.group.end().is_some() {
+            self.groups.swap_remove(at % count);
+        } else if joined.group.is_root() && joined.sent < joined.plan.sizes.len() {
+            return joined.send(&self.app, is_slow);
+        } else if joined.group.is_root() && !joined.is_left {
+            joined.leave(&self.app);
+        } else {
+            return false;
+        }
+        true
+    }
+
+    /// Leaves all its groups when what was begun is done.
+    pub(super) fn leave(&mut self) {
+        let groups = self.groups.iter_mut();
+        for joined in groups.filter(|joined| joined.group.is_open()) {
+            joined.leave(&self.app);
+        }
+    }
+
+    /// Drops all its groups.
+    pub(super) fn desert(&mut self) {
+        for joined in std::mem::take(&mut self.groups) {
+            joined.abandon(&self.app);
+        }
+    }
+
+    /// Waits no longer for others to create a group, and drops it. Says whether there was
+    /// one.
+    pub(super) fn time_out(&mut self) -> bool {
+        let is_late = |joined: &Joined| !joined.group.is_open() && joined.group.end().is_none();
+        let Some(late) = self.groups.iter().position(is_late) else {
+            return false;
+        };
+        self.groups.remove(late).abandon(&self.app);
+        true
+    }
+
+    /// Drops everything: first the groups, then the node.
+    pub(super) fn close(&mut self) {
+        self.desert();
+        self.driver = None;
+        self.node = None;
+    }
+}
+
+impl Joined {
+    fn send(&mut self, app: &App, is_slow: bool) -> bool {
+        let (group, size) = (&self.group, self.plan.sizes[self.sent]);
+        let number = self.sent as u64 + 1;
+        let Some(buffer) = app.message(group.number(), number, size) else {
+            return false;
+        };
+        if group.refusal(&buffer, size).is_some() {
+            app.refused(buffer);
+            return true;
+        }
+        self.sent += 1;
+        if is_slow {
+            self.pending = Some((buffer, size));
+        } else if let Err(refused) = group.submit(buffer, size) {
+            app.refused(refused.buffer);
+        }
+        true
+    }
+
+    fn abandon(self, app: &App) {
+        let mut state = app.lock();
+        let log = state.logs.entry(self.group.number()).or_default();
+        log.is_own = true;
+        drop(state);
+        if let Some((buffer, size)) = self.pending {
+            // A thread that is handing a message over holds the group until it has.
+            if let Err(refused) = self.group.submit(buffer, size) {
+                app.refused(refused.buffer);
+            }
+        }
+    }
+
+    fn leave(&mut self, app: &App) {
+        self.is_left = true;
+        let mut app = app.lock();
+        app.logs.entry(self.group.number()).or_default().is_own = true;
+        drop(app);
+        self.group.leave();
+    }
+}
