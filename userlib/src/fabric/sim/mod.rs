@@ -14,15 +14,17 @@ mod link;
 mod memory;
 #[cfg(test)]
 mod model;
-
+mod shrink;
 mod watch;
 
 use super::{NodeSet, Region, MAX_NODES};
 use link::{Arrival, Link};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-pub use watch::Touch;
 use watch::Watcher;
+
+pub use shrink::{shrink, Plan};
+pub use watch::Touch;
 
 /// Drives the nodes' links.
 #[derive(Clone, Debug)]

@@ -2,70 +2,45 @@
 
 //! Makes a failing run small.
 
-use super::{run, Failure, Plan};
+use super::{run, Failure, Fault, Plan};
+use crate::fabric::sim;
 
-/// Attempts, at most.
-const ATTEMPTS: usize = 400;
-
-/// A run with fewer actions, faults, groups and nodes in which the same oracle fails; the
-/// given one if there is none.
+/// A run with fewer actions, faults and groups in which the same oracle fails; the given one
+/// if there is none.
 #[must_use]
 pub fn shrink(failure: Box<Failure>) -> Box<Failure> {
-    let mut best = failure;
-    let mut attempts = 0;
-    loop {
-        let before = best.plan.clone();
-        for plan in smaller(&before) {
-            attempts += 1;
-            match run(&plan) {
-                Err(failure) if failure.oracle == best.oracle => {
-                    best = failure;
-                    break;
-                }
-                _ if attempts >= ATTEMPTS => return best,
-                _ => {}
-            }
-        }
-        if best.plan == before {
-            return best;
-        }
-    }
+    sim::shrink(
+        failure,
+        |failure| &failure.plan,
+        |plan, before| {
+            run(plan)
+                .err()
+                .filter(|failure| failure.oracle == before.oracle)
+        },
+    )
 }
 
-/// Plans that are a little smaller, the smallest first.
-fn smaller(plan: &Plan) -> Vec<Plan> {
-    let mut plans = Vec::new();
-    for left_out in 0..plan.faults.len() {
-        let mut faults = plan.faults.clone();
-        faults.remove(left_out);
-        plans.push(Plan {
+impl sim::Plan for Plan {
+    type Fault = Fault;
+
+    fn events(&self) -> (usize, &[(usize, Fault)]) {
+        (self.actions, &self.faults)
+    }
+
+    fn with_events(&self, actions: usize, faults: Vec<(usize, Fault)>) -> Self {
+        Self {
+            actions,
             faults,
-            ..plan.clone()
-        });
-    }
-    if plan.groups > 1 {
-        plans.push(Plan {
-            groups: plan.groups - 1,
-            ..plan.clone()
-        });
-    }
-    let first = plan.faults.first().map_or(0, |fault| fault.0);
-    let last = plan.faults.last().map_or(0, |fault| fault.0);
-    for cut in [plan.actions / 2, plan.actions / 8, 1] {
-        if cut > 0 && last + cut < plan.actions {
-            plans.push(Plan {
-                actions: plan.actions - cut,
-                ..plan.clone()
-            });
-        }
-        // What was done before the faults may not have mattered.
-        if cut > 0 && first >= cut {
-            let faults = plan.faults.iter().map(|&(at, fault)| (at - cut, fault));
-            plans.push(Plan {
-                faults: faults.collect(),
-                ..plan.clone()
-            });
+            ..self.clone()
         }
     }
-    plans
+
+    fn smaller(&self) -> Vec<Self> {
+        let fewer = self.groups.checked_sub(1).filter(|&groups| groups > 0);
+        let plan = fewer.map(|groups| Self {
+            groups,
+            ..self.clone()
+        });
+        plan.into_iter().collect()
+    }
 }
