@@ -66,6 +66,8 @@ pub(super) struct Session {
     /// Somebody leaves after so many messages.
     stop: Option<Bye>,
     is_leaving: bool,
+    /// Its handle is gone: nobody will send.
+    is_abandoned: bool,
     limbo: Option<Buffer>,
     /// What the application is to be told.
     notices: Vec<Notice>,
@@ -96,6 +98,7 @@ impl Session {
             completed: 0,
             stop: None,
             is_leaving: false,
+            is_abandoned: false,
             limbo: None,
             notices: Vec::new(),
             new,
@@ -170,6 +173,7 @@ impl Session {
 
     /// Leaves now.
     pub(super) fn abandon(&mut self, node: &Node) {
+        self.is_abandoned = true;
         if matches!(self.state, State::Joining | State::Open) {
             let end = self.own_end(match self.is_idle() {
                 true => EndReason::Left,
@@ -325,6 +329,11 @@ impl Session {
         }
         self.state = State::Over;
         true
+    }
+
+    /// Who is told of what was sent too late, as long as somebody may send.
+    pub(super) fn listener(&self) -> Option<Arc<Listener>> {
+        (!self.is_abandoned).then(|| Arc::clone(&self.new.listener))
     }
 
     /// What is left of a group that has ended here.
