@@ -271,6 +271,8 @@ impl Session {
             let Some(link) = &self.links[at] else {
                 continue;
             };
+            // Looked at first: its farewell came before, and may be overwritten.
+            let has_moved_on = link.has_moved_on(self.hello);
             match link.bye() {
                 Some(bye) if bye.end.reason == EndReason::Left => {
                     let is_first = self.stop.is_none_or(|stop| bye.messages < stop.messages);
@@ -280,6 +282,11 @@ impl Session {
                 }
                 Some(bye) => {
                     self.end(node, bye.end, false);
+                    return true;
+                }
+                // It takes this node for dead, or has not waited for it.
+                None if has_moved_on => {
+                    self.end(node, self.end_of(at, EndReason::Deserted), false);
                     return true;
                 }
                 None if down.contains(link.node) => {
