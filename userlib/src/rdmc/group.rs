@@ -3,7 +3,7 @@
 //! A group, as the application holds it.
 
 use super::config::GroupConfig;
-use super::engine::{Command, GroupShared, Listener};
+use super::engine::{Command, GroupShared};
 use super::error::{SendError, SendReason};
 use super::event::{End, EndReason};
 use super::memory::Buffer;
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 /// [`Self::destroy`] sees to it first that what was begun is done.
 pub struct Group {
     node: Arc<Inner>,
-    listener: Arc<Listener>,
+    shared: Arc<GroupShared>,
     config: GroupConfig,
 }
 
@@ -32,40 +32,36 @@ impl fmt::Debug for Group {
 }
 
 impl Group {
-    pub(super) fn new(node: Arc<Inner>, listener: Arc<Listener>, config: GroupConfig) -> Self {
+    pub(super) fn new(node: Arc<Inner>, shared: Arc<GroupShared>, config: GroupConfig) -> Self {
         Self {
             node,
-            listener,
+            shared,
             config,
         }
-    }
-
-    fn shared(&self) -> &GroupShared {
-        &self.listener.shared
     }
 
     /// Its number.
     #[must_use]
     pub fn number(&self) -> u32 {
-        self.shared().number
+        self.shared.number
     }
 
     /// Whether this node is the one that sends.
     #[must_use]
     pub fn is_root(&self) -> bool {
-        self.shared().index == 0
+        self.shared.index == 0
     }
 
     /// Why it has ended, if it has.
     #[must_use]
     pub fn end(&self) -> Option<End> {
-        self.shared().end()
+        self.shared.end()
     }
 
     /// Messages that this node has done with: sent, or received and relayed.
     #[must_use]
     pub fn completed(&self) -> u64 {
-        self.shared().completed()
+        self.shared.completed()
     }
 
     /// Sends the first `size` bytes of a buffer to all other members, behind all
@@ -86,7 +82,7 @@ impl Group {
 
     /// Hands over a message that was not refused. Meanwhile the group may have ended.
     pub(super) fn submit(&self, buffer: Buffer, size: usize) -> Result<(), SendError> {
-        let sent = self.node.send(&self.listener, buffer, size);
+        let sent = self.node.send(self.number(), buffer, size);
         sent.map_err(|buffer| {
             let end = self.end().unwrap_or(End {
                 node: self.node.rank(),
@@ -111,7 +107,7 @@ impl Group {
             Some(SendReason::TooManyBlocks)
         } else if !buffer.is_of(&self.node.arena) {
             Some(SendReason::ForeignBuffer)
-        } else if !self.shared().admit() {
+        } else if !self.shared.admit() {
             Some(SendReason::QueueFull)
         } else {
             None
@@ -126,8 +122,8 @@ impl Group {
     /// [`Error::Unfinished`] after the time; [`Error::Ended`];
     /// [`Error::InCallback`].
     pub fn flush(&self, timeout: Duration) -> Result<(), Error> {
-        let sent = self.shared().submitted();
-        self.wait(timeout, || self.shared().completed() >= sent)
+        let sent = self.shared.submitted();
+        self.wait(timeout, || self.shared.completed() >= sent)
     }
 
     /// Leaves the group as soon as all that was begun is done: the others'
@@ -156,15 +152,15 @@ impl Group {
                         ..
                     },
                 ..
-            }) if self.shared().outstanding() == 0 => Ok(()),
+            }) if self.shared.outstanding() == 0 => Ok(()),
             outcome => outcome,
         }
     }
 
     /// Waits until all members have created it, or it is clear that they will not.
     pub(super) fn wait_joined(&self, end: Instant) -> Option<Result<(), Error>> {
-        let joined = || self.shared().joined();
-        self.shared()
+        let joined = || self.shared.joined();
+        self.shared
             .gate()
             .wait_until(Some(end), || joined().is_some());
         joined()
@@ -172,13 +168,13 @@ impl Group {
 
     /// Members that have not created it.
     pub(super) fn missing(&self) -> NodeSet {
-        self.shared().missing()
+        self.shared.missing()
     }
 
     /// Whether all members have created it, so far as this one knows, and it has not ended.
     #[cfg(any(test, feature = "sim"))]
     pub(super) fn is_open(&self) -> bool {
-        self.shared().joined() == Some(Ok(()))
+        self.shared.joined() == Some(Ok(()))
     }
 
     /// Has it left as soon as all that was begun is done.
@@ -193,14 +189,14 @@ impl Group {
         }
         let group = self.number();
         let end = Instant::now() + timeout;
-        let gate = self.shared().gate();
+        let gate = self.shared.gate();
         gate.wait_until(Some(end), || done() || self.end().is_some());
         match self.end() {
             _ if done() => Ok(()),
             Some(end) => Err(Error::Ended { group, end }),
             None => Err(Error::Unfinished {
                 group,
-                left: self.shared().outstanding(),
+                left: self.shared.outstanding(),
             }),
         }
     }

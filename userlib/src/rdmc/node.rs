@@ -156,22 +156,17 @@ impl Inner {
     }
 
     /// Sends a message, or gives it back if the polling thread has ended.
-    pub(super) fn send(
-        &self,
-        listener: &Arc<Listener>,
-        buffer: Buffer,
-        size: usize,
-    ) -> Result<(), Buffer> {
+    pub(super) fn send(&self, group: u32, buffer: Buffer, size: usize) -> Result<(), Buffer> {
         let begun = match self.is_poller() {
             true => Err(buffer),
-            false => self.drive.begin(listener.shared.number, buffer, size),
+            false => self.drive.begin(group, buffer, size),
         };
         let Err(buffer) = begun else {
             self.endpoint.ring(self.endpoint.rank());
             return Ok(());
         };
         let command = Command::Send {
-            listener: Arc::clone(listener),
+            group,
             buffer,
             size,
         };
@@ -340,16 +335,16 @@ impl Node {
         let index = config.members.iter().position(|&node| node == rank);
         let others = config.set().minus(NodeSet::EMPTY.with(rank));
         let shared = GroupShared::new(number, index.unwrap_or_default(), others);
-        let listener = Arc::new(Listener::new(Arc::new(shared), Box::new(tell)));
+        let shared = Arc::new(shared);
         let new = NewGroup {
             config: config.clone(),
-            listener: Arc::clone(&listener),
+            listener: Arc::new(Listener::new(Arc::clone(&shared), Box::new(tell))),
             memory: Box::new(memory),
             landing,
         };
         let thread_ended = || Error::Thread("it has ended".to_owned());
         let sent = self.0.command(Command::Create(Box::new(new)));
         sent.map_err(|_| thread_ended())?;
-        Ok(Group::new(Arc::clone(&self.0), listener, config.clone()))
+        Ok(Group::new(Arc::clone(&self.0), shared, config.clone()))
     }
 }

@@ -167,7 +167,12 @@ impl Link {
     /// Whether the member has ended the group. Its farewell may be a later group's
     /// by now, but it greets in that only after this one.
     pub(super) fn has_ended(&self, hello: Hello) -> bool {
-        self.bye().is_some() || self.hear(Word::Hello) > u64::from(hello.number) + 1
+        self.bye().is_some() || self.has_moved_on(hello)
+    }
+
+    /// Whether the member is in a later group in the same cells.
+    pub(super) fn has_moved_on(&self, hello: Hello) -> bool {
+        self.hear(Word::Hello) > u64::from(hello.number) + 1
     }
 
     /// Whether nothing that was given to the member is on its way, so that its source may be

@@ -55,6 +55,9 @@ pub(super) struct Engine {
     waiting: Vec<NewGroup>,
     /// Of groups that are over, what is not certain to be nobody's any more.
     remains: Vec<Remains>,
+    /// Of groups that are over, those whose handles are still there: a thread that sends may
+    /// not know that they are.
+    over: Vec<Arc<Listener>>,
 }
 
 impl Engine {
@@ -64,6 +67,7 @@ impl Engine {
             node,
             waiting: Vec::new(),
             remains: Vec::new(),
+            over: Vec::new(),
         }
     }
 
@@ -82,6 +86,7 @@ impl Engine {
                 fired |= session.step(&self.node);
                 session.give_notice(outbox);
                 if session.is_over() {
+                    self.over.extend(session.listener());
                     let remains = place.take().map(Session::into_remains);
                     self.remains.extend(remains);
                 }
@@ -127,13 +132,12 @@ impl Engine {
         match command {
             Command::Create(new) => self.waiting.push(*new),
             Command::Send {
-                listener,
+                group,
                 buffer,
                 size,
-            } => match self.session(listener.shared.number) {
+            } => match self.session(group) {
                 Some(session) => session.submit(buffer, size),
-                // It has ended since the message was taken.
-                None => outbox.put(&listener, Notice::Event(Event::Returned(buffer))),
+                None => self.give_back(group, buffer, outbox),
             },
             Command::Leave(group) => {
                 if let Some(session) = self.session(group) {
@@ -141,6 +145,7 @@ impl Engine {
                 }
             }
             Command::Abandon(group) => {
+                self.over.retain(|over| over.shared.number != group);
                 self.waiting.retain(|new| new.config.number != group);
                 let place = self.place_of(group);
                 let session = self.sessions[place].as_mut();
@@ -148,6 +153,14 @@ impl Engine {
                     session.abandon(&self.node);
                 }
             }
+        }
+    }
+
+    /// The group has ended since its handle took the message.
+    fn give_back(&self, group: u32, buffer: Buffer, outbox: &mut Outbox) {
+        let over = self.over.iter().find(|over| over.shared.number == group);
+        if let Some(listener) = over {
+            outbox.put(listener, Notice::Event(Event::Returned(buffer)));
         }
     }
 
@@ -181,24 +194,24 @@ impl Engine {
     /// Ends all groups: the other members learn it, and nobody here waits for it.
     /// These commands came too late.
     fn close(mut self, commands: Vec<Command>, outbox: &mut Outbox) {
-        for mut session in self.sessions.drain(..).flatten() {
+        for mut session in std::mem::take(&mut self.sessions).into_iter().flatten() {
+            self.over.extend(session.listener());
             session.abandon(&self.node);
             session.step(&self.node);
             session.give_notice(outbox);
             self.remains.push(session.into_remains());
         }
         self.settle(outbox);
-        self.remains.into_iter().for_each(Remains::retire);
+        let remains = std::mem::take(&mut self.remains);
+        remains.into_iter().for_each(Remains::retire);
         let own = shared::deserted(self.node.endpoint.rank());
-        for new in self.waiting {
+        for new in &self.waiting {
             new.listener.shared.has_ended(own);
         }
         for command in commands {
             match command {
                 Command::Create(new) => new.listener.shared.has_ended(own),
-                Command::Send {
-                    listener, buffer, ..
-                } => outbox.put(&listener, Notice::Event(Event::Returned(buffer))),
+                Command::Send { group, buffer, .. } => self.give_back(group, buffer, outbox),
                 Command::Leave(_) | Command::Abandon(_) => {}
             }
         }

@@ -12,7 +12,7 @@ type Tell = Box<dyn FnMut(Event) + Send>;
 
 /// Where a group's notices go. Only the polling thread calls.
 pub(in crate::rdmc) struct Listener {
-    pub(in crate::rdmc) shared: Arc<GroupShared>,
+    pub(super) shared: Arc<GroupShared>,
     tell: Mutex<Tell>,
 }
 

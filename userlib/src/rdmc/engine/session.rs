@@ -66,6 +66,8 @@ pub(super) struct Session {
     /// Somebody leaves after so many messages.
     stop: Option<Bye>,
     is_leaving: bool,
+    /// Its handle is gone: nobody will send.
+    is_abandoned: bool,
     limbo: Option<Buffer>,
     /// What the application is to be told.
     notices: Vec<Notice>,
@@ -96,6 +98,7 @@ impl Session {
             completed: 0,
             stop: None,
             is_leaving: false,
+            is_abandoned: false,
             limbo: None,
             notices: Vec::new(),
             new,
@@ -170,6 +173,7 @@ impl Session {
 
     /// Leaves now.
     pub(super) fn abandon(&mut self, node: &Node) {
+        self.is_abandoned = true;
         if matches!(self.state, State::Joining | State::Open) {
             let end = self.own_end(match self.is_idle() {
                 true => EndReason::Left,
@@ -267,6 +271,8 @@ impl Session {
             let Some(link) = &self.links[at] else {
                 continue;
             };
+            // Looked at first: its farewell came before, and may be overwritten.
+            let has_moved_on = link.has_moved_on(self.hello);
             match link.bye() {
                 Some(bye) if bye.end.reason == EndReason::Left => {
                     let is_first = self.stop.is_none_or(|stop| bye.messages < stop.messages);
@@ -276,6 +282,11 @@ impl Session {
                 }
                 Some(bye) => {
                     self.end(node, bye.end, false);
+                    return true;
+                }
+                // It takes this node for dead, or has not waited for it.
+                None if has_moved_on => {
+                    self.end(node, self.end_of(at, EndReason::Deserted), false);
                     return true;
                 }
                 None if down.contains(link.node) => {
@@ -325,6 +336,11 @@ impl Session {
         }
         self.state = State::Over;
         true
+    }
+
+    /// Who is told of what was sent too late, as long as somebody may send.
+    pub(super) fn listener(&self) -> Option<Arc<Listener>> {
+        (!self.is_abandoned).then(|| Arc::clone(&self.new.listener))
     }
 
     /// What is left of a group that has ended here.

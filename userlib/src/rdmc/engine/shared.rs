@@ -5,12 +5,11 @@
 use super::super::event::{End, EndReason};
 use super::super::memory::Buffer;
 use super::super::{Error, MAX_QUEUED};
-use super::notice::Listener;
 use super::session::NewGroup;
 use crate::fabric::NodeSet;
 use crate::futex::Gate;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// What a group's handle and its session know together.
 #[derive(Debug)]
@@ -110,8 +109,7 @@ impl GroupShared {
 pub(in crate::rdmc) enum Command {
     Create(Box<NewGroup>),
     Send {
-        /// Of the group.
-        listener: Arc<Listener>,
+        group: u32,
         buffer: Buffer,
         size: usize,
     },
