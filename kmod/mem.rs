@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Memory that sessions register: pages that are pinned or lent, their registration with the RDMA
-//! device, the table of those that a node's requests may touch, and the table of
-//! those that peers may.
+//! Memory that sessions register: pages that are pinned or lent, their registration with
+//! the RDMA device, the table of those that a node's requests may touch, and the table
+//! of those that peers may.
 
 mod blocks;
 mod deferred;

@@ -54,9 +54,10 @@ pub const LEASE_MAX_NS: u64 = 10_000_000_000;
 /// Any of the flags that let peers touch a region.
 pub const ACCESS_REMOTE: u32 = ACCESS_REMOTE_READ | ACCESS_REMOTE_WRITE | ACCESS_REMOTE_ATOMIC;
 
-/// What peers may do to a region by RC, of its access flags. A device that `relaxes` writes
-/// shows them to processors in any order, so peers reach by it only what they cannot write,
-/// or whose owner does not mind ([`ACCESS_RELAXED_ORDERING`]); the rest by DC.
+/// Those of a region's access flags that hold for peers' requests by RC. A device that
+/// `relaxes` writes shows them to processors in any order, so peers reach by it only regions
+/// that they cannot write, or whose owner does not mind ([`ACCESS_RELAXED_ORDERING`]); the
+/// others they reach by DC.
 #[must_use]
 pub const fn access_by_rc(access: u32, relaxes: bool) -> u32 {
     let is_written = access & (ACCESS_REMOTE_WRITE | ACCESS_REMOTE_ATOMIC) != 0;

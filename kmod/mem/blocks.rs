@@ -25,7 +25,7 @@ pub(crate) struct RegisteredBlocks {
     /// The number of the first block.
     first: u64,
     list: KVVec<FastMr>,
-    /// What peers may do by them.
+    /// The `ACCESS_REMOTE_*` flags that peers have by them.
     remote_access: u32,
     _held: Held,
 }
@@ -86,7 +86,7 @@ impl RegisteredBlocks {
         self.list.iter().map(FastMr::rkey)
     }
 
-    /// What peers may do by them.
+    /// The `ACCESS_REMOTE_*` flags that peers have by them.
     pub(super) fn remote_access(&self) -> u32 {
         self.remote_access
     }

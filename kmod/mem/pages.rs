@@ -20,10 +20,10 @@ use crate::rdma::Span;
 /// Pages that one call pins; signals are looked at in between.
 const PIN_BATCH: usize = 512;
 
-/// Has lent pages, which stay until it is dropped.
+/// The owner of pages that it has lent, which stay until it is dropped.
 pub(crate) trait Lender: Send + Sync {}
 
-/// What keeps pages.
+/// The reason why pages stay where they are.
 enum Keeper {
     /// They are pinned.
     Pins { _charge: Charge, _count: Counted },
@@ -250,8 +250,8 @@ impl UserPages {
     /// answers what it was; `None` if there is no such word that may be written.
     pub(crate) fn compare_swap(&self, start: usize, compare: u64, swap: u64) -> Option<u64> {
         let (page, offset) = self.word(start)?;
-        // SAFETY: the page is ours by the invariant, and writable; the word is aligned and within
-        // it.
+        // SAFETY: the page is ours by the invariant, and writable; the word is aligned and
+        // within it.
         Some(unsafe { bindings::weft_page_compare_swap(page, offset, compare, swap) })
     }
 
@@ -271,7 +271,7 @@ impl UserPages {
             let Some(to) = to.get_mut(done..done + bytes) else {
                 return false;
             };
-            // SAFETY: the page is ours by the invariant and the piece within it; `to` has
+            // SAFETY: the page is ours by the invariant, and the piece within it; `to` has
             // `bytes` bytes.
             unsafe { bindings::weft_page_read(page, in_page, to.as_mut_ptr().cast(), bytes) };
             true
@@ -283,8 +283,8 @@ impl UserPages {
     pub(crate) fn write(&self, start: usize, packet: &Skb, from: u32, len: usize) -> bool {
         self.writable
             && self.pieces(start, len, |page, in_page, done, bytes| {
-                // SAFETY: the page is ours by the invariant, writable, and the piece within it;
-                // the callee checks the packet's length.
+                // SAFETY: the page is ours by the invariant, writable, and the piece within
+                // it; the callee checks the packet's length.
                 let err = unsafe {
                     bindings::weft_page_write_skb(
                         page,

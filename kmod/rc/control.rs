@@ -29,7 +29,7 @@ const NAP_NS: u64 = 50_000_000;
 /// A queue pair answers, or breaks, well before this, whatever is queued before.
 const PATIENCE_NS: u64 = 20_000_000_000;
 
-/// What became of a READ that was to go behind all requests.
+/// The outcome of posting a READ behind all requests.
 pub(crate) enum Behind {
     /// It is on its way; when all requests up to this number have passed it has ended.
     Posted(u32),

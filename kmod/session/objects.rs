@@ -156,8 +156,8 @@ impl Session {
     ///
     /// `EBADF`, `EBUSY`, `ENOENT`: the user was quicker.
     pub(crate) fn uncreate_rings(&self, made: &RingsCreate) -> Result {
-        self.forget_memory(made)?;
-        self.destroy_rings(made.rings)
+        let forgotten = self.forget_memory(made);
+        self.destroy_rings(made.rings).and(forgotten)
     }
 
     /// Deregisters the memory that has come with rings.

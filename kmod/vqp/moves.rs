@@ -108,7 +108,11 @@ impl Vqp {
             if has_left && !is_idle {
                 return current;
             }
-            if !self.waits_for_others(current.as_deref()) {
+            // An idle VQP has nothing to wait for, but proof of what it has written by a
+            // queue that can give it.
+            let gives_proof = current.as_deref().is_some_and(VqpQueue::is_usable);
+            let must_wait = !is_idle || gives_proof;
+            if must_wait && !self.waits_for_others(current.as_deref()) {
                 return current;
             }
             self.go_by(wanted.clone());

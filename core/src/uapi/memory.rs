@@ -14,8 +14,8 @@ pub const ACCESS_REMOTE_WRITE: u32 = 1 << 1;
 pub const ACCESS_REMOTE_READ: u32 = 1 << 2;
 /// Peers may change words of the region atomically.
 pub const ACCESS_REMOTE_ATOMIC: u32 = 1 << 3;
-/// Whoever polls the region does not mind in which order writes to it appear, and waits for
-/// a completion or a message before it reads them (`IBV_ACCESS_RELAXED_ORDERING`). Some
+/// The owner does not mind in which order peers' writes appear: it waits for a completion or
+/// a message before it reads them (`IBV_ACCESS_RELAXED_ORDERING`). Some
 /// adapters keep no order among the writes to memory that the kernel registers: peers write
 /// there by RC only with this flag, else by DC, which keeps it.
 pub const ACCESS_RELAXED_ORDERING: u32 = 1 << 20;
