@@ -183,7 +183,7 @@ uint32_t weft_abi_version(void);
  */
 struct weft_device *weft_open_device(int node);
 
-/* What a worker starts with. */
+/* A description of the session, the CQ and the memory that a worker starts with. */
 struct weft_start_attr {
 	size_t size;		/* sizeof(struct weft_start_attr); set it */
 	int node;		/* as for weft_open_device() */

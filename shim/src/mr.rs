@@ -109,7 +109,7 @@ pub struct MemoryRegion {
     _memory: Memory,
 }
 
-/// Whose the memory of a region is.
+/// The owner of a region's memory.
 enum Memory {
     Callers,
     Own { _pages: Pages },

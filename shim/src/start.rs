@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::mr::{Access, MemoryRegion};
 use crate::queues::{Queues, QueuesConfig};
 
-/// What a worker starts with.
+/// A description of the session, the queues and the memory that a worker starts with.
 #[derive(Clone, Copy, Debug)]
 pub struct StartConfig {
     /// The node's index; `None`: the first of the caller's network namespace.

@@ -24,7 +24,7 @@ pub(crate) struct Lot {
 
 #[derive(Debug)]
 struct Left {
-    /// In a forked child nothing is mapped there, or something else.
+    /// Whose the mappings are: in a forked child nothing is mapped there, or something else.
     process: u32,
     /// Oldest first, with their offset in the device.
     mappings: Vec<(u64, Pages)>,
@@ -35,7 +35,7 @@ impl Lot {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
             left: Mutex::new(Left {
-                process: process::id(),
+                process: 0,
                 mappings: Vec::new(),
             }),
         })
@@ -98,6 +98,7 @@ impl Lot {
         let mut left = self.left();
         // The kernel keeps no more; what it threw away is among the oldest.
         let oldest = (left.mappings.len() >= KEPT_RINGS).then(|| left.mappings.remove(0));
+        left.process = process::id();
         left.mappings.push((offset, pages));
         drop(left);
         drop(oldest);
@@ -113,9 +114,8 @@ impl Lot {
 impl Left {
     /// Forgets, in a forked child, what was mapped in its parent.
     fn forget_parents(&mut self) {
-        let process = process::id();
-        if self.process != process {
-            self.process = process;
+        // Workers that leave no mapping make no system call for it.
+        if !self.mappings.is_empty() && self.process != process::id() {
             self.mappings.drain(..).for_each(std::mem::forget);
         }
     }

@@ -5,20 +5,16 @@
 /// Attempts, at most.
 const ATTEMPTS: usize = 400;
 
-/// What a run does, as far as its seed does not decide that.
+/// A description of a run, as far as its seed does not decide it.
 pub trait Plan: Clone + PartialEq {
-    /// What goes wrong in it.
+    /// Something that goes wrong in it.
     type Fault: Clone;
 
-    /// How many actions it has, and which faults, each before an action.
-    fn events(&self) -> (usize, &[(usize, Self::Fault)]);
+    /// How many actions it has, and the faults, each before an action.
+    fn events(&mut self) -> (&mut usize, &mut Vec<(usize, Self::Fault)>);
 
-    /// The same, with others.
-    #[must_use]
-    fn with_events(&self, actions: usize, faults: Vec<(usize, Self::Fault)>) -> Self;
-
-    /// Plans that are smaller in other ways.
-    fn smaller(&self) -> Vec<Self>;
+    /// A plan that is smaller in another way, if there is one.
+    fn smaller(&self) -> Option<Self>;
 }
 
 /// A run that is smaller and fails alike, as `fails` says, which answers how; the given one if
@@ -50,25 +46,30 @@ pub fn shrink<P: Plan, F>(
 
 /// Plans that are a little smaller, the smallest first.
 fn smaller<P: Plan>(plan: &P) -> Vec<P> {
-    let mut plans = Vec::new();
-    let (actions, faults) = plan.events();
-    for left_out in 0..faults.len() {
-        let mut others = faults.to_vec();
-        others.remove(left_out);
-        plans.push(plan.with_events(actions, others));
-    }
-    plans.extend(plan.smaller());
+    let mut whole = plan.clone();
+    let (actions, faults) = whole.events();
+    let (actions, count) = (*actions, faults.len());
     let first = faults.first().map_or(0, |fault| fault.0);
     let last = faults.last().map_or(0, |fault| fault.0);
+    let mut plans = Vec::new();
+    let mut changed = |change: &dyn Fn(&mut usize, &mut Vec<_>)| {
+        let mut plan = plan.clone();
+        let (actions, faults) = plan.events();
+        change(actions, faults);
+        plans.push(plan);
+    };
+    for left_out in 0..count {
+        changed(&|_, faults| drop(faults.remove(left_out)));
+    }
     for cut in [actions / 2, actions / 8, 1] {
         if cut > 0 && last + cut < actions {
-            plans.push(plan.with_events(actions - cut, faults.to_vec()));
+            changed(&|actions, _| *actions -= cut);
         }
         // What was done before the faults may not have mattered.
         if cut > 0 && first >= cut {
-            let earlier = faults.iter().map(|(at, fault)| (at - cut, fault.clone()));
-            plans.push(plan.with_events(actions, earlier.collect()));
+            changed(&|_, faults| faults.iter_mut().for_each(|fault| fault.0 -= cut));
         }
     }
+    plans.extend(plan.smaller());
     plans
 }

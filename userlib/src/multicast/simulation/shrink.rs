@@ -5,17 +5,16 @@
 use super::{run, Failure, Fault, Plan};
 use crate::fabric::sim;
 
-/// A run with fewer actions, faults and messages under way in which the same oracle fails; the given one
-/// if there is none.
+/// A run with fewer actions, faults and messages under way in which the same oracle fails; the given
+/// one if there is none.
 #[must_use]
 pub fn shrink(failure: Box<Failure>) -> Box<Failure> {
     sim::shrink(
         failure,
         |failure| &failure.plan,
         |plan, before| {
-            run(plan)
-                .err()
-                .filter(|failure| failure.oracle == before.oracle)
+            let failure = run(plan).err();
+            failure.filter(|failure| failure.oracle == before.oracle)
         },
     )
 }
@@ -23,24 +22,13 @@ pub fn shrink(failure: Box<Failure>) -> Box<Failure> {
 impl sim::Plan for Plan {
     type Fault = Fault;
 
-    fn events(&self) -> (usize, &[(usize, Fault)]) {
-        (self.actions, &self.faults)
+    fn events(&mut self) -> (&mut usize, &mut Vec<(usize, Fault)>) {
+        (&mut self.actions, &mut self.faults)
     }
 
-    fn with_events(&self, actions: usize, faults: Vec<(usize, Fault)>) -> Self {
-        Self {
-            actions,
-            faults,
-            ..self.clone()
-        }
-    }
-
-    fn smaller(&self) -> Vec<Self> {
-        let fewer = self.window.checked_sub(1).filter(|&window| window > 0);
-        let plan = fewer.map(|window| Self {
-            window,
-            ..self.clone()
-        });
-        plan.into_iter().collect()
+    fn smaller(&self) -> Option<Self> {
+        let mut plan = self.clone();
+        plan.window = self.window.checked_sub(1).filter(|&left| left > 0)?;
+        Some(plan)
     }
 }
