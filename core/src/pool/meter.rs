@@ -47,8 +47,8 @@ impl Samples {
 fn log2(number: u64) -> u64 {
     let whole = number.max(1).ilog2();
     let rest = match whole.checked_sub(8) {
-        Some(shift) => number >> shift,
-        None => number << (8 - whole),
+        Some(shift) => number.wrapping_shr(shift),
+        None => number.wrapping_shl(8 - whole),
     };
     (u64::from(whole) << 8) | (rest & 0xff)
 }
@@ -57,8 +57,8 @@ fn log2(number: u64) -> u64 {
 fn exp2(log: u64) -> u64 {
     let (whole, rest) = ((log >> 8).min(63) as u32, 0x100 | (log & 0xff));
     match whole.checked_sub(8) {
-        Some(shift) => rest << shift,
-        None => rest >> (8 - whole),
+        Some(shift) => rest.wrapping_shl(shift),
+        None => rest.wrapping_shr(8 - whole),
     }
 }
 

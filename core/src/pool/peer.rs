@@ -3,6 +3,8 @@
 //! One peer of the pool: how much it is used, what its transports cost, and which of them
 //! its requests are to take.
 
+use core::num::NonZeroU64;
+
 use super::meter::{Samples, Traffic, SMALL_BYTES};
 use super::Transport;
 use crate::gid::Gid;
@@ -116,13 +118,12 @@ pub struct Heat {
 
 impl Heat {
     fn learn(&mut self, traffic: &Traffic, passed_ns: u64) {
-        let per_second = |count: u64| {
-            let passed_us = (passed_ns / 1000).max(1);
-            count.saturating_mul(1_000_000) / passed_us
-        };
+        let passed_us = NonZeroU64::new(passed_ns / 1000).unwrap_or(NonZeroU64::MIN);
+        let per_second = |count: u64| count.saturating_mul(1_000_000) / passed_us;
         // The longer ago the last look, the less the past counts.
         let parts = (passed_ns / 100_000_000).clamp(1, 8);
-        let mix = |before: u64, now: u64| before / 8 * (8 - parts) + now / 8 * parts;
+        let mix =
+            |before: u64, now: u64| (before / 8 * (8 - parts)).saturating_add(now / 8 * parts);
         self.small_ops = mix(self.small_ops, per_second(traffic.small_ops));
         self.large_bytes = mix(self.large_bytes, per_second(traffic.large_bytes));
     }
