@@ -98,6 +98,36 @@ write_job() {
   } >"$run/command.sh"
 }
 
+# How long a machine may take until it has its nodes, in seconds.
+boot_seconds() { echo "${WEFT_VM_BOOT_SECONDS:-$((60 * SLOWNESS))}"; }
+
+# boot_until_up RELEASE RUN INDEX SECONDS [QEMU-ARG...]: runs one machine to its end. Now
+# and then the emulator loses a timer of a processor that boots, and what waits for it
+# sleeps for ever. So a machine that is not up in time is booted again, three times in all.
+# Nothing of Weft runs in it before it is up.
+boot_until_up() {
+  local run=$2 try pid
+  for ((try = 1; ; try++)); do
+    boot "$@" >"$run/qemu.log" 2>&1 &
+    pid=$!
+    if [ "$try" = 3 ] || came_up "$pid" "$run"; then break; fi
+    say "the machine did not boot in $(boot_seconds) s and is booted again. The log of the first: $run/kernel.log.$try"
+    kill -KILL "$(cat "$run/qemu.pid")" 2>/dev/null || true
+    wait "$pid" || true
+    mv "$run/kernel.log" "$run/kernel.log.$try"
+  done
+  wait "$pid"
+}
+
+# came_up PID RUN: fails if the machine has not ended, and has no nodes either, in time.
+came_up() {
+  local pid=$1 run=$2 deadline=$((SECONDS + $(boot_seconds)))
+  until [ -e "$run/up" ] || ! kill -0 "$pid" 2>/dev/null; do
+    [ "$SECONDS" -lt "$deadline" ] || return 1
+    sleep 0.2
+  done
+}
+
 # A word that every shell reads as it is.
 quote() { printf "'%s'" "${1//\'/\'\\\'\'}"; }
 
