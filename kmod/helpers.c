@@ -138,6 +138,35 @@ int weft_wait_ticks(struct wait_queue_head *wq, const u32 *word, u32 seen, u64 t
 	return left ? 0 : -ETIME;
 }
 
+void weft_wait_wake_one(struct wait_queue_head *wq)
+{
+	wake_up(wq);
+}
+
+/*
+ * Waits for either of two words, interruptibly. Of those that wait at `one`, one is woken
+ * at a time. 0: one of the words has moved, or may have.
+ */
+int weft_wait_either(struct wait_queue_head *wq, const u32 *word, u32 seen, struct wait_queue_head *one,
+		     const u32 *call, u32 seen_call, u64 timeout_ns)
+{
+	DEFINE_WAIT(all_wait);
+	DEFINE_WAIT(one_wait);
+	int result = 0;
+
+	prepare_to_wait(wq, &all_wait, TASK_INTERRUPTIBLE);
+	prepare_to_wait_exclusive(one, &one_wait, TASK_INTERRUPTIBLE);
+	if (READ_ONCE(*word) == seen && READ_ONCE(*call) == seen_call) {
+		if (signal_pending(current))
+			result = -ERESTARTSYS;
+		else if (!schedule_timeout(nsecs_to_jiffies(timeout_ns)))
+			result = -ETIME;
+	}
+	finish_wait(one, &one_wait);
+	finish_wait(wq, &all_wait);
+	return result;
+}
+
 /* ---- delayed work ---- */
 
 /*

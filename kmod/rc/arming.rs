@@ -32,13 +32,30 @@ impl<R: Requester> RcQueue<R> {
     /// their CPU.
     pub(crate) fn sleep(&self, done: &EventCount, seen: u32, timeout_ns: u64) -> Woken {
         // Either we see that the device has called, or its call sees us.
+        let called = self.calls.seen();
         self.sleepers.fetch_add(1, Ordering::SeqCst);
         if !self.armed.load(Ordering::SeqCst) {
             self.arm();
         }
-        let woken = done.wait(seen, timeout_ns, true);
-        self.sleepers.fetch_sub(1, Ordering::Relaxed);
+        let woken = done.wait_either(seen, (&self.calls, called), timeout_ns);
+        // Either the device's call, which counts before it looks for sleepers, sees that
+        // this one is none any more, or the call is seen here.
+        self.sleepers.fetch_sub(1, Ordering::SeqCst);
+        if self.calls.seen() != called {
+            self.look_again();
+        }
         woken
+    }
+
+    /// After a call of the device: ends what has ended, and arms the queue again if nobody
+    /// else looks after what is left.
+    fn look_again(&self) {
+        self.poll();
+        if self.attendance.is_empty() || self.sleepers.load(Ordering::SeqCst) != 0 {
+            self.arm();
+        } else {
+            self.relieve_later();
+        }
     }
 
     /// Sees to it that completions are noticed soon, though only threads that attend
@@ -99,7 +116,11 @@ impl<R: Requester> Notified for RcQueue<R> {
     fn on_completion(&self) {
         self.armed.swap(false, Ordering::SeqCst);
         self.events.notify();
-        self.work.schedule(0);
+        // Who sleeps for a completion looks sooner than a work item would.
+        self.calls.notify_one();
+        if self.sleepers.load(Ordering::SeqCst) == 0 {
+            self.work.schedule(0);
+        }
     }
 }
 
@@ -123,13 +144,12 @@ unsafe impl<R: Requester> Routine for RcQueue<R> {
     const OFFSET: usize = core::mem::offset_of!(Self, work);
 
     fn run(&self) {
-        self.poll();
-        if let Some(status) = self.failure() {
-            self.shut_down(status);
-        } else if self.attendance.is_empty() || self.sleepers.load(Ordering::SeqCst) != 0 {
-            self.arm();
-        } else {
-            self.relieve_later();
+        match self.failure() {
+            Some(status) => {
+                self.poll();
+                self.shut_down(status);
+            }
+            None => self.look_again(),
         }
     }
 }

@@ -139,6 +139,9 @@ pub(crate) struct RcQueue<R: Requester> {
     pub(super) work: Periodic<Self>,
     /// Threads that sleep until a request of theirs has ended.
     pub(super) sleepers: AtomicU32,
+    /// Counts the calls of the completion queue, for those.
+    #[pin]
+    pub(super) calls: EventCount,
     /// Polls in place of threads that attend and have lost their CPU.
     #[pin]
     pub(super) relief: Periodic<Self, RELIEF>,
@@ -213,6 +216,7 @@ impl<R: Requester> RcQueue<R> {
                 events <- new_event_count!("weft_rc_events"),
                 work <- new_periodic!("weft_rc_queue_work"),
                 sleepers: AtomicU32::new(0),
+                calls <- new_event_count!("weft_rc_calls"),
                 relief <- new_periodic!("weft_rc_relief_work"),
                 _count: Counted::one(&COUNTERS.rc_queues),
             }),

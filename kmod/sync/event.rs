@@ -96,10 +96,52 @@ impl EventCount {
             )
         };
         self.waiting.fetch_sub(1, Ordering::Relaxed);
+        Woken::from(result)
+    }
+
+    /// Says that something has happened that one of those who wait in [`Self::wait_either`]
+    /// for it is to look after. Any context.
+    #[inline]
+    pub(crate) fn notify_one(&self) {
+        // As in `notify`.
+        self.count.fetch_add(1, Ordering::SeqCst);
+        if self.waiting.load(Ordering::SeqCst) != 0 {
+            // SAFETY: `new` initialised the queue.
+            unsafe { bindings::weft_wait_wake_one(self.queue.get()) };
+        }
+    }
+
+    /// Sleeps until the counter is no longer `seen`, or a `call` comes; interruptibly, and
+    /// sometimes for no reason. Process context.
+    pub(crate) fn wait_either(&self, seen: u32, call: (&Self, u32), timeout_ns: u64) -> Woken {
+        let (calls, seen_call) = call;
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        calls.waiting.fetch_add(1, Ordering::SeqCst);
+        // SAFETY: `new` initialised the queues; the counters live as long as what they are
+        // in, which is borrowed for the call.
+        let result = unsafe {
+            bindings::weft_wait_either(
+                self.queue.get(),
+                self.count.as_ptr(),
+                seen,
+                calls.queue.get(),
+                calls.count.as_ptr(),
+                seen_call,
+                timeout_ns,
+            )
+        };
+        calls.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        Woken::from(result)
+    }
+}
+
+impl From<i32> for Woken {
+    fn from(result: i32) -> Self {
         match result {
-            0 => Woken::Event,
-            result if result == ERESTARTSYS.to_errno() => Woken::Signal,
-            _ => Woken::TimedOut,
+            0 => Self::Event,
+            result if result == ERESTARTSYS.to_errno() => Self::Signal,
+            _ => Self::TimedOut,
         }
     }
 }
