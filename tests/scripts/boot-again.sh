@@ -21,8 +21,14 @@ machine() {
 
 # stops RUN FILE: stops the machine's processors as soon as FILE is in its folder.
 stops() {
-  until [ -s "$1/qemu.pid" ] && [ -e "$1/$2" ]; do sleep 0.05; done
-  kill -STOP "$(cat "$1/qemu.pid")"
+  local tries
+  for ((tries = 0; tries < 1200; tries++)); do
+    if [ -s "$1/qemu.pid" ] && [ -e "$1/$2" ]; then
+      kill -STOP "$(cat "$1/qemu.pid")"
+      return
+    fi
+    sleep 0.05
+  done
 }
 
 export WEFT_VM_BOOT_SECONDS=12

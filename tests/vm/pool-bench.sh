@@ -1,15 +1,15 @@
 #!/bin/bash
 # The benchmark of the hybrid pool runs, and its results have the fields that others read.
 # What it finds is nobody's business here.
-# vm: --nodes 4 --meta-node 3 --mem 2048 --timeout 900
-# checks: 12
+# vm: --nodes 5 --meta-node 4 --mem 2048 --timeout 900
+# checks: 14
 . "$(dirname "$0")/lib.sh"
 
-# bench ARG...
-bench() { timeout "$(seconds 400)" weft-bench pool --quick --peers 2 --json "$VM_RUN/pool.json" "$@"; }
+# bench NAME ARG...: the results are in NAME.json.
+bench() { timeout "$(seconds 400)" weft-bench pool --quick --json "$VM_RUN/$1.json" "${@:2}"; }
 
-# rows PATTERN: how many results match.
-rows() { grep -cE -- "$1" "$VM_RUN/pool.json"; }
+# rows PATTERN [NAME]: how many results match.
+rows() { grep -cE -- "$1" "$VM_RUN/${2:-pool}.json"; }
 
 # On soft-RoCE the pool decides nothing by itself unless it is told to.
 export VM_MODULE_ARGS="$VM_MODULE_ARGS pool=auto"
@@ -19,7 +19,7 @@ load() {
 }
 
 check "the module is loaded with a pool that decides by itself" load
-check "the hybrid pool" bench --connections 60
+check "the hybrid pool" bench pool --peers 2 --connections 60 --cases connections,pairs,opening,moves,delay
 is "connections of all systems" \
   "$(rows '"case":"connections","system":"verbs","connections":60,') $(rows '"case":"connections","system":"weft","connections":60,') $(rows '"case":"connections","system":"weft_rc","connections":60,')" "1 1 1"
 is "with all parts" \
@@ -31,6 +31,9 @@ is "requests while queue pairs are made" "$(rows '"case":"opening".*"lat_us_p50"
 is "requests of a VQP that moves, and of one that does not" \
   "$(rows '"case":"moves".*"lat_us_p50":[0-9]') $(rows '"case":"moves".*"beside":"moving".*"moves":[1-9].*"move_p99_ratio":[0-9]')" "4 1"
 is "what the pool does when DC is slow" "$(rows '"case":"delay".*"delay_us":300.*"equal_moves":[0-9].*"ops_per_sec":[0-9].*"verbs_ops_per_sec":[0-9]')" 1
+check "READs while another peer is cut off" bench cut --peers 3 --cases cut
+is "in each step, and the longest of them" \
+  "$(rows '"case":"cut".*"beside":"(opening|moving|closing)".*"lat_us_max":[0-9].*"cuts":1,' cut) $(rows '"beside":"quiet".*"lat_us_max":[0-9]' cut)" "3 1"
 is "the module is as it was before" "$(cat /sys/module/weft/parameters/pool)" auto
 check "nobody's transport is forced any more" bash -c '! weftctl --node 0 --json pool | grep -q "\"chosen_by\": *\"use\""'
 done_testing

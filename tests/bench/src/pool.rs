@@ -23,7 +23,10 @@
 //! - `moves`: 16 requests at once, READs and WRITEs in turn, while the VQP stays on DC or on
 //!   RC (`still`, as long on either), and while it is moved every 20 ms (`moving`).
 //! - `delay`: the same while DC's packets take longer each way; see [`delay`].
+//! - `cut`: READs from two peers while a third is cut off in the middle of what the pool
+//!   does with it; see [`cut`].
 
+mod cut;
 mod delay;
 mod filter;
 mod flow;
@@ -53,7 +56,7 @@ pub struct PoolArgs {
     /// What to measure.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_enum,
           default_values_t = [PoolCase::Connections, PoolCase::Pairs, PoolCase::Opening,
-                              PoolCase::Moves, PoolCase::Delay])]
+                              PoolCase::Moves, PoolCase::Delay, PoolCase::Cut])]
     pub cases: Vec<PoolCase>,
     /// Numbers of connections, each 1 to 20000.
     /// [default: 100,1000,2500,5000; quick: 100,1000]
@@ -113,6 +116,8 @@ pub enum PoolCase {
     Moves,
     /// What the pool decides when DC has become slow.
     Delay,
+    /// Requests while another peer is cut off.
+    Cut,
 }
 
 /// Runs the benchmark.
@@ -141,6 +146,11 @@ pub fn run(args: &PoolArgs) -> Result<()> {
         let row = delay::measure(args.bytes, args.delay_us, args.common.quick)?;
         json.write(&row)?;
         row.print();
+    }
+    if has(PoolCase::Cut) {
+        let rows = cut::measure(&peers, args.common.quick)?;
+        write_all(&mut json, &rows)?;
+        result::print_latencies(&rows);
     }
     Ok(())
 }

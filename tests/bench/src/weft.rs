@@ -125,10 +125,16 @@ pub struct Way {
 impl Way {
     /// Has requests take this transport, and waits until they do.
     pub fn force(from: Node, to: Node, transport: Transport) -> Result<Self> {
+        let this = Self::begin(from, to, transport)?;
+        this.wait_for(transport)?;
+        Ok(this)
+    }
+
+    /// The same, without waiting until they do.
+    pub fn begin(from: Node, to: Node, transport: Transport) -> Result<Self> {
         let device = Device::open_on(u32::from(from.0))?;
         let this = Self { device, to };
         this.take(transport)?;
-        this.wait_for(transport)?;
         Ok(this)
     }
 

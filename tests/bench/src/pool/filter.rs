@@ -61,7 +61,8 @@ impl Drop for Filter {
     }
 }
 
-fn shell(command: &str) -> Result<()> {
+/// Runs a shell command, which has to end well.
+pub(super) fn shell(command: &str) -> Result<()> {
     let status = Command::new("sh").args(["-c", command]).status();
     let status = status.context("cannot run a shell")?;
     ensure!(status.success(), "{command}: {status}");

@@ -87,7 +87,7 @@ pub fn measure(bytes: u32, quick: bool) -> Result<Vec<Latencies>> {
 }
 
 /// Runs `work` while the way changes.
-fn while_moved(way: &Way, work: impl FnOnce() -> Result<()>) -> Result<()> {
+pub(super) fn while_moved<T>(way: &Way, work: impl FnOnce() -> Result<T>) -> Result<T> {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let mover = scope.spawn(|| change(way, &stop));

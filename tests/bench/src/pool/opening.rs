@@ -39,8 +39,8 @@ const CLOSE_NAP: Duration = Duration::from_millis(50);
 const QUIET: u8 = 0;
 const OPENING: u8 = 1;
 /// READs do not count.
-const OTHER: u8 = 2;
-const STOP: u8 = 3;
+pub(super) const OTHER: u8 = u8::MAX - 1;
+pub(super) const STOP: u8 = u8::MAX;
 
 /// Measures both.
 pub fn measure(peers: &[Node], quick: bool) -> Result<Vec<Latencies>> {
@@ -65,10 +65,13 @@ pub fn measure(peers: &[Node], quick: bool) -> Result<Vec<Latencies>> {
     Ok(vec![quiet, opening])
 }
 
-/// READs until it is stopped. What was begun beside one thing and ended beside another
-/// counts as beside the later one.
-fn read(reader: &mut WeftReader, beside: &AtomicU8) -> Result<[Times; 2]> {
-    let mut times = [Times::new(), Times::new()];
+/// READs until it is stopped, and answers the times beside each of `N` things. What was
+/// begun beside one and ended beside another counts as beside the later one.
+pub(super) fn read<const N: usize>(
+    reader: &mut WeftReader,
+    beside: &AtomicU8,
+) -> Result<[Times; N]> {
+    let mut times = std::array::from_fn(|_| Times::new());
     loop {
         let before = beside.load(Ordering::Relaxed);
         if before == STOP {
@@ -101,16 +104,22 @@ fn open(others: &[Node], rounds: u32, beside: &AtomicU8) -> Result<u64> {
         }
         beside.store(OTHER, Ordering::Relaxed);
         drop(ways);
-        let deadline = Instant::now() + CLOSE_PATIENCE;
-        while counter("rc_queues")? > before {
-            ensure!(
-                Instant::now() < deadline,
-                "queue pairs are not closed within {CLOSE_PATIENCE:?}"
-            );
-            thread::sleep(CLOSE_NAP);
-        }
+        wait_until_closed(before)?;
         bar.inc(1);
     }
     bar.finish_and_clear();
     Ok(opened)
+}
+
+/// Waits until there are no more queue pairs than so many.
+pub(super) fn wait_until_closed(left: u64) -> Result<()> {
+    let deadline = Instant::now() + CLOSE_PATIENCE;
+    while counter("rc_queues")? > left {
+        ensure!(
+            Instant::now() < deadline,
+            "queue pairs are not closed within {CLOSE_PATIENCE:?}"
+        );
+        thread::sleep(CLOSE_NAP);
+    }
+    Ok(())
 }

@@ -21,6 +21,7 @@ impl PoolCase {
             Self::Opening => "opening",
             Self::Moves => "moves",
             Self::Delay => "delay",
+            Self::Cut => "cut",
         }
     }
 }
@@ -187,7 +188,12 @@ pub struct Latencies {
     samples: u64,
     lat_us_p50: Option<f64>,
     lat_us_p99: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lat_us_max: Option<f64>,
     ops_per_sec: Option<f64>,
+    /// Times that a peer was cut off.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cuts: Option<u32>,
     /// Queue pairs that were made.
     #[serde(skip_serializing_if = "Option::is_none")]
     opened: Option<u64>,
@@ -212,12 +218,30 @@ impl Latencies {
             samples: times.count(),
             lat_us_p50: rounded(times.percentile_us(50.0)),
             lat_us_p99: rounded(times.percentile_us(99.0)),
+            lat_us_max: None,
             ops_per_sec: None,
+            cuts: None,
             opened: None,
             moves: None,
             moves_put_off: None,
             p50_ratio: None,
             move_p99_ratio: None,
+        }
+    }
+
+    /// Shows the longest of them too.
+    pub fn with_longest(self, times: &Times) -> Self {
+        Self {
+            lat_us_max: rounded(times.max_us()),
+            ..self
+        }
+    }
+
+    /// A peer was cut off so often.
+    pub fn with_cuts(self, cuts: u32) -> Self {
+        Self {
+            cuts: Some(cuts),
+            ..self
         }
     }
 
@@ -267,10 +291,12 @@ impl Latencies {
             self.samples.to_string(),
             number(self.lat_us_p50),
             number(self.lat_us_p99),
+            number(self.lat_us_max),
             number(self.p50_ratio),
             number(self.move_p99_ratio),
             self.ops_per_sec
                 .map_or("-".to_owned(), |value| format!("{value:.0}")),
+            count(self.cuts.map(u64::from)),
             count(self.opened),
             count(self.moves),
             count(self.moves_put_off),
@@ -278,15 +304,17 @@ impl Latencies {
     }
 }
 
-const LATENCY_COLUMNS: [&str; 11] = [
+const LATENCY_COLUMNS: [&str; 13] = [
     "case",
     "beside",
     "#iterations",
     "t_typical[usec]",
     "99% percentile[usec]",
+    "t_max[usec]",
     "p50 ratio",
     "p99 ratio",
     "per sec",
+    "#cuts",
     "#opened",
     "#moves",
     "#put off",
