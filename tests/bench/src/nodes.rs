@@ -4,9 +4,10 @@
 
 use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{ensure, Context as _, Result};
 use nix::sched::{setns, CloneFlags};
 use weft_core::gid::Gid;
 use weft_verbs::{Context, LocalGid, PathMtu};
@@ -45,6 +46,18 @@ impl Node {
     /// Its address as an RDMA port.
     pub fn gid(self) -> Gid {
         Gid::from_ipv4(self.ip().octets())
+    }
+
+    /// Has this node and the clients' learn each other's link address, as nodes have that
+    /// talked before: the kernel asks for one once a second, and who connects would wait.
+    pub fn greet(self) -> Result<()> {
+        let address = self.ip().to_string();
+        let mut ping = Command::new("ping");
+        ping.args(["-q", "-c", "1", "-W", "5", &address]);
+        let output = ping.output().context("cannot run ping")?;
+        let said = String::from_utf8_lossy(&output.stdout);
+        ensure!(output.status.success(), "{address} does not answer: {said}");
+        Ok(())
     }
 
     /// Opens its device.

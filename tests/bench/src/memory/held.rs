@@ -81,6 +81,7 @@ pub struct Held {
 impl Held {
     /// Makes so many connections in new processes, and looks how much memory they take.
     pub fn make(kind: Kind, peers: &[Node], count: usize) -> Result<Self> {
+        peers.iter().try_for_each(|peer| peer.greet())?;
         let system = kind.system();
         let mut client = Process::start(system, CLIENT)?;
         let servers = peers.iter().map(|&node| Process::start(system, node));
