@@ -143,12 +143,22 @@ void weft_wait_wake_one(struct wait_queue_head *wq)
 	wake_up(wq);
 }
 
+/* Sleeps; false: until the time was over. */
+static bool weft_sleep(u64 timeout_ns, bool by_ticks)
+{
+	ktime_t timeout = ns_to_ktime(timeout_ns);
+
+	if (by_ticks)
+		return schedule_timeout(nsecs_to_jiffies(timeout_ns)) != 0;
+	return schedule_hrtimeout(&timeout, HRTIMER_MODE_REL) != 0;
+}
+
 /*
  * Waits for either of two words, interruptibly. Of those that wait at `one`, one is woken
  * at a time. 0: one of the words has moved, or may have.
  */
 int weft_wait_either(struct wait_queue_head *wq, const u32 *word, u32 seen, struct wait_queue_head *one,
-		     const u32 *call, u32 seen_call, u64 timeout_ns)
+		     const u32 *call, u32 seen_call, u64 timeout_ns, bool by_ticks)
 {
 	DEFINE_WAIT(all_wait);
 	DEFINE_WAIT(one_wait);
@@ -159,7 +169,7 @@ int weft_wait_either(struct wait_queue_head *wq, const u32 *word, u32 seen, stru
 	if (READ_ONCE(*word) == seen && READ_ONCE(*call) == seen_call) {
 		if (signal_pending(current))
 			result = -ERESTARTSYS;
-		else if (!schedule_timeout(nsecs_to_jiffies(timeout_ns)))
+		else if (!weft_sleep(timeout_ns, by_ticks))
 			result = -ETIME;
 	}
 	finish_wait(one, &one_wait);

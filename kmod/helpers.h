@@ -43,7 +43,7 @@ void weft_wait_wake_one(struct wait_queue_head *wq);
 int weft_wait_hrtimer(struct wait_queue_head *wq, const u32 *word, u32 seen, u64 timeout_ns, bool interruptible);
 int weft_wait_ticks(struct wait_queue_head *wq, const u32 *word, u32 seen, u64 timeout_ns, bool interruptible);
 int weft_wait_either(struct wait_queue_head *wq, const u32 *word, u32 seen, struct wait_queue_head *one,
-		     const u32 *call, u32 seen_call, u64 timeout_ns);
+		     const u32 *call, u32 seen_call, u64 timeout_ns, bool by_ticks);
 
 /* delayed work */
 void weft_work_init(struct delayed_work *work, work_func_t function, const char *name,

@@ -128,6 +128,7 @@ impl EventCount {
                 calls.count.as_ptr(),
                 seen_call,
                 timeout_ns,
+                timeout_ns >= LONG_NS,
             )
         };
         calls.waiting.fetch_sub(1, Ordering::Relaxed);

@@ -85,7 +85,12 @@ impl Vqp {
                 self.direct.finish();
                 return Ok(status);
             }
-            if self.cq.done().wait(seen, NAP_NS, true) == Woken::Signal {
+            let done = self.cq.done();
+            let woken = match queue {
+                Some(queue) => queue.sleep(done, seen, NAP_NS),
+                None => done.wait(seen, NAP_NS, true),
+            };
+            if woken == Woken::Signal {
                 self.direct.leave();
                 return Err(EINTR);
             }
