@@ -44,5 +44,5 @@ pub use group::Group;
 pub use metrics::{Batches, Metrics, BATCH_BUCKETS};
 pub use options::Options;
 pub use sender::{Sender, Slot};
-pub use views::View;
+pub use views::{Newcomer, View};
 pub use watcher::{Ending, Event};

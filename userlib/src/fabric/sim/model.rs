@@ -16,9 +16,8 @@ impl Sim {
     pub(crate) fn arrive(&self, from: usize, to: usize) {
         let mut state = self.world.lock();
         let at = from * state.nodes.len() + to;
-        let regions = [from, to].map(|node| state.nodes[node].region.clone());
-        if let [Some(source), Some(target)] = regions {
-            state.links[at].arrive_first(&source, &target);
+        if let Some(target) = state.nodes[to].region.clone() {
+            state.links[at].arrive_first(&target);
         }
     }
 

@@ -72,6 +72,8 @@ fn plan(model: &Model) -> Plan {
         seed: 0,
         views: true,
         members: model.members,
+        seats: model.members,
+        state: false,
         window: 1,
         sees: model.arrival == Arrival::AtOnce,
         options: Options::FULL,
@@ -212,13 +214,16 @@ impl<'a> Walk<'a> {
         let crashed = (0..members.len()).filter(|&node| self.run.sim.has_crashed(node));
         let outcome = Outcome {
             sent: members.iter().map(|member| member.sent).collect(),
+            seats: members.iter().map(|member| member.seat).collect(),
+            incarnations: members.iter().map(|member| member.incarnation).collect(),
             crashed: crashed.collect(),
             left: self.run.left,
             endings: Vec::new(),
             failures: true,
             must_go_on: plan.must_go_on(),
+            must_admit: false,
         };
-        views::all(&seen, &outcome)
+        views::all(&seen, &outcome, false)
     }
 }
 

@@ -5,9 +5,15 @@
 use crate::fabric::NodeSet;
 use crate::multicast::Options;
 
-/// What goes wrong in a run.
+/// What goes wrong in a run, or changes who is in the group. Nodes are members by number: the
+/// founders, then newcomers as they came. What is to happen to one that is not there does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
+    /// A newcomer takes this seat, or else the next one that can be had, and calls the members.
+    Join {
+        /// The seat.
+        seat: usize,
+    },
     /// A node crashes when it has made so many posts more.
     Crash {
         /// The node.
@@ -62,8 +68,12 @@ pub struct Plan {
     pub seed: u64,
     /// The group has views.
     pub views: bool,
-    /// Members.
+    /// Members at the beginning.
     pub members: usize,
+    /// Seats, that is most members at a time.
+    pub seats: usize,
+    /// Newcomers are given the application's state.
+    pub state: bool,
     /// Messages that a sender may have under way.
     pub window: usize,
     /// Members see each other's regions, as over shared memory.
@@ -74,6 +84,21 @@ pub struct Plan {
     pub actions: usize,
     /// What goes wrong, and before which action, in this order.
     pub faults: Vec<(usize, Fault)>,
+}
+
+impl Fault {
+    /// The members that have to be there for it to happen.
+    pub(super) fn members(self) -> impl Iterator<Item = usize> {
+        let (first, second) = match self {
+            Self::Join { .. } | Self::Partition { .. } => (None, None),
+            Self::Crash { node, .. } | Self::CrashAtView { node } | Self::Leave { node, .. } => {
+                (Some(node), None)
+            }
+            Self::Scribble { node, of } | Self::Suspect { node, of } => (Some(node), Some(of)),
+            Self::Break { a, b } => (Some(a), Some(b)),
+        };
+        first.into_iter().chain(second)
+    }
 }
 
 impl Plan {
@@ -89,6 +114,8 @@ impl Plan {
             seed,
             views: false,
             members,
+            seats: members,
+            state: false,
             window: rng.usize(1..6),
             sees: rng.bool(),
             // Without coalescing, members post in the middle of a step.
@@ -109,12 +136,22 @@ impl Plan {
         let mut rng = fastrand::Rng::with_seed(!seed ^ (1 << 62));
         let plan = Self::of(seed);
         let actions = plan.members * plan.members * rng.usize(8..48);
+        let mut faults = faults_with_views(&mut rng, plan.members, actions);
+        let spare = joins(&mut rng, plan.members, actions, &mut faults);
         Self {
             views: true,
+            seats: plan.members + spare,
+            state: rng.u8(..) < 192,
             actions,
-            faults: faults_with_views(&mut rng, plan.members, actions),
+            faults,
             ..plan
         }
+    }
+
+    /// More messages than are sent.
+    #[must_use]
+    pub(super) fn most_messages(&self) -> usize {
+        self.actions + 1
     }
 
     /// Whether what goes wrong leaves a majority whose links work, however it falls.
@@ -124,13 +161,28 @@ impl Plan {
         let mut lost = 0;
         for &(_, fault) in &self.faults {
             match fault {
+                // Newcomers may never have been there; those who were leave as many as before.
+                Fault::Leave { node, posts: None } if node >= self.members => {}
                 Fault::Leave { node, posts: None } => left = left.with(node),
                 Fault::Partition { .. } => return false,
+                Fault::Join { .. } => {}
                 _ => lost += 1,
             }
         }
         let staying = self.members - left.len();
         lost * 2 < staying
+    }
+
+    /// Whether whoever calls has to be taken in, as well.
+    #[must_use]
+    pub(super) fn must_admit(&self) -> bool {
+        let is_clean = |fault: &Fault| {
+            !matches!(
+                fault,
+                Fault::Suspect { .. } | Fault::Break { .. } | Fault::Scribble { .. }
+            )
+        };
+        self.must_go_on() && self.faults.iter().all(|(_, fault)| is_clean(fault))
     }
 
     /// The same, with nothing that goes wrong.
@@ -192,6 +244,52 @@ fn faults_with_views(
         at = (at + rng.usize(0..=gap)).min(actions - 1);
     }
     faults
+}
+
+/// Lets some join, each soon behind something else or at any time, and lets something happen
+/// to some of these. Answers with how many seats there are more than members.
+fn joins(
+    rng: &mut fastrand::Rng,
+    members: usize,
+    actions: usize,
+    faults: &mut Vec<(usize, Fault)>,
+) -> usize {
+    let spare = rng.choice([0, 1, 1, 2, 3]).unwrap_or(0);
+    let count = rng.choice([0, 1, 1, 2, 3, 4]).unwrap_or(0);
+    for newcomer in members..members + count {
+        let begin = match rng.choice(&*faults) {
+            Some(&(at, _)) if rng.bool() => at + rng.usize(0..=8 * members),
+            _ => rng.usize(0..actions),
+        };
+        let begin = begin.min(actions - 1);
+        let seat = rng.usize(0..members + spare);
+        faults.push((begin, Fault::Join { seat }));
+        let end = (begin + rng.usize(0..=16 * members)).min(actions - 1);
+        let posts = rng.u64(0..12 * members as u64);
+        let after = match rng.u8(0..8) {
+            0..2 => Fault::Crash {
+                node: newcomer,
+                posts,
+            },
+            2 => Fault::CrashAtView { node: newcomer },
+            3 => Fault::Leave {
+                node: newcomer,
+                posts: None,
+            },
+            4 => Fault::Suspect {
+                node: rng.usize(0..members),
+                of: newcomer,
+            },
+            5 => Fault::Suspect {
+                node: newcomer,
+                of: rng.usize(0..members),
+            },
+            _ => continue,
+        };
+        faults.push((end, after));
+    }
+    faults.sort_by_key(|fault| fault.0);
+    spare
 }
 
 fn suspicion(rng: &mut fastrand::Rng, members: usize) -> Fault {
