@@ -21,7 +21,7 @@ pub(super) enum Kind {
     Founding,
     /// Somebody asks a node which seats are empty.
     Question,
-    /// The answer: `nodes` is a set of seats.
+    /// The answer, in which `nodes` is a set of seats.
     Vacant,
     /// A newcomer calls a node.
     Call,
@@ -56,7 +56,7 @@ impl Kind {
 pub(super) struct Frame {
     pub(super) kind: Kind,
     pub(super) rank: usize,
-    /// Nodes that meet, or as the kind says.
+    /// Nodes that meet; of a call and its answer a number for the hello.
     pub(super) nodes: u64,
     pub(super) region_bytes: usize,
     pub(super) hello_bytes: usize,

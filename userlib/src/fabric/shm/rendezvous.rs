@@ -22,7 +22,7 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
 /// That the sender has met the other.
-pub(super) const MET: u8 = b'M';
+const MET: u8 = b'M';
 pub(super) const RETRY: Duration = Duration::from_millis(1);
 
 /// What a node says of itself.

@@ -6,14 +6,14 @@
 
 use super::super::frame::{brought, Frame, Kind};
 use super::super::memory::Memory;
-use super::super::rendezvous::{is_own_user, Failure, MET, RETRY};
+use super::super::rendezvous::{is_own_user, Failure, RETRY};
 use super::calling;
-use super::endpoint::{Inner, Peer};
+use super::inner::{Inner, Peer};
 use crate::fabric::{FabricError, MAX_NODES};
 use nix::errno::Errno;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
@@ -33,8 +33,6 @@ pub(super) struct Line {
 enum Stage {
     /// Nothing has been said.
     Opened,
-    /// The newcomer has called, and was answered.
-    Answered { seat: usize, peer: Peer },
     /// The two know each other: silent from now on, and it ends when that one has gone.
     Met { seat: usize, incarnation: u64 },
 }
@@ -51,16 +49,6 @@ impl Line {
     fn hear(mut self, inner: &Inner) -> Option<Self> {
         self.stage = match self.stage {
             Stage::Opened => first_word(&self.stream, inner).ok().flatten()?,
-            Stage::Answered { seat, peer } => {
-                let mut byte = [0];
-                let heard = self.stream.read(&mut byte).ok()?;
-                let incarnation = peer.incarnation;
-                if heard == 0 || byte != [MET] || !inner.note_call(seat, peer) {
-                    return None;
-                }
-                tracing::debug!(seat, incarnation, "has called");
-                Stage::Met { seat, incarnation }
-            }
             Stage::Met { seat, incarnation } => {
                 // Nobody speaks any more: anything is its end.
                 tracing::debug!(seat, incarnation, "node is down");
@@ -90,15 +78,19 @@ fn first_word(mut line: &UnixStream, inner: &Inner) -> Result<Option<Stage>, Fai
             Frame::of(inner, Kind::Answer).send(line, Some(&inner.fd))?;
             // A line that is new takes that many bytes at once (`MAX_HELLO_BYTES`).
             line.write_all(&inner.hello).map_err(|_| Failure::Gone)?;
-            let memory = Memory::of_peer(frame.rank, &brought(memory)?, frame.region_bytes);
+            if frame.nodes != inner.settings {
+                // It sees in the answer what is different.
+                return Ok(None);
+            }
+            let (seat, incarnation) = (frame.rank, frame.incarnation);
+            let memory = Memory::of_peer(seat, &brought(memory)?, frame.region_bytes);
             let peer = Peer {
-                incarnation: frame.incarnation,
+                incarnation,
                 memory: memory.map_err(Failure::Other)?,
             };
-            Ok(Some(Stage::Answered {
-                seat: frame.rank,
-                peer,
-            }))
+            let is_new = inner.note_call(seat, peer);
+            tracing::debug!(seat, incarnation, is_new, "has called");
+            Ok(is_new.then_some(Stage::Met { seat, incarnation }))
         }
         _ => Ok(None),
     }
@@ -158,13 +150,10 @@ fn attend(inner: &Inner, listener: &UnixListener, mut lines: Vec<Line>, stop: &E
         if fired.stop {
             return;
         }
-        let mut at = 0;
         let heard = fired.lines.iter().any(|&fired| fired);
         let mut left = Vec::with_capacity(lines.len() + 1);
-        for line in lines {
-            let has_fired = fired.lines.get(at) == Some(&true);
-            at += 1;
-            match has_fired {
+        for (at, line) in lines.into_iter().enumerate() {
+            match fired.lines.get(at) == Some(&true) {
                 true => left.extend(line.hear(inner)),
                 false => left.push(line),
             }

@@ -4,11 +4,12 @@
 
 use super::super::frame::{brought, Frame, Kind};
 use super::super::memory::Memory;
-use super::super::rendezvous::{address, hear, listen, read_by, Failure, MET, RETRY};
+use super::super::rendezvous::{address, hear, listen, read_by, Failure, RETRY};
 use super::attendant::Line;
-use super::endpoint::{Inner, Peer};
+use super::inner::{Inner, Peer};
 use crate::fabric::{FabricError, NodeSet};
-use std::io::Write;
+use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
+use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
@@ -23,7 +24,7 @@ pub(super) fn take_seat(
 ) -> Result<(usize, UnixListener), FabricError> {
     let mut somebody = false;
     loop {
-        let vacant = (0..seats).find_map(|seat| ask(name, seat));
+        let vacant = ask(name, seats);
         somebody |= vacant.is_some();
         for seat in vacant
             .unwrap_or_default()
@@ -52,13 +53,45 @@ pub(super) fn take_seat(
     }
 }
 
-/// Which seats are empty, if there is a node in this one that says so.
-fn ask(name: &str, seat: usize) -> Option<NodeSet> {
+/// Which seats are empty, as the node says that answers first, if one does.
+fn ask(name: &str, seats: usize) -> Option<NodeSet> {
+    let end = Instant::now() + ANSWER_TIME;
+    let mut asked: Vec<UnixStream> = (0..seats).filter_map(|seat| question(name, seat)).collect();
+    while !asked.is_empty() && Instant::now() < end {
+        for at in answered(&asked).into_iter().rev() {
+            let line = asked.swap_remove(at);
+            match hear(&line, end) {
+                Ok((answer, _)) if answer.kind == Kind::Vacant => {
+                    return Some(NodeSet::from_bits(answer.nodes));
+                }
+                // A newcomer itself, or one that goes.
+                _ => {}
+            }
+        }
+    }
+    None
+}
+
+fn question(name: &str, seat: usize) -> Option<UnixStream> {
     let line = UnixStream::connect_addr(&address(name, seat).ok()?).ok()?;
-    let question = Frame::new(Kind::Question);
-    question.send(&line, None).ok()?;
-    let (answer, _) = hear(&line, Instant::now() + ANSWER_TIME).ok()?;
-    (answer.kind == Kind::Vacant).then(|| NodeSet::from_bits(answer.nodes))
+    Frame::new(Kind::Question).send(&line, None).ok()?;
+    Some(line)
+}
+
+/// Waits a moment until some have answered, or have ended: which, in order.
+fn answered(lines: &[UnixStream]) -> Vec<usize> {
+    let fds = lines
+        .iter()
+        .map(|line| PollFd::new(line.as_fd(), PollFlags::POLLIN));
+    let mut fds: Vec<PollFd<'_>> = fds.collect();
+    let timeout = PollTimeout::try_from(RETRY).unwrap_or(PollTimeout::ZERO);
+    match poll(&mut fds, timeout) {
+        Ok(_) => {
+            let fired = |at: &usize| fds[*at].any().unwrap_or(true);
+            (0..fds.len()).filter(fired).collect()
+        }
+        Err(_) => Vec::new(),
+    }
 }
 
 /// Calls all who are there, until one at least has answered.
@@ -70,8 +103,8 @@ pub(super) fn call_first(
     loop {
         let mut lines = Vec::new();
         let mut met = NodeSet::EMPTY;
-        for seat in (0..inner.seats()).filter(|&seat| seat != inner.rank) {
-            match call(inner, seat) {
+        for (seat, line) in call(inner, |_| true) {
+            match hear_answer(inner, seat, line) {
                 Ok(Called::Peer(line)) => lines.push(line),
                 Ok(Called::Stranger(hello)) => hellos[seat] = hello,
                 Err(Failure::Late | Failure::Gone) => continue,
@@ -98,13 +131,13 @@ pub(super) fn call_first(
 /// Calls those who are there by now. For a newcomer that waits to be taken in.
 pub(super) fn call_others(inner: &Inner) -> Vec<Line> {
     let down = inner.down();
-    let is_missing = |&seat: &usize| {
+    let is_missing = |seat: usize| {
         let is_known = inner.with_peer(seat, |peer| peer.is_some()) && !down.contains(seat);
-        seat != inner.rank && !is_known
+        !is_known
     };
     let mut lines = Vec::new();
-    for seat in (0..inner.seats()).filter(is_missing) {
-        match call(inner, seat) {
+    for (seat, line) in call(inner, is_missing) {
+        match hear_answer(inner, seat, line) {
             Ok(Called::Peer(line)) => lines.push(line),
             Ok(Called::Stranger(_)) => tracing::warn!(seat, "has other settings"),
             // It will be tried again.
@@ -120,12 +153,23 @@ enum Called {
     Stranger(Vec<u8>),
 }
 
-/// Calls a node, and knows it from then on.
-fn call(inner: &Inner, seat: usize) -> Result<Called, Failure> {
-    let address = address(&inner.name, seat).map_err(Failure::Other)?;
-    let mut line = UnixStream::connect_addr(&address).map_err(|_| Failure::Gone)?;
+/// Calls those that are there, all before one of them has answered: each has to wake for it.
+fn call(inner: &Inner, whom: impl Fn(usize) -> bool) -> Vec<(usize, UnixStream)> {
+    let seats = (0..inner.seats()).filter(|&seat| seat != inner.rank && whom(seat));
+    let called = seats.filter_map(|seat| {
+        let address = address(&inner.name, seat).ok()?;
+        let line = UnixStream::connect_addr(&address).ok()?;
+        let call = Frame::of(inner, Kind::Call);
+        call.send(&line, Some(&inner.fd)).ok()?;
+        Some((seat, line))
+    });
+    called.collect()
+}
+
+/// Waits for the answer of a node, and knows it from then on. By then it may have admitted
+/// this one.
+fn hear_answer(inner: &Inner, seat: usize, mut line: UnixStream) -> Result<Called, Failure> {
     let end = Instant::now() + ANSWER_TIME;
-    Frame::of(inner, Kind::Call).send(&line, Some(&inner.fd))?;
     let (answer, memory) = hear(&line, end)?;
     if answer.kind != Kind::Answer || answer.rank != seat {
         return Err(Failure::Gone);
@@ -141,9 +185,7 @@ fn call(inner: &Inner, seat: usize) -> Result<Called, Failure> {
         incarnation,
         memory: memory.map_err(Failure::Other)?,
     };
-    // Before the node can admit this one.
     inner.seat(seat, peer);
-    line.write_all(&[MET]).map_err(|_| Failure::Gone)?;
     Ok(Called::Peer(Line::met(seat, incarnation, line)))
 }
 
@@ -165,7 +207,7 @@ impl Frame {
         Self {
             kind,
             rank: inner.rank,
-            nodes: inner.seats() as u64,
+            nodes: inner.settings,
             region_bytes: inner.memory.region().len(),
             hello_bytes: inner.hello.len(),
             incarnation: inner.incarnation,

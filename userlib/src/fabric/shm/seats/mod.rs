@@ -19,6 +19,7 @@
 mod attendant;
 mod calling;
 mod endpoint;
+mod inner;
 
 use super::frame::Kind;
 use super::memory::Memory;
@@ -26,7 +27,8 @@ use super::rendezvous::{self, Met, Node};
 use super::{check, MAX_HELLO_BYTES};
 use crate::fabric::{Connected, Fabric, FabricError, Meeting, MAX_INCARNATION};
 use attendant::{Attendant, Line};
-use endpoint::{Inner, Peer, SeatsEndpoint};
+use endpoint::SeatsEndpoint;
+use inner::{Inner, Peer};
 use nix::time::{clock_gettime, ClockId};
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
