@@ -4,6 +4,7 @@
 
 use crate::PATIENCE;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{channel, Receiver};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -49,6 +50,8 @@ fn logged(node: ShmSeats, max_bytes: usize) -> (Builder<ShmSeats>, Log) {
 /// A member that sends until it is told to stop; then it leaves, and answers with its log.
 struct Member {
     stop: Arc<AtomicBool>,
+    /// Told when it is in.
+    joined: Receiver<()>,
     thread: JoinHandle<Vec<u64>>,
 }
 
@@ -64,9 +67,11 @@ impl Member {
     ) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
+        let (told, joined) = channel();
         let thread = thread::spawn(move || {
             let (builder, log) = logged(node(), max_bytes);
             let group = builder.join().expect("a group");
+            told.send(()).ok();
             let sender = group.sender(NAME).expect("it sends");
             for count in 0.. {
                 sender
@@ -80,7 +85,11 @@ impl Member {
             let log = log.lock().expect("no panic");
             log.clone()
         });
-        Self { stop, thread }
+        Self {
+            stop,
+            joined,
+            thread,
+        }
     }
 
     fn end(self) -> Vec<u64> {
@@ -106,7 +115,8 @@ fn members_come_and_go_and_all_have_the_same_from_the_beginning_on() {
     for number in 10..20 {
         let name = name.clone();
         members.push(Member::start(number, move || newcomer(&name, SEATS)));
-        thread::sleep(Duration::from_millis(5));
+        let newcomer = members.last().expect("a newcomer");
+        newcomer.joined.recv_timeout(PATIENCE).expect("it is in");
         if members.len() > 3 {
             logs.push(members.remove(0).end());
         }

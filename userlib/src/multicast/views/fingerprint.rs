@@ -14,7 +14,7 @@ impl Views {
         (self.accused, self.suspects, self.erased).hash(&mut hasher);
         (
             self.candidates,
-            self.incarnations,
+            &self.incarnations,
             self.strangers,
             self.lacking,
         )

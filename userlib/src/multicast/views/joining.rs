@@ -19,12 +19,16 @@ impl Views {
         if self.phase == Phase::Changing {
             return false;
         }
+        let callers = self.endpoint.callers();
+        if self.candidates.union(callers).is_empty() {
+            return false;
+        }
+        let callers = callers.minus(self.view.members);
         let lost = self.candidates.and(down);
         for seat in lost.iter() {
             self.candidates = self.candidates.minus(NodeSet::EMPTY.with(seat));
             self.note_admitted(seat, 0);
         }
-        let callers = self.endpoint.callers().minus(self.view.members);
         for seat in callers.iter() {
             if let Ok(incarnation) = self.endpoint.admit(seat) {
                 tracing::debug!(seat, incarnation, "admitted");
@@ -87,10 +91,12 @@ impl Views {
     /// Whether this member wants to leave, and may: somebody else has the state, if somebody
     /// is to be given it.
     pub(super) fn leaves(&self) -> bool {
+        if !self.board.wants_to_leave() {
+            return false;
+        }
         let lacking = self.still_lacking();
         let others = self.trusted_peers();
-        self.board.wants_to_leave()
-            && (lacking.and(others).is_empty() || !others.minus(lacking).is_empty())
+        lacking.and(others).is_empty() || !others.minus(lacking).is_empty()
     }
 
     /// The next view begins: a newcomer in it is a member now.

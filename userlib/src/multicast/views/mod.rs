@@ -93,7 +93,7 @@ pub(super) struct Views {
     /// Newcomers that this member has admitted, and that no view has had yet.
     candidates: NodeSet,
     /// Whom it has admitted, by seat; 0 where there was no newcomer.
-    incarnations: [u64; MAX_NODES],
+    incarnations: Box<[u64; MAX_NODES]>,
     /// Members of the view that have gone and whose seats this member has given to newcomers:
     /// these are told nothing.
     strangers: NodeSet,
@@ -155,7 +155,7 @@ impl Views {
             suspects: NodeSet::EMPTY,
             erased: NodeSet::EMPTY.with(rank),
             candidates: NodeSet::EMPTY,
-            incarnations: [0; MAX_NODES],
+            incarnations: Box::new([0; MAX_NODES]),
             strangers: NodeSet::EMPTY,
             lacking: NodeSet::EMPTY,
             transfer,

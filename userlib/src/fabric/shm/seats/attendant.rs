@@ -5,7 +5,6 @@
 //! calls those who are there, until that one is in.
 
 use super::super::frame::{brought, Frame, Kind};
-use super::super::memory::Memory;
 use super::super::rendezvous::{is_own_user, Failure, RETRY};
 use super::calling;
 use super::inner::{Inner, Peer};
@@ -83,10 +82,12 @@ fn first_word(mut line: &UnixStream, inner: &Inner) -> Result<Option<Stage>, Fai
                 return Ok(None);
             }
             let (seat, incarnation) = (frame.rank, frame.incarnation);
-            let memory = Memory::of_peer(seat, &brought(memory)?, frame.region_bytes);
+            let memory = brought(memory)?;
+            let checked = inner.check(seat, &memory, frame.region_bytes);
+            checked.map_err(Failure::Other)?;
             let peer = Peer {
                 incarnation,
-                memory: memory.map_err(Failure::Other)?,
+                memory,
             };
             let is_new = inner.note_call(seat, peer);
             tracing::debug!(seat, incarnation, is_new, "has called");

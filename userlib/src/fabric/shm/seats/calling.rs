@@ -3,7 +3,6 @@
 //! The newcomer's part of a meeting: it takes a seat and calls those who are there.
 
 use super::super::frame::{brought, Frame, Kind};
-use super::super::memory::Memory;
 use super::super::rendezvous::{address, hear, listen, read_by, Failure, RETRY};
 use super::attendant::Line;
 use super::inner::{Inner, Peer};
@@ -131,10 +130,7 @@ pub(super) fn call_first(
 /// Calls those who are there by now. For a newcomer that waits to be taken in.
 pub(super) fn call_others(inner: &Inner) -> Vec<Line> {
     let down = inner.down();
-    let is_missing = |seat: usize| {
-        let is_known = inner.with_peer(seat, |peer| peer.is_some()) && !down.contains(seat);
-        !is_known
-    };
+    let is_missing = |seat: usize| !inner.held().contains(seat) || down.contains(seat);
     let mut lines = Vec::new();
     for (seat, line) in call(inner, is_missing) {
         match hear_answer(inner, seat, line) {
@@ -179,13 +175,15 @@ fn hear_answer(inner: &Inner, seat: usize, mut line: UnixStream) -> Result<Calle
     if hello != inner.hello {
         return Ok(Called::Stranger(hello));
     }
-    let memory = Memory::of_peer(seat, &brought(memory)?, answer.region_bytes);
+    let memory = brought(memory)?;
+    let checked = inner.check(seat, &memory, answer.region_bytes);
+    checked.map_err(Failure::Other)?;
     let incarnation = answer.incarnation;
     let peer = Peer {
         incarnation,
-        memory: memory.map_err(Failure::Other)?,
+        memory,
     };
-    inner.seat(seat, peer);
+    inner.seat(seat, &peer).map_err(Failure::Other)?;
     Ok(Called::Peer(Line::met(seat, incarnation, line)))
 }
 

@@ -26,27 +26,20 @@ impl SeatsEndpoint {
         }
     }
 
-    /// Lets `act` touch the memory of a peer that is there.
-    fn with_live_peer<R>(
-        &self,
-        peer: usize,
-        act: impl FnOnce(&Region) -> Result<R, FabricError>,
-    ) -> Result<R, FabricError> {
-        self.inner.with_peer(peer, |known| {
-            let known = known.ok_or(FabricError::NoSuchPeer {
-                peer,
-                nodes: self.inner.seats(),
-            })?;
-            if self.down().contains(peer) {
-                return Err(FabricError::PeerDown(peer));
-            }
-            act(known.memory.region())
-        })
+    fn live_peer(&self, peer: usize) -> Result<&Region, FabricError> {
+        let memory = self.inner.memory_of(peer);
+        let memory = memory.ok_or(FabricError::NoSuchPeer {
+            peer,
+            nodes: self.inner.seats(),
+        })?;
+        if self.down().contains(peer) {
+            return Err(FabricError::PeerDown(peer));
+        }
+        Ok(memory.region())
     }
 }
 
-// SAFETY: posts and reads are copies between mappings that are there while a peer's lock is
-// held. A seat gets another holder when the line of the one before has ended, behind which that
+// SAFETY: posts and reads are copies between mappings that live as long as the endpoint. A seat gets another holder when the line of the one before has ended, behind which that
 // one has no mapping of this node's memory, so it is cut off.
 unsafe impl Endpoint for SeatsEndpoint {
     fn rank(&self) -> usize {
@@ -62,7 +55,7 @@ unsafe impl Endpoint for SeatsEndpoint {
     }
 
     fn post(&self, peer: usize, writes: &[Write]) -> Result<(), FabricError> {
-        self.with_live_peer(peer, |to| copy_all(self.region(), to, writes))?;
+        copy_all(self.region(), self.live_peer(peer)?, writes)?;
         let count = writes.len() as u64;
         self.inner.posted.fetch_add(count, Ordering::Relaxed);
         Ok(())
@@ -80,11 +73,12 @@ unsafe impl Endpoint for SeatsEndpoint {
             remote: local,
             len,
         };
-        self.with_live_peer(peer, |from| copy_all(from, self.region(), &[back]))
+        copy_all(self.live_peer(peer)?, self.region(), &[back])
     }
 
     fn fence(&self, peer: usize) -> Result<(), FabricError> {
-        self.with_live_peer(peer, |_| Ok(()))
+        self.live_peer(peer)?;
+        Ok(())
     }
 
     fn poll(&self) {}
@@ -114,11 +108,9 @@ unsafe impl Endpoint for SeatsEndpoint {
         if node == self.inner.rank {
             return self.inner.memory.bell().ring();
         }
-        self.inner.with_peer(node, |peer| {
-            if let Some(peer) = peer {
-                peer.memory.bell().ring();
-            }
-        });
+        if let Some(memory) = self.inner.memory_of(node) {
+            memory.bell().ring();
+        }
     }
 
     fn sleep(&self, timeout: Option<Duration>, ready: &mut dyn FnMut() -> bool) {

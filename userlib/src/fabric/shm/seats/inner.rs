@@ -2,29 +2,30 @@
 
 //! What a node knows of the seats: who holds them, and who has called for one.
 //!
-//! Lock order: `calls`, then one of `peers`. Who posts takes a peer's lock for reading, which
-//! nobody holds for writing but for the moment in which a seat gets another holder.
+//! Each seat has room for its holder's memory, at one address for ever, where that of a later
+//! holder takes the place of the earlier one's: so posting takes no lock. `calls` is the only
+//! lock; who changes a holder has it.
 
 use super::super::memory::Memory;
 use crate::fabric::{FabricError, NodeSet};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Who has a seat, or has called for it.
+/// Who has a seat, or has called for it. The memory was checked ([`Inner::check`]).
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) incarnation: u64,
-    pub(super) memory: Memory,
+    pub(super) memory: OwnedFd,
 }
 
-impl Peer {
-    pub(super) fn founder(memory: Memory) -> Self {
-        Self {
-            incarnation: 0,
-            memory,
-        }
-    }
+/// A seat.
+#[derive(Debug)]
+struct Seat {
+    /// Its holder's, if it has one.
+    memory: Memory,
+    /// The holder's.
+    incarnation: AtomicU64,
 }
 
 /// What the endpoint shares with its attendant.
@@ -40,13 +41,15 @@ pub(super) struct Inner {
     pub(super) hello: Vec<u8>,
     /// A number that is the same for equal hellos.
     pub(super) settings: u64,
-    /// Holders of seats; none at the own one.
-    peers: Vec<RwLock<Option<Peer>>>,
+    /// All seats; the own one has no holder.
+    seats: Vec<Seat>,
+    /// Seats that have, or had, a holder.
+    held: AtomicU64,
+    down: AtomicU64,
     /// Newcomers that have called.
     calls: Mutex<Vec<Option<Peer>>>,
     /// Those of them that can be admitted.
     callers: AtomicU64,
-    down: AtomicU64,
     /// Newcomers may call.
     settled: AtomicBool,
     pub(super) posted: AtomicU64,
@@ -57,11 +60,17 @@ impl Inner {
         name: &str,
         rank: usize,
         seats: usize,
-        memory: Memory,
-        fd: OwnedFd,
+        region_bytes: usize,
         hello: &[u8],
-    ) -> Self {
-        Self {
+    ) -> Result<Self, FabricError> {
+        let (memory, fd) = Memory::create(region_bytes)?;
+        let seat = |_| {
+            Ok(Seat {
+                memory: Memory::vacant(region_bytes)?,
+                incarnation: AtomicU64::new(0),
+            })
+        };
+        Ok(Self {
             name: name.to_owned(),
             rank,
             incarnation: 0,
@@ -69,17 +78,18 @@ impl Inner {
             fd,
             settings: number_of(hello),
             hello: hello.to_vec(),
-            peers: (0..seats).map(|_| RwLock::default()).collect(),
+            seats: (0..seats).map(seat).collect::<Result<_, FabricError>>()?,
+            held: AtomicU64::new(0),
+            down: AtomicU64::new(0),
             calls: Mutex::new((0..seats).map(|_| None).collect()),
             callers: AtomicU64::new(0),
-            down: AtomicU64::new(0),
             settled: AtomicBool::new(false),
             posted: AtomicU64::new(0),
-        }
+        })
     }
 
     pub(super) fn seats(&self) -> usize {
-        self.peers.len()
+        self.seats.len()
     }
 
     pub(super) fn is_settled(&self) -> bool {
@@ -94,40 +104,64 @@ impl Inner {
         NodeSet::from_bits(self.down.load(Ordering::Acquire))
     }
 
+    pub(super) fn held(&self) -> NodeSet {
+        NodeSet::from_bits(self.held.load(Ordering::Acquire))
+    }
+
+    /// The memory of a seat's holder, if it has or had one.
+    pub(super) fn memory_of(&self, seat: usize) -> Option<&Memory> {
+        let seat = self.seats.get(seat).filter(|_| self.held().contains(seat));
+        seat.map(|seat| &seat.memory)
+    }
+
     fn calls(&self) -> MutexGuard<'_, Vec<Option<Peer>>> {
         // Each change is one store: a panic leaves nothing half-done.
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets `look` see who has a seat, as far as this node knows. Poisoning means nothing: a
-    /// holder is replaced by one store.
-    pub(super) fn with_peer<R>(&self, seat: usize, look: impl FnOnce(Option<&Peer>) -> R) -> R {
-        let peer = self.peers.get(seat);
-        let peer = peer.map(|peer| peer.read().unwrap_or_else(PoisonError::into_inner));
-        look(peer.as_ref().and_then(|peer| peer.as_ref()))
+    /// Looks whether the memory of a node is what it says, and fits where another one's was.
+    pub(super) fn check(
+        &self,
+        node: usize,
+        memory: &OwnedFd,
+        region_bytes: usize,
+    ) -> Result<(), FabricError> {
+        if region_bytes != self.memory.region().len() {
+            let what = "its region has another length, which a fabric with seats cannot have";
+            return Err(FabricError::Protocol { peer: node, what });
+        }
+        Memory::check(node, memory, region_bytes)
     }
 
     /// Gives a seat to somebody.
-    pub(super) fn seat(&self, seat: usize, peer: Peer) {
-        let mut place = self.peers[seat]
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
-        let before = place.replace(peer);
-        let others = !NodeSet::EMPTY.with(seat).bits();
-        self.down.fetch_and(others, Ordering::Release);
-        drop(place);
-        // Unmapped without the lock.
-        drop(before);
+    pub(super) fn seat(&self, seat: usize, peer: &Peer) -> Result<(), FabricError> {
+        let _calls = self.calls();
+        self.take_seat(seat, peer)
+    }
+
+    /// As [`Self::seat`], with the lock.
+    fn take_seat(&self, seat: usize, peer: &Peer) -> Result<(), FabricError> {
+        let bit = NodeSet::EMPTY.with(seat).bits();
+        let place = &self.seats[seat];
+        place.memory.replace(&peer.memory)?;
+        place.incarnation.store(peer.incarnation, Ordering::Relaxed);
+        // Release: whoever sees the holder sees its memory.
+        self.held.fetch_or(bit, Ordering::Release);
+        self.down.fetch_and(!bit, Ordering::Release);
+        Ok(())
+    }
+
+    /// Whether this incarnation has a seat, with the lock.
+    fn is_holder(&self, seat: usize, incarnation: u64) -> bool {
+        let holder = self.seats[seat].incarnation.load(Ordering::Relaxed);
+        self.held().contains(seat) && holder == incarnation
     }
 
     /// Seats that have no holder, as far as this node knows, and for which nobody has called.
     pub(super) fn vacant(&self) -> NodeSet {
         let calls = self.calls();
-        let down = self.down();
-        let is_vacant = |&seat: &usize| {
-            let is_held = self.with_peer(seat, |peer| peer.is_some()) && !down.contains(seat);
-            seat != self.rank && calls[seat].is_none() && !is_held
-        };
+        let taken = self.held().minus(self.down()).with(self.rank);
+        let is_vacant = |&seat: &usize| calls[seat].is_none() && !taken.contains(seat);
         (0..self.seats()).filter(is_vacant).collect()
     }
 
@@ -146,11 +180,11 @@ impl Inner {
     /// The line to somebody has ended.
     pub(super) fn note_end(&self, seat: usize, incarnation: u64) {
         let mut calls = self.calls();
-        let is_it = |peer: Option<&Peer>| peer.is_some_and(|peer| peer.incarnation == incarnation);
-        if is_it(calls[seat].as_ref()) {
+        let caller = calls[seat].as_ref();
+        if caller.is_some_and(|caller| caller.incarnation == incarnation) {
             calls[seat] = None;
         }
-        if self.with_peer(seat, is_it) {
+        if self.is_holder(seat, incarnation) {
             let seat = NodeSet::EMPTY.with(seat).bits();
             self.down.fetch_or(seat, Ordering::Release);
         }
@@ -158,11 +192,8 @@ impl Inner {
     }
 
     fn recount(&self, calls: &[Option<Peer>]) {
-        let down = self.down();
-        let can_come = |&seat: &usize| {
-            calls[seat].is_some()
-                && (down.contains(seat) || self.with_peer(seat, |peer| peer.is_none()))
-        };
+        let taken = self.held().minus(self.down());
+        let can_come = |&seat: &usize| calls[seat].is_some() && !taken.contains(seat);
         let callers: NodeSet = (0..calls.len()).filter(can_come).collect();
         self.callers.store(callers.bits(), Ordering::Release);
     }
@@ -179,10 +210,9 @@ impl Inner {
         let caller = calls.get_mut(seat).filter(|_| is_free);
         let caller = caller.and_then(Option::take);
         let caller = caller.ok_or(FabricError::NoCaller(seat))?;
-        let incarnation = caller.incarnation;
-        self.seat(seat, caller);
+        let seated = self.take_seat(seat, &caller);
         self.recount(&calls);
-        Ok(incarnation)
+        seated.map(|()| caller.incarnation)
     }
 }
 

@@ -14,7 +14,7 @@
 //! at again.
 //!
 //! Posts are copies to each peer: nobody looks into another one's region, because a seat's
-//! region changes with its holder.
+//! region changes with its holder. All regions have the same length.
 
 mod attendant;
 mod calling;
@@ -22,7 +22,6 @@ mod endpoint;
 mod inner;
 
 use super::frame::Kind;
-use super::memory::Memory;
 use super::rendezvous::{self, Met, Node};
 use super::{check, MAX_HELLO_BYTES};
 use crate::fabric::{Connected, Fabric, FabricError, Meeting, MAX_INCARNATION};
@@ -144,8 +143,7 @@ unsafe impl Fabric for ShmSeats {
         if hello.len() > MAX_HELLO_BYTES {
             return Err(FabricError::BadHello(hello.len()));
         }
-        let (memory, fd) = Memory::create(region_bytes)?;
-        let mut inner = Inner::new(&self.name, self.rank, self.seats, memory, fd, hello);
+        let mut inner = Inner::new(&self.name, self.rank, self.seats, region_bytes, hello)?;
         let mut hellos = vec![Vec::new(); self.seats];
         hellos[self.rank] = hello.to_vec();
         match self.role {
@@ -153,9 +151,18 @@ unsafe impl Fabric for ShmSeats {
                 let (met, listener) = meet(&inner, founders, timeout)?;
                 let mut lines = Vec::new();
                 for peer in met {
-                    let memory = Memory::of_peer(peer.rank, &peer.memory, peer.region_bytes)?;
-                    inner.seat(peer.rank, Peer::founder(memory));
+                    let checked = inner.check(peer.rank, &peer.memory, peer.region_bytes);
                     hellos[peer.rank] = peer.hello;
+                    if checked.is_err() && hellos[peer.rank] != inner.hello {
+                        // The hello says why.
+                        continue;
+                    }
+                    checked?;
+                    let founder = Peer {
+                        incarnation: 0,
+                        memory: peer.memory,
+                    };
+                    inner.seat(peer.rank, &founder)?;
                     lines.push(Line::met(peer.rank, 0, peer.line));
                 }
                 let meeting = Meeting::Founders((0..founders).collect());
