@@ -75,7 +75,7 @@ impl Member {
             let sender = group.sender(NAME).expect("it sends");
             for count in 0.. {
                 sender
-                    .send_value(&(number << 32 | count))
+                    .send_value(&((number << 32) | count))
                     .expect("it is sent");
                 if stopped.load(Ordering::Relaxed) {
                     break;
@@ -133,7 +133,7 @@ fn members_come_and_go_and_all_have_the_same_from_the_beginning_on() {
             .filter(|word| word >> 32 == number)
             .collect();
         let sent: Vec<u64> = (0..own.len() as u64)
-            .map(|count| number << 32 | count)
+            .map(|count| (number << 32) | count)
             .collect();
         assert!(!own.is_empty(), "{number} has sent nothing");
         assert_eq!(own, sent);

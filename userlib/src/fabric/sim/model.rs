@@ -42,7 +42,7 @@ impl Sim {
                     .hash(hasher);
             }
             let knows = node.takes_down();
-            (node.crashed, node.posts_left, knows).hash(hasher);
+            (node.crashed, node.posts_left, knows, &node.seat).hash(hasher);
         }
         state.links.hash(hasher);
     }

@@ -12,7 +12,7 @@ use crate::fabric::{FabricError, NodeSet, MAX_NODES};
 use std::sync::Arc;
 
 /// Whose seat it is, and whom that one knows.
-#[derive(Debug)]
+#[derive(Debug, Hash)]
 pub(super) struct Seat {
     /// 0, if it is empty.
     incarnation: u64,

@@ -230,7 +230,7 @@ impl<'a> Run<'a> {
     }
 
     /// The seats of newcomers that wait, with those of members that they can call.
-    fn calls(&self) -> Vec<(usize, usize)> {
+    pub(super) fn calls(&self) -> Vec<(usize, usize)> {
         let waiting = self.members.iter().filter(|member| member.waits());
         let seats = |member: &Member| member.seat;
         let inside: Vec<usize> = self
