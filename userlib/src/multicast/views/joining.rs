@@ -17,6 +17,7 @@ impl Views {
     /// Admits those who call for an empty seat, and forgets newcomers that are down.
     pub(super) fn see_newcomers(&mut self, down: NodeSet) -> bool {
         if self.phase == Phase::Changing {
+            // What it has said of newcomers stands until the next view.
             return false;
         }
         let callers = self.endpoint.callers();
@@ -99,22 +100,14 @@ impl Views {
         lacking.and(others).is_empty() || !others.minus(lacking).is_empty()
     }
 
-    /// The next view begins: a newcomer in it is a member now.
+    /// The next view begins: a newcomer in it is a member now. All members of the view are
+    /// connected with this incarnation: they were wedged when it was proposed, and who is
+    /// wedged admits nobody else.
     pub(super) fn take_in(&mut self) {
-        self.strangers = self.strangers.and(self.view.members);
-        let Some(newcomer) = self.view.joined.filter(|new| new.seat != self.rank) else {
-            return;
-        };
-        let seat = NodeSet::EMPTY.with(newcomer.seat);
-        self.status.add_newcomer(newcomer.seat);
-        if self.incarnations[newcomer.seat] == newcomer.incarnation {
+        if let Some(newcomer) = self.view.joined.filter(|new| new.seat != self.rank) {
+            self.status.add_newcomer(newcomer.seat);
+            let seat = NodeSet::EMPTY.with(newcomer.seat);
             self.candidates = self.candidates.minus(seat);
-        } else {
-            // It has gone, and another one may wait for the seat, to which nothing of this
-            // view is to be said.
-            self.strangers = self.strangers.union(seat);
-            self.accused = self.accused.union(seat);
-            self.suspects = self.suspects.union(seat);
         }
     }
 

@@ -94,9 +94,6 @@ pub(super) struct Views {
     candidates: NodeSet,
     /// Whom it has admitted, by seat; 0 where there was no newcomer.
     incarnations: Box<[u64; MAX_NODES]>,
-    /// Members of the view that have gone and whose seats this member has given to newcomers:
-    /// these are told nothing.
-    strangers: NodeSet,
     /// Members of the view to whom the application's state is given.
     lacking: NodeSet,
     /// The application's state, if newcomers are given it.
@@ -156,7 +153,6 @@ impl Views {
             erased: NodeSet::EMPTY.with(rank),
             candidates: NodeSet::EMPTY,
             incarnations: Box::new([0; MAX_NODES]),
-            strangers: NodeSet::EMPTY,
             lacking: NodeSet::EMPTY,
             transfer,
             rung: NodeSet::EMPTY,

@@ -21,7 +21,6 @@ impl Views {
     }
 
     pub(super) fn post(&mut self, to: NodeSet, write: Write) {
-        let to = to.minus(self.strangers);
         for peer in to.iter().filter(|&peer| peer != self.rank) {
             // Who is down is noticed by `Endpoint::down`, not here.
             let _ = self.endpoint.post(peer, &[write]);
