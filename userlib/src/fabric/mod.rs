@@ -33,6 +33,10 @@
 //!    answered with [`FabricError::PeerDown`]; nothing hangs.
 //! 5. *Refusal.* A range outside of a region is an error before anything has
 //!    been transferred.
+//! 6. *Seats*, if nodes may come after the meeting ([`Fabric::has_seats`]). A seat is given to
+//!    a newcomer ([`Endpoint::admit`]) only when nothing that the node before it had posted
+//!    arrives any more. Of a newcomer nothing arrives before it learns that it may post, and
+//!    nothing that was posted to the node before it reaches the newcomer.
 //!
 //! [`conformance`] holds these promises as one test suite for any fabric.
 //!

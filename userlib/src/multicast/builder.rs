@@ -193,6 +193,7 @@ impl<F: Fabric> Builder<F> {
     /// it has a view ([`Group::view`]).
     ///
     /// [`SendError::Full`]: super::SendError::Full
+    /// [`Deliveries`]: super::Deliveries
     ///
     /// ```no_run
     /// # use weft::{Group, SendError, Subgroup, fabric::shm::Shm};

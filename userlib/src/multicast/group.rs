@@ -50,7 +50,7 @@ impl Group {
         self.endpoint.rank()
     }
 
-    /// How many nodes met.
+    /// How many nodes there can be: all that met, and empty seats.
     #[must_use]
     pub fn nodes(&self) -> usize {
         self.endpoint.nodes()
@@ -63,13 +63,13 @@ impl Group {
         self.board.as_ref()?.view()
     }
 
-    /// Those who have left.
+    /// Those who have left, and whose seats nobody has taken since.
     #[must_use]
     pub fn left(&self) -> NodeSet {
         self.status.left()
     }
 
-    /// Those who have failed.
+    /// Those who have failed, and whose seats nobody has taken since.
     #[must_use]
     pub fn failed(&self) -> NodeSet {
         self.status.failed()
