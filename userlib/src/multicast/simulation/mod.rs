@@ -6,6 +6,7 @@
 //! crash in the middle of its posts, leave, or lose its link to another, lets newcomers take
 //! seats that are empty, and judges what all have delivered in the end. What it does follows from its seed alone.
 
+mod draw;
 mod judge;
 mod member;
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::fabric::{FabricError, MAX_NODES};
 use nix::errno::Errno;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
@@ -204,7 +204,17 @@ fn wait(
 
 /// Takes in who has connected. Strangers beyond the limit make room for later ones.
 fn accept(listener: &UnixListener, lines: &mut Vec<Line>) {
-    while let Ok((stream, _)) = listener.accept() {
+    loop {
+        let stream = match listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+            Err(error) => {
+                tracing::warn!(%error, "a newcomer cannot be heard");
+                // It stays there: without descriptors, as an example, for some time.
+                std::thread::sleep(RETRY);
+                return;
+            }
+        };
         if !is_own_user(&stream) || stream.set_nonblocking(true).is_err() {
             continue;
         }
