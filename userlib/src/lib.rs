@@ -42,6 +42,6 @@ pub mod sst;
 mod sync;
 
 pub use multicast::{
-    Batch, Deliveries, Ending, Error, Event, Group, Message, Metrics, Options, SendError, Sender,
-    Slot, Subgroup, View,
+    Batch, Deliveries, Ending, Error, Event, Group, Message, Metrics, Newcomer, Options, SendError,
+    Sender, Slot, Subgroup, View,
 };

@@ -66,7 +66,8 @@ pub enum Command {
     Meta(MetaArgs),
     /// Atomic multicast: the experiments of the Spindle paper.
     Multicast(MulticastArgs),
-    /// Groups whose members leave and are killed under load: how long the others wait.
+    /// Groups whose members leave and are killed under load, and which others join: how long
+    /// they wait.
     Views(ViewsArgs),
     /// Large messages to many nodes, beside MPI_Bcast: the experiments of the RDMC
     /// paper.

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! `weft-bench views`: groups with views under load, over shared memory. In each round one
-//! member is killed and another one leaves; the others say when they deliver again, and how
-//! long they had delivered nothing.
+//! member is killed and another one leaves, and a newcomer joins another group; the others
+//! say when they deliver again, and how long they had delivered nothing.
 //!
 //! Members are processes, all of them send as fast as they can. Times are by the clock that
-//! the host's processes share, from the signal, or from the word to leave, to the first
-//! delivery in the new view at the last member that gets there.
+//! the host's processes share: from the signal, or from the word to leave, to the first
+//! delivery in the new view at the last member that gets there; of a join, from the moment at
+//! which the newcomer, which runs already, begins to look for a seat, to its first delivery,
+//! behind the state that it is given.
 
 mod member;
 
@@ -42,6 +44,9 @@ pub struct ViewsArgs {
     /// Messages that a sender may have under way.
     #[arg(long, value_name = "N", default_value_t = 100)]
     window: usize,
+    /// Bytes of the state that a newcomer is given.
+    #[arg(long, value_name = "BYTES", default_value_t = 4096)]
+    state: usize,
 }
 
 /// What a member says of a view, when it has delivered a message in it.
@@ -54,12 +59,17 @@ struct Resumed {
     pause_ns: u64,
 }
 
+/// A newcomer's process runs, and waits for the word to join.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Ready;
+
 /// Why a view changes.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Change {
     Kill,
     Leave,
+    Join,
 }
 
 #[derive(Serialize)]
@@ -71,11 +81,11 @@ struct Row {
     bytes: usize,
     window: usize,
     changes: u64,
-    /// To the first delivery in the new view.
+    /// To the first delivery in the new view; of a join, at the newcomer.
     resumed_us_p50: Option<f64>,
     resumed_us_p99: Option<f64>,
     resumed_us_max: Option<f64>,
-    /// The longest time in which a member delivered nothing.
+    /// The longest time in which a member, not the newcomer, delivered nothing.
     pause_us_p50: Option<f64>,
     pause_us_p99: Option<f64>,
     pause_us_max: Option<f64>,
@@ -99,17 +109,14 @@ impl Measured {
 
     /// Waits until all have delivered in a view, which was caused at this time.
     fn hear(&mut self, members: &mut [Helper], view: u64, caused_ns: u64) -> Result<()> {
-        let (mut last, mut pause) = (0, 0);
-        for member in members {
-            let resumed: Resumed = member.hear()?;
-            ensure!(resumed.view == view, "a member is in view {}", resumed.view);
-            last = last.max(resumed.at_ns);
-            pause = pause.max(resumed.pause_ns);
-        }
-        let took = last.saturating_sub(caused_ns);
-        self.resumed.record(Duration::from_nanos(took));
-        self.pauses.record(Duration::from_nanos(pause));
+        let (last, pause) = resumed(members, view)?;
+        self.record(last.saturating_sub(caused_ns), pause);
         Ok(())
+    }
+
+    fn record(&mut self, took_ns: u64, pause_ns: u64) {
+        self.resumed.record(Duration::from_nanos(took_ns));
+        self.pauses.record(Duration::from_nanos(pause_ns));
     }
 
     fn row(&self, args: &ViewsArgs) -> Row {
@@ -132,6 +139,19 @@ impl Measured {
     }
 }
 
+/// Waits until all have delivered in a view; answers with when the last one has, and the
+/// longest time in which one of them had delivered nothing.
+fn resumed(members: &mut [Helper], view: u64) -> Result<(u64, u64)> {
+    let (mut last, mut pause) = (0, 0);
+    for member in members {
+        let resumed: Resumed = member.hear()?;
+        ensure!(resumed.view == view, "a member is in view {}", resumed.view);
+        last = last.max(resumed.at_ns);
+        pause = pause.max(resumed.pause_ns);
+    }
+    Ok((last, pause))
+}
+
 /// Runs the benchmark.
 pub fn run(args: &ViewsArgs) -> Result<()> {
     let mut json = JsonLines::create(args.common.json.as_deref())?;
@@ -143,8 +163,10 @@ pub fn run(args: &ViewsArgs) -> Result<()> {
     let bar = progress("views".to_owned(), u64::from(rounds));
     let mut kills = Measured::new(Change::Kill);
     let mut leaves = Measured::new(Change::Leave);
+    let mut joins = Measured::new(Change::Join);
     for number in 0..rounds {
         round(args, number, &mut kills, &mut leaves)?;
+        join(args, &mut joins)?;
         bar.inc(1);
     }
     bar.finish_and_clear();
@@ -161,7 +183,7 @@ pub fn run(args: &ViewsArgs) -> Result<()> {
         "max[us]",
     ];
     let mut sheet = Sheet::new(&columns, 1);
-    for measured in [kills, leaves] {
+    for measured in [kills, leaves, joins] {
         let row = measured.row(args);
         json.write(&row)?;
         sheet.row(vec![
@@ -181,26 +203,61 @@ pub fn run(args: &ViewsArgs) -> Result<()> {
     Ok(())
 }
 
-/// One group: a member is killed, then one leaves.
-fn round(args: &ViewsArgs, round: u32, kills: &mut Measured, leaves: &mut Measured) -> Result<()> {
+/// A name that no other group has.
+fn fresh_name() -> Result<String> {
     let born = SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos();
-    let name = format!("views-{}-{born:x}", std::process::id());
-    let start = |rank: u8| {
-        let words = [
-            "views-member".to_owned(),
-            format!("--name={name}"),
-            format!("--rank={rank}"),
-            format!("--members={}", args.members),
-            format!("--size={}", args.size),
-            format!("--window={}", args.window),
-        ];
-        Helper::spawn(&words)
-    };
-    let mut members = (0..args.members).map(start).collect::<Result<Vec<_>>>()?;
+    Ok(format!("views-{}-{born:x}", std::process::id()))
+}
+
+/// Starts a member; without a rank, a newcomer.
+fn start(args: &ViewsArgs, name: &str, rank: Option<u8>) -> Result<Helper> {
+    let mut words = vec![
+        "views-member".to_owned(),
+        format!("--name={name}"),
+        format!("--members={}", args.members),
+        format!("--size={}", args.size),
+        format!("--window={}", args.window),
+        format!("--state={}", args.state),
+    ];
+    words.extend(rank.map(|rank| format!("--rank={rank}")));
+    Helper::spawn(&words)
+}
+
+/// Starts a group, in which messages flow.
+fn found(args: &ViewsArgs, name: &str) -> Result<Vec<Helper>> {
+    let members = (0..args.members).map(|rank| start(args, name, Some(rank)));
+    let mut members = members.collect::<Result<Vec<_>>>()?;
     for member in &mut members {
         member.hear::<Resumed>()?;
     }
     std::thread::sleep(CALM);
+    Ok(members)
+}
+
+/// One group, which somebody joins.
+fn join(args: &ViewsArgs, joins: &mut Measured) -> Result<()> {
+    let name = fresh_name()?;
+    let mut members = found(args, &name)?;
+    let mut newcomer = start(args, &name, None)?;
+    newcomer.hear::<Ready>()?;
+    newcomer.go_on()?;
+    let joined: Resumed = newcomer.hear()?;
+    ensure!(joined.view == 2, "the newcomer is in view {}", joined.view);
+    // Of a newcomer this is how long it had waited for its first delivery.
+    let (_, pause) = resumed(&mut members, 2)?;
+    joins.record(joined.pause_ns, pause);
+    members.push(newcomer);
+    end(&mut members)
+}
+
+/// All at once: nobody is left to wait for.
+fn end(members: &mut [Helper]) -> Result<()> {
+    members.iter_mut().try_for_each(Helper::kill)
+}
+
+/// One group: a member is killed, then one leaves.
+fn round(args: &ViewsArgs, round: u32, kills: &mut Measured, leaves: &mut Measured) -> Result<()> {
+    let mut members = found(args, &fresh_name()?)?;
     // In turn: the first one leads.
     let victim = usize::try_from(round)? % members.len();
     let mut victim = members.remove(victim);
@@ -213,9 +270,5 @@ fn round(args: &ViewsArgs, round: u32, kills: &mut Measured, leaves: &mut Measur
     let caused = member::now_ns()?;
     leaver.let_go();
     leaves.hear(&mut members, 3, caused)?;
-    // All others at once: nobody is left to wait for.
-    for member in &mut members {
-        member.kill()?;
-    }
-    Ok(())
+    end(&mut members)
 }

@@ -8,7 +8,7 @@ use std::process::Command;
 use serde_json::Value;
 
 #[test]
-fn kills_and_leaves_are_measured_at_each_member() {
+fn kills_leaves_and_joins_are_measured_at_each_member() {
     let json = std::env::temp_dir().join(format!("weft-views-{}.json", std::process::id()));
     let output = Command::new(env!("CARGO_BIN_EXE_weft-bench"))
         .args(["views", "--rounds", "2", "--json"])
@@ -27,7 +27,7 @@ fn kills_and_leaves_are_measured_at_each_member() {
         .iter()
         .filter_map(|row| row["change"].as_str())
         .collect();
-    assert_eq!(changes, ["kill", "leave"]);
+    assert_eq!(changes, ["kill", "leave", "join"]);
     for row in &rows {
         assert_eq!(row["changes"], 2, "{row}");
         for field in [

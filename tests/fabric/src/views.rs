@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Groups in a simulation: each seed is two runs, of a fixed group and of one with views, in
-//! which members may crash, leave or lose links, and after which all oracles have to hold.
+//! which members may crash, leave, join or lose links, and after which all oracles have to hold.
 
 use anyhow::{anyhow, ensure};
 use weft::multicast::simulation::{run as simulate, shrink, Plan, Summary};
@@ -21,13 +21,15 @@ pub fn run(report: &mut Report, args: &Args) {
                     all.sent += summary.sent;
                     all.delivered += summary.delivered;
                     all.views += summary.views;
+                    all.joins += summary.joins;
                 }
                 Ok(())
             })?;
             let sum = |of: fn(&Summary) -> u64| outcome.parts.iter().map(of).sum::<u64>();
-            let (sent, delivered, views) = (sum(|s| s.sent), sum(|s| s.delivered), sum(|s| s.views));
+            let (sent, delivered) = (sum(|s| s.sent), sum(|s| s.delivered));
+            let (views, joins) = (sum(|s| s.views), sum(|s| s.joins));
             println!(
-                "# {} seeds, {:.0} a second; {sent} messages, {delivered} deliveries, {views} changes of view",
+                "# {} seeds, {:.0} a second; {sent} messages, {delivered} deliveries, {views} changes of view, {joins} joins",
                 args.seeds, outcome.seeds_per_second
             );
             ensure!(delivered > 0 || args.seeds < 100, "nothing was delivered");

@@ -6,7 +6,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use weft::fabric::shm::Shm;
+use weft::fabric::shm::{Shm, ShmSeats};
 use weft::rdmc::{Buffer, Event, GroupConfig, Message as Image, Node};
 use weft::{Group, Message, Subgroup};
 use weft_shim::{
@@ -83,6 +83,31 @@ pub fn multicast(rank: usize, members: usize, order: [u8; 64]) -> Result<(), Box
     Ok(())
 }
 
+/// What a program's state is.
+fn take() -> Vec<u8> {
+    Vec::new()
+}
+
+/// What a program does with the state that it is given.
+fn restore(bytes: &[u8]) {
+    println!("{} bytes", bytes.len());
+}
+
+/// "Replication": a group whose members come and go.
+///
+/// # Errors
+///
+/// Those of the calls.
+pub fn joining(
+    rank: Option<usize>,
+    founders: usize,
+    seats: usize,
+    timeout: Duration,
+) -> Result<(), Box<dyn Error>> {
+    include!(concat!(env!("OUT_DIR"), "/5.rs"));
+    Ok(())
+}
+
 /// "Replication": large objects.
 ///
 /// # Errors
@@ -95,6 +120,6 @@ pub fn objects(
     image: Buffer,
     bytes: usize,
 ) -> Result<(), Box<dyn Error>> {
-    include!(concat!(env!("OUT_DIR"), "/5.rs"));
+    include!(concat!(env!("OUT_DIR"), "/6.rs"));
     Ok(())
 }

@@ -31,6 +31,22 @@ pub enum FabricError {
         /// Nodes of the fabric.
         nodes: usize,
     },
+    /// Nobody has called for the seat, or its former node is not cut off yet.
+    #[error(
+        "no newcomer can be admitted to seat {0}: see Endpoint::callers for those that have called"
+    )]
+    NoCaller(usize),
+    /// All seats are taken.
+    #[error("all {seats} seats of {name:?} are taken: found the group with more seats, or wait until a member has gone")]
+    NoSeat {
+        /// The name of the meeting.
+        name: String,
+        /// Seats.
+        seats: usize,
+    },
+    /// Nodes can come after the meeting, which the protocol cannot deal with.
+    #[error("this fabric has seats for nodes that come later, which only a group with views can use: add Builder::with_views, or take a fabric whose nodes all meet at the beginning")]
+    Seats,
     /// The peer died or disconnected.
     #[error("node {0} is gone: form a new group without it")]
     PeerDown(usize),

@@ -33,6 +33,10 @@
 //!    answered with [`FabricError::PeerDown`]; nothing hangs.
 //! 5. *Refusal.* A range outside of a region is an error before anything has
 //!    been transferred.
+//! 6. *Seats*, if nodes may come after the meeting ([`Fabric::has_seats`]). A seat is given to
+//!    a newcomer ([`Endpoint::admit`]) only when nothing that the node before it had posted
+//!    arrives any more. Of a newcomer nothing arrives before it learns that it may post, and
+//!    nothing that was posted to the node before it reaches the newcomer.
 //!
 //! [`conformance`] holds these promises as one test suite for any fabric.
 //!
@@ -95,6 +99,9 @@ pub const WORD_ATOMIC_BYTES: usize = 256;
 /// Longest write of words whose source may be changed as soon as it is posted.
 pub const COPIED_BYTES: usize = 64;
 
+/// Highest number of an incarnation: it has to fit into a word beside a rank.
+pub const MAX_INCARNATION: u64 = u64::MAX >> 6;
+
 /// A one-sided write: a range of the own region to the same length at an
 /// offset of the peer's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -118,6 +125,12 @@ pub unsafe trait Fabric {
 
     /// How many nodes meet, this one included: 1 to [`MAX_NODES`].
     fn nodes(&self) -> usize;
+
+    /// Whether nodes may come after the meeting, so that some ranks may be empty seats at
+    /// first.
+    fn has_seats(&self) -> bool {
+        false
+    }
 
     /// Allocates the node's region (bytes zero, aligned to a page), meets
     /// every other node, and exchanges regions and hellos with it. Regions may
@@ -160,8 +173,42 @@ pub unsafe trait Fabric {
 pub struct Connected {
     /// The node among the others.
     pub endpoint: Arc<dyn Endpoint>,
-    /// What each node said, by rank. The own one is among them.
+    /// What each node said, by rank. The own one is among them; that of a seat that is empty
+    /// has no bytes.
     pub hellos: Vec<Vec<u8>>,
+    /// Who was met.
+    pub meeting: Meeting,
+}
+
+/// Whom a node has met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Meeting {
+    /// These nodes, this one among them, have all met each other. Other ranks are empty seats.
+    Founders(NodeSet),
+    /// This node has come to others who had met before.
+    Newcomer {
+        /// Tells it apart from all that have had its rank before, or will have it later: 1 to
+        /// [`MAX_INCARNATION`].
+        incarnation: u64,
+        /// The others of whom it knows by now.
+        met: NodeSet,
+    },
+}
+
+impl Meeting {
+    /// All nodes of a fabric to which nobody comes later.
+    #[must_use]
+    pub fn of_all(nodes: usize) -> Self {
+        Self::Founders((0..nodes).collect())
+    }
+
+    /// Those who were met.
+    #[must_use]
+    pub fn met(self) -> NodeSet {
+        match self {
+            Self::Founders(met) | Self::Newcomer { met, .. } => met,
+        }
+    }
 }
 
 /// A node that is connected to all others.
@@ -237,12 +284,36 @@ pub unsafe trait Endpoint: Send + Sync + fmt::Debug {
     /// has nothing to reap does nothing.
     fn poll(&self);
 
-    /// The nodes that are known to have died or disconnected. Grows only.
+    /// The nodes that are known to have died or disconnected. Grows, until the seat of one is
+    /// given to a newcomer ([`Self::admit`]).
     fn down(&self) -> NodeSet;
+
+    /// Seats for which a newcomer has called that can be admitted: what the node before it had
+    /// posted here has arrived or is lost, and it posts no more. None, if all nodes meet at
+    /// the beginning.
+    fn callers(&self) -> NodeSet {
+        NodeSet::EMPTY
+    }
+
+    /// Takes the newcomer that has called for a seat as the node of that rank, and answers
+    /// with its incarnation. What is posted to the rank goes to it from now on. It posts
+    /// nothing here before it learns that it may; what the node before it has left in this
+    /// region is for the caller to erase.
+    ///
+    /// # Errors
+    ///
+    /// [`FabricError::NoCaller`].
+    fn admit(&self, seat: usize) -> Result<u64, FabricError> {
+        Err(FabricError::NoCaller(seat))
+    }
+
+    /// For a newcomer, when the others have taken it in: further newcomers can call it from
+    /// now on, and it calls nobody any more.
+    fn settle(&self) {}
 
     /// The nodes of [`Self::down`] that are cut off: nothing that such a node has posted, or
     /// posts yet, reads or writes this node's memory any more, and what this node has posted
-    /// to it reads none of this node's memory either. Grows only.
+    /// to it reads none of this node's memory either.
     ///
     /// A node may be taken for down though it runs: then it is not among these before it
     /// has been cut off for good. A fabric that cannot do that never says so.

@@ -4,14 +4,14 @@
 
 mod assembly;
 
-use super::config::{self, Subgroup};
+use super::config::{self, Kind, Subgroup};
 use super::deliverer::Batch;
 use super::error::{ConfigError, Error};
 use super::group::Group;
 use super::layout::Layout;
 use super::member::Upcall;
 use super::shared::Status;
-use super::views::{Upcalls, View, ViewUpcall};
+use super::views::{State, Upcalls, View, ViewUpcall};
 use super::watcher::{Event, EventUpcall};
 use crate::fabric::{Endpoint, Fabric};
 use crate::predicates::{IdlePolicy, Poller, Predicates};
@@ -19,7 +19,7 @@ use assembly::Assembly;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long members wait for one another by default.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -32,6 +32,7 @@ pub struct Builder<F> {
     on_event: Option<EventUpcall>,
     on_view: Option<ViewUpcall>,
     has_views: bool,
+    state: Option<State>,
     idle: IdlePolicy,
     timeout: Duration,
 }
@@ -54,6 +55,7 @@ impl<F: Fabric> Builder<F> {
             on_event: None,
             on_view: None,
             has_views: false,
+            state: None,
             idle: IdlePolicy::default(),
             timeout: PATIENCE,
         }
@@ -94,7 +96,12 @@ impl<F: Fabric> Builder<F> {
     /// closures. A member that leaves does so by [`Group::leave`]; one that only goes counts
     /// as failed. Messages that were not delivered in one view are delivered in a later one,
     /// as long as their sender stays; those of a sender that goes may be delivered nowhere.
-    /// Nobody joins a group that has begun: views only get smaller.
+    ///
+    /// Over a fabric with seats ([`ShmSeats::founder`]) nodes join a group that has begun, one with
+    /// each view, and take seats that are empty or whose members have gone. A group that has
+    /// state gives it to them: see [`Self::state`].
+    ///
+    /// [`ShmSeats::founder`]: crate::fabric::shm::ShmSeats::founder
     #[must_use]
     pub fn with_views(mut self) -> Self {
         self.has_views = true;
@@ -107,6 +114,35 @@ impl<F: Fabric> Builder<F> {
     #[must_use]
     pub fn on_view(mut self, upcall: impl FnMut(&View) + Send + 'static) -> Self {
         self.on_view = Some(Box::new(upcall));
+        self.with_views()
+    }
+
+    /// Gives newcomers the application's state, of at most so many bytes. All nodes say so, or
+    /// none.
+    ///
+    /// When a newcomer joins, `take` is called at one member, on its polling thread: behind
+    /// all deliveries before the newcomer's first view, and before that member hears of the
+    /// view. The newcomer gets the bytes in `restore`, then hears of the view, and is
+    /// delivered every message behind the cut. Members go on meanwhile, until their windows
+    /// are full. If that member fails, another one's state is taken, at the beginning of a
+    /// later view.
+    ///
+    /// The bytes are reserved in each member's region. A state that is longer is given to
+    /// nobody, and the newcomer is not taken in ([`Error::NotAdmitted`]).
+    ///
+    /// Makes the group one with views ([`Self::with_views`]).
+    #[must_use]
+    pub fn state(
+        mut self,
+        max_bytes: usize,
+        take: impl FnMut() -> Vec<u8> + Send + 'static,
+        restore: impl FnMut(&[u8]) + Send + 'static,
+    ) -> Self {
+        self.state = Some(State {
+            max_bytes,
+            take: Box::new(take),
+            restore: Box::new(restore),
+        });
         self.with_views()
     }
 
@@ -124,19 +160,26 @@ impl<F: Fabric> Builder<F> {
         self
     }
 
-    /// Meets the other nodes and starts.
+    /// Meets the other nodes and starts. A newcomer ([`ShmSeats::newcomer`]) returns when it is in
+    /// the group, has its state and was told of its first view.
+    ///
+    /// [`ShmSeats::newcomer`]: crate::fabric::shm::ShmSeats::newcomer
     ///
     /// # Errors
     ///
     /// [`Error::Config`] before anything is done; [`Error::Fabric`] if not all
-    /// came in time; [`Error::Mismatch`], at every member, if they disagree.
+    /// came in time; [`Error::Mismatch`], at every member, if they disagree;
+    /// [`Error::NotAdmitted`] at a newcomer.
     pub fn join(self) -> Result<Group, Error> {
         let idle = self.idle;
+        let end = Instant::now() + self.timeout;
         let status = Status::new(false, self.has_views);
-        self.assemble(status, |endpoint, predicates| {
+        let group = self.assemble(status, |endpoint, predicates| {
             let poller = Poller::start(endpoint, predicates, idle);
             poller.map_err(|error| Error::Thread(error.to_string()))
-        })
+        })?;
+        group.wait_until_in(end)?;
+        Ok(group)
     }
 
     /// As [`Self::join`], without a polling thread: an application's thread calls
@@ -146,9 +189,11 @@ impl<F: Fabric> Builder<F> {
     ///
     /// Closures are called within steps. Nothing goes on between two: others wait for
     /// this member meanwhile, no call to send waits for room ([`SendError::Full`]), and
-    /// whoever waits for [`Deliveries`] waits for another thread's step.
+    /// whoever waits for [`Deliveries`] waits for another thread's step. A newcomer is in when
+    /// it has a view ([`Group::view`]).
     ///
     /// [`SendError::Full`]: super::SendError::Full
+    /// [`Deliveries`]: super::Deliveries
     ///
     /// ```no_run
     /// # use weft::{Group, SendError, Subgroup, fabric::shm::Shm};
@@ -185,6 +230,7 @@ impl<F: Fabric> Builder<F> {
         start: impl FnOnce(Arc<dyn Endpoint>, Predicates) -> Result<Poller, Error>,
     ) -> Result<Group, Error> {
         let (rank, nodes) = (self.fabric.rank(), self.fabric.nodes());
+        let kind = self.kind();
         let specs = config::check(self.subgroups, nodes)?;
         if let Some(name) = self
             .upcalls
@@ -196,15 +242,18 @@ impl<F: Fabric> Builder<F> {
         if self.has_views {
             config::check_views(&specs, nodes, |name| self.upcalls.contains_key(name))?;
         }
-        let layout = Layout::new(&specs, nodes, self.has_views)?;
-        let hello = config::hello(&specs, self.has_views)?;
+        if self.fabric.has_seats() && !kind.has_views() {
+            return Err(ConfigError::SeatsWithoutViews.into());
+        }
+        let layout = Layout::new(&specs, nodes, kind)?;
+        let hello = config::hello(&specs, kind)?;
         let region_bytes = layout.region_bytes[rank];
         // SAFETY: all nodes are members of groups of this module, whose settings are compared
         // before anything is posted: rows of the table are words, and a record of a ring is
         // its sender's until the row behind it says that it is there, and then nobody writes
         // it before all say that they are done with it.
         let met = unsafe { self.fabric.connect(region_bytes, &hello, self.timeout) }?;
-        config::agree(&met.hellos, rank)?;
+        config::agree(&met.hellos, met.meeting.met(), rank)?;
         let mut upcalls = self.upcalls;
         let assembly = Assembly::new(
             specs,
@@ -217,6 +266,20 @@ impl<F: Fabric> Builder<F> {
             event: self.on_event,
             view: self.on_view,
         };
-        assembly.start(&layout, upcalls, start)
+        match kind {
+            Kind::Fixed => assembly.start_fixed(&layout, upcalls.event, start),
+            Kind::Views { .. } => {
+                assembly.start_with_views(&layout, met.meeting, upcalls, self.state, start)
+            }
+        }
+    }
+
+    fn kind(&self) -> Kind {
+        match self.has_views {
+            true => Kind::Views {
+                state_bytes: self.state.as_ref().map(|state| state.max_bytes),
+            },
+            false => Kind::Fixed,
+        }
     }
 }

@@ -5,7 +5,7 @@
 
 use super::error::{ConfigError, Error};
 use super::Options;
-use crate::fabric::MAX_HELLO_BYTES;
+use crate::fabric::{NodeSet, MAX_HELLO_BYTES};
 use crate::smc::Shape;
 
 /// Most subgroups of a group.
@@ -222,10 +222,39 @@ pub(super) fn check_views(
     Ok(())
 }
 
+/// Whether members may come and go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// No.
+    Fixed,
+    /// They may.
+    Views {
+        /// Most bytes of the application's state, if newcomers are given it.
+        state_bytes: Option<usize>,
+    },
+}
+
+impl Kind {
+    pub(super) fn has_views(self) -> bool {
+        self != Self::Fixed
+    }
+
+    /// A line that is equal for equal groups; none for a fixed one.
+    fn line(self) -> Option<String> {
+        match self {
+            Self::Fixed => None,
+            Self::Views { state_bytes: None } => Some("with views".to_owned()),
+            Self::Views {
+                state_bytes: Some(bytes),
+            } => Some(format!("with views, and state of up to {bytes} bytes")),
+        }
+    }
+}
+
 /// What members tell one another of their settings: a line a subgroup, and one if there
 /// are views.
-pub(super) fn hello(specs: &[Spec], has_views: bool) -> Result<Vec<u8>, ConfigError> {
-    let views = has_views.then(|| "with views".to_owned());
+pub(super) fn hello(specs: &[Spec], kind: Kind) -> Result<Vec<u8>, ConfigError> {
+    let views = kind.line();
     let lines: Vec<String> = specs.iter().map(Spec::line).chain(views).collect();
     let hello = lines.join("\n").into_bytes();
     if hello.len() > MAX_HELLO_BYTES {
@@ -234,12 +263,12 @@ pub(super) fn hello(specs: &[Spec], has_views: bool) -> Result<Vec<u8>, ConfigEr
     Ok(hello)
 }
 
-/// Whether all have said the same; else the first line that differs.
-pub(super) fn agree(hellos: &[Vec<u8>], own: usize) -> Result<(), Error> {
+/// Whether all who were met have said the same; else the first line that differs.
+pub(super) fn agree(hellos: &[Vec<u8>], met: NodeSet, own: usize) -> Result<(), Error> {
     let Some(ours) = hellos.get(own) else {
         return Ok(());
     };
-    let Some(member) = hellos.iter().position(|hello| hello != ours) else {
+    let Some(member) = met.iter().find(|&node| hellos.get(node) != Some(ours)) else {
         return Ok(());
     };
     let (ours, theirs) = (

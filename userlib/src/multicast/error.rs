@@ -78,6 +78,11 @@ pub enum ConfigError {
     /// A change of views delivers what counts of a view before the next one begins.
     #[error("subgroup {0:?} has no closure to deliver to, which a group with views needs: add Builder::deliver")]
     NoClosureWithViews(String),
+    /// Nodes may come later, which a fixed group cannot deal with.
+    #[error(
+        "the fabric has seats for nodes that come later: make the group with Builder::with_views"
+    )]
+    SeatsWithoutViews,
     /// A delivery was set for what does not exist.
     #[error("there is no subgroup {0:?} to deliver from: add it with Builder::subgroup")]
     NoSuchSubgroup(String),
@@ -127,6 +132,12 @@ pub enum Error {
     Unflushed {
         /// Members that have failed, which may be why.
         failed: NodeSet,
+    },
+    /// A newcomer was not taken in.
+    #[error("the group has not taken this node in ({ending:?}): see that a majority of its members runs and that one of them can give its state, then join again")]
+    NotAdmitted {
+        /// How it ended, if the others have gone on without it.
+        ending: Option<super::Ending>,
     },
     /// [`super::Group::flush`] would wait for the delivery that it is called from.
     #[error("flush was called from within a delivery, which it would wait for: call it behind the delivery, or on another thread")]

@@ -50,25 +50,26 @@ impl Group {
         self.endpoint.rank()
     }
 
-    /// How many nodes met.
+    /// How many nodes there can be: all that met, and empty seats.
     #[must_use]
     pub fn nodes(&self) -> usize {
         self.endpoint.nodes()
     }
 
-    /// The view that this node has installed last, if the group has views.
+    /// The view that this node has installed last, if the group has views. None at a newcomer
+    /// that is not in yet.
     #[must_use]
     pub fn view(&self) -> Option<View> {
-        Some(self.board.as_ref()?.view())
+        self.board.as_ref()?.view()
     }
 
-    /// Those who have left.
+    /// Those who have left, and whose seats nobody has taken since.
     #[must_use]
     pub fn left(&self) -> NodeSet {
         self.status.left()
     }
 
-    /// Those who have failed.
+    /// Those who have failed, and whose seats nobody has taken since.
     #[must_use]
     pub fn failed(&self) -> NodeSet {
         self.status.failed()
@@ -256,6 +257,20 @@ impl Group {
     #[cfg(test)]
     pub(super) fn fingerprint(&self) -> u64 {
         self.board.as_ref().map_or(0, |board| board.fingerprint())
+    }
+
+    /// Waits until a newcomer is in.
+    pub(super) fn wait_until_in(&self, end: Instant) -> Result<(), Error> {
+        let Some(board) = &self.board else {
+            return Ok(());
+        };
+        board.wait_until_in(end);
+        match board.view().filter(|_| !board.is_out()) {
+            Some(_) => Ok(()),
+            None => Err(Error::NotAdmitted {
+                ending: self.parts.first().and_then(|part| part.shared.ending()),
+            }),
+        }
     }
 
     /// Waits until this node is in no view any more; steps meanwhile, if that is the

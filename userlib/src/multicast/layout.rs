@@ -6,10 +6,11 @@
 //! The tables are at the same place everywhere. Behind them each node has the
 //! rings of all senders of the subgroups that it is a member of.
 
-use super::config::{Order, Spec};
+use super::config::{Kind, Order, Spec};
 use super::error::ConfigError;
 use super::rows::{AckRow, NodeRow, SubgroupRow};
-use super::views::rows::{SeatRow, ViewRow};
+use super::views::rows::{SeatRow, SequenceRow, ViewRow, WelcomeRow};
+use super::views::state;
 use crate::fabric::MAX_REGION_BYTES;
 use crate::sst::Table;
 
@@ -38,14 +39,24 @@ impl Places {
 #[derive(Clone, Debug)]
 pub(super) struct ViewTables {
     pub(super) seats: usize,
+    pub(super) welcomes: usize,
     pub(super) views: [usize; 2],
     /// Those of each subgroup.
     pub(super) subgroups: Vec<[usize; 2]>,
+    /// One table of sequences for each subgroup.
+    pub(super) sequences: Vec<usize>,
+    /// Where the application's state goes, if newcomers are given one.
+    pub(super) state: usize,
 }
 
 impl ViewTables {
     /// Behind the tables of all groups; answers with their end as well.
-    fn new(subgroups: &[(usize, usize)], begin: usize, nodes: usize) -> (Self, usize) {
+    fn new(
+        subgroups: &[(usize, usize)],
+        begin: usize,
+        nodes: usize,
+        state_bytes: Option<usize>,
+    ) -> (Self, usize) {
         let mut end = begin;
         let mut add = |bytes| {
             let at = end;
@@ -53,16 +64,24 @@ impl ViewTables {
             at
         };
         let seats = add(Table::<SeatRow>::bytes(nodes));
+        let welcomes = add(Table::<WelcomeRow>::bytes(nodes));
         let views = [(); 2].map(|()| add(Table::<ViewRow>::bytes(nodes)));
         let second = |&(first, _): &(usize, usize)| {
             let second = add(Table::<SubgroupRow>::bytes(nodes));
             [second, first]
         };
+        let sequences = subgroups.len();
         let subgroups = subgroups.iter().map(second).collect();
+        let sequences = (0..sequences).map(|_| add(Table::<SequenceRow>::bytes(nodes)));
+        let sequences = sequences.collect();
+        let state = add(state_bytes.map_or(0, state::area_bytes));
         let tables = Self {
             seats,
+            welcomes,
             views,
             subgroups,
+            sequences,
+            state,
         };
         (tables, end)
     }
@@ -81,7 +100,7 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    pub(super) fn new(specs: &[Spec], nodes: usize, has_views: bool) -> Result<Self, ConfigError> {
+    pub(super) fn new(specs: &[Spec], nodes: usize, views: Kind) -> Result<Self, ConfigError> {
         let mut end = Table::<NodeRow>::bytes(nodes);
         let mut tables = Vec::with_capacity(specs.len());
         for spec in specs {
@@ -93,8 +112,13 @@ impl Layout {
             }
             tables.push((table, acks));
         }
-        let views = has_views.then(|| ViewTables::new(&tables, end, nodes));
-        let (views, end) = views.map_or((None, end), |(views, end)| (Some(views), end));
+        let (views, end) = match views {
+            Kind::Fixed => (None, end),
+            Kind::Views { state_bytes } => {
+                let (views, end) = ViewTables::new(&tables, end, nodes, state_bytes);
+                (Some(views), end)
+            }
+        };
         let mut region_bytes = vec![end; nodes];
         let mut subgroups = Vec::with_capacity(specs.len());
         for (spec, (table, acks)) in specs.iter().zip(tables) {

@@ -64,6 +64,8 @@ pub(super) struct Member {
     told_acks: Vec<u64>,
     dirty: Dirty,
     delivery: Delivery,
+    /// Whether it delivers what is stable.
+    delivers: bool,
     /// Peers that were posted to in this step.
     rung: NodeSet,
 }
@@ -95,6 +97,7 @@ impl Member {
             told_acks: vec![0; senders],
             dirty: Dirty::default(),
             delivery,
+            delivers: true,
             rung: NodeSet::EMPTY,
             shared,
         })
@@ -150,7 +153,7 @@ impl Member {
                 grown
             }
             Delivery::Upcall(deliverer, upcall) => {
-                if self.acks.is_none() && !deliverer.has_below(stable) {
+                if !self.delivers || self.acks.is_none() && !deliverer.has_below(stable) {
                     return false;
                 }
                 let most = Limit {

@@ -11,7 +11,8 @@
 //! subgroups.
 //!
 //! A group is fixed, and ends with the first member that fails; or it has views
-//! ([`Builder::with_views`]) and goes on without those who leave or fail.
+//! ([`Builder::with_views`]) and goes on without those who leave or fail, and with those who
+//! join.
 
 mod builder;
 mod config;
@@ -44,5 +45,5 @@ pub use group::Group;
 pub use metrics::{Batches, Metrics, BATCH_BUCKETS};
 pub use options::Options;
 pub use sender::{Sender, Slot};
-pub use views::View;
+pub use views::{Newcomer, View};
 pub use watcher::{Ending, Event};

@@ -118,6 +118,14 @@ impl Status {
         self.left.fetch_or(nodes, Ordering::Release);
     }
 
+    /// A newcomer has the seat of one that has left or failed.
+    pub(super) fn add_newcomer(&self, node: usize) {
+        let others = !NodeSet::EMPTY.with(node).bits();
+        self.left.fetch_and(others, Ordering::Release);
+        self.failed.fetch_and(others, Ordering::Release);
+        self.suspected.fetch_and(others, Ordering::Release);
+    }
+
     pub(super) fn add_gone(&self, node: usize) {
         let nodes = NodeSet::EMPTY.with(node).bits();
         self.gone.fetch_or(nodes, Ordering::Release);

@@ -3,7 +3,7 @@
 //! Members that are stepped by hand, in any order that a test, or chance,
 //! chooses: no polling threads, no clock, so that posts can be counted.
 
-use super::config::{self, Subgroup};
+use super::config::{self, Kind, Subgroup};
 use super::deliverer::Deliverer;
 use super::layout::Layout;
 use super::member::{Delivery, Member};
@@ -59,7 +59,7 @@ impl Node {
 
 fn nodes(count: usize, subgroup: &Subgroup) -> Vec<Node> {
     let specs = config::check(vec![subgroup.clone()], count).expect("a subgroup");
-    let layout = Layout::new(&specs, count, false).expect("a layout");
+    let layout = Layout::new(&specs, count, Kind::Fixed).expect("a layout");
     let joining: Vec<_> = Shm::threads(count)
         .expect("a fabric")
         .into_iter()

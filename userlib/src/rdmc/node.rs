@@ -10,7 +10,7 @@ use super::layout::Layout;
 use super::memory::{Arena, Buffer, Memory};
 use super::words::TAGS;
 use super::Error;
-use crate::fabric::{Endpoint, Fabric, NodeSet};
+use crate::fabric::{Endpoint, Fabric, FabricError, NodeSet};
 use crate::predicates::{IdlePolicy, Poller, Predicates};
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -100,6 +100,9 @@ impl<F: Fabric> Builder<F> {
     }
 
     fn meet(self) -> Result<(Inner, Driver), Error> {
+        if self.fabric.has_seats() {
+            return Err(FabricError::Seats.into());
+        }
         let layout = Layout {
             nodes: self.fabric.nodes(),
             groups: self.groups,

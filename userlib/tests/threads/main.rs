@@ -7,6 +7,7 @@
 
 mod errors;
 mod groups;
+mod joining;
 mod leaving;
 mod plan;
 mod random;

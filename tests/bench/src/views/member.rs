@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! One member of a group with views, in a process of its own. It sends until its input
-//! ends, then leaves; and says of each view when it has delivered in it.
+//! One member of a group with views, in a process of its own: a founder, or a newcomer that
+//! joins when it is told to. It sends until its input ends, then leaves; and says of each view
+//! when it has delivered in it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
@@ -10,11 +11,11 @@ use std::time::Duration;
 use anyhow::{anyhow, Result};
 use clap::Args;
 use nix::time::{clock_gettime, ClockId};
-use weft::fabric::shm::Shm;
+use weft::fabric::shm::ShmSeats;
 use weft::{Group, SendError, Subgroup};
 
-use super::Resumed;
-use crate::child::{say_ready, wait_for_end};
+use super::{Ready, Resumed};
+use crate::child::{say_ready, wait_for_end, wait_for_word};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const NAME: &str = "load";
@@ -23,14 +24,17 @@ const NAME: &str = "load";
 pub struct ViewsMemberArgs {
     #[arg(long)]
     name: String,
+    /// None of a newcomer.
     #[arg(long)]
-    rank: usize,
+    rank: Option<usize>,
     #[arg(long)]
     members: usize,
     #[arg(long)]
     size: usize,
     #[arg(long)]
     window: usize,
+    #[arg(long)]
+    state: usize,
 }
 
 /// Time by a clock that all processes of the host share.
@@ -64,8 +68,21 @@ impl Watch {
     }
 }
 
+/// Takes a seat: one more than there are founders can be had.
+fn node(args: &ViewsMemberArgs) -> Result<ShmSeats> {
+    let seats = args.members + 1;
+    Ok(match args.rank {
+        Some(rank) => ShmSeats::founder(&args.name, rank, args.members, seats)?,
+        None => ShmSeats::newcomer(&args.name, seats, PATIENCE)?,
+    })
+}
+
 /// Is a member.
 pub fn run(args: &ViewsMemberArgs) -> Result<()> {
+    if args.rank.is_none() {
+        say_ready(&Ready)?;
+        wait_for_word()?;
+    }
     let view = Arc::new(AtomicU64::new(0));
     let mut watch = Watch {
         view: Arc::clone(&view),
@@ -75,7 +92,8 @@ pub fn run(args: &ViewsMemberArgs) -> Result<()> {
     let subgroup = Subgroup::new(NAME)
         .window(args.window)
         .max_message(args.size);
-    let group = Group::builder(Shm::new(&args.name, args.rank, args.members)?)
+    let state = vec![7; args.state];
+    let group = Group::builder(node(args)?)
         .subgroup(subgroup)
         .timeout(PATIENCE)
         .deliver(NAME, move |_| {
@@ -83,6 +101,7 @@ pub fn run(args: &ViewsMemberArgs) -> Result<()> {
                 eprintln!("weft-bench: a member cannot say how it goes: {error:#}");
             }
         })
+        .state(args.state, move || state.clone(), |_| {})
         .on_view(move |next| view.store(next.number, Ordering::Relaxed))
         .join()?;
     let sender = group.sender(NAME)?;

@@ -9,7 +9,7 @@ use super::line::{Line, Note};
 use super::meeting::{self, Met};
 use super::watch::Watch;
 use super::{Gone, Transport, MAX_PIECE_BYTES};
-use crate::fabric::{Connected, Endpoint, FabricError, NodeSet, Region, Write};
+use crate::fabric::{Connected, Endpoint, FabricError, Meeting, NodeSet, Region, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -61,6 +61,7 @@ pub(in crate::fabric) fn connect<T: Transport>(
     Ok(Connected {
         endpoint: Arc::new(endpoint),
         hellos,
+        meeting: Meeting::of_all(nodes),
     })
 }
 

@@ -9,7 +9,7 @@ use super::bell::Bell;
 use crate::fabric::{FabricError, Region};
 use nix::fcntl::{fcntl, FcntlArg, SealFlag};
 use nix::sys::memfd::{memfd_create, MFdFlags};
-use nix::sys::mman::{mmap, munmap, MapFlags, ProtFlags};
+use nix::sys::mman::{mmap, mmap_anonymous, munmap, MapFlags, ProtFlags};
 use nix::sys::stat::fstat;
 use nix::unistd::ftruncate;
 use std::ffi::c_void;
@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 /// The fabric's own bytes before the region.
 const CONTROL_BYTES: usize = 4096;
+const ACCESS: ProtFlags = ProtFlags::PROT_READ.union(ProtFlags::PROT_WRITE);
 
 /// A mapping of `len` bytes.
 ///
@@ -78,6 +79,12 @@ impl Memory {
         fd: &OwnedFd,
         region_bytes: usize,
     ) -> Result<Self, FabricError> {
+        Self::check(peer, fd, region_bytes)?;
+        Self::map(fd, region_bytes)
+    }
+
+    /// Looks whether a peer's memory is what the peer says.
+    pub(super) fn check(peer: usize, fd: &OwnedFd, region_bytes: usize) -> Result<(), FabricError> {
         let odd = |what| FabricError::Protocol { peer, what };
         let seals = fcntl(fd, FcntlArg::F_GET_SEALS)
             .map_err(|errno| FabricError::system("fcntl", errno))?;
@@ -89,26 +96,72 @@ impl Memory {
         if len < file_bytes(region_bytes)? {
             return Err(odd("its memory is shorter than it says"));
         }
-        Self::map(fd, region_bytes)
+        Ok(())
+    }
+
+    /// Room for the memory of a peer that is not there yet: bytes of this process alone.
+    pub(super) fn vacant(region_bytes: usize) -> Result<Self, FabricError> {
+        let len = file_bytes(region_bytes)?;
+        let size = NonZeroUsize::new(len).ok_or(FabricError::BadRegion(region_bytes))?;
+        let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_NORESERVE;
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let mapped = unsafe { mmap_anonymous(None, size, ACCESS, flags) };
+        let base = mapped.map_err(|errno| FabricError::system("mmap", errno))?;
+        // INVARIANT: just mapped, and behind it is no file.
+        Ok(Self::of_mapping(Mapping { base, len }, region_bytes))
+    }
+
+    /// Maps a peer's memory in the place of what was here. It was checked, for a region of the
+    /// same length.
+    ///
+    /// # Errors
+    ///
+    /// What the system says: then there are bytes of this process alone.
+    pub(super) fn replace(&self, fd: &OwnedFd) -> Result<(), FabricError> {
+        let Mapping { base, len } = *self.mapping;
+        let (at, size) = (
+            NonZeroUsize::new(base.as_ptr().addr()),
+            NonZeroUsize::new(len),
+        );
+        let size = size.ok_or(FabricError::BadRegion(len))?;
+        let flags = MapFlags::MAP_SHARED | MapFlags::MAP_FIXED;
+        // SAFETY: the range is that of our own mapping. To all who touch it meanwhile the
+        // bytes are the old ones or the new ones: they are reached by atomics and raw
+        // pointers, whose values nobody relies on before the seat's holder is known.
+        let Err(errno) = (unsafe { mmap(at, size, ACCESS, flags, fd, 0) }) else {
+            // INVARIANT: the file is as long and sealed, by the caller's check.
+            return Ok(());
+        };
+        let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_NORESERVE | MapFlags::MAP_FIXED;
+        // SAFETY: as above; what was there may be gone.
+        if unsafe { mmap_anonymous(at, size, ACCESS, flags) }.is_err() {
+            // Other threads may touch what is not mapped any more.
+            std::process::abort();
+        }
+        Err(FabricError::system("mmap", errno))
     }
 
     fn map(fd: impl AsFd, region_bytes: usize) -> Result<Self, FabricError> {
         let len = file_bytes(region_bytes)?;
         let size = NonZeroUsize::new(len).ok_or(FabricError::BadRegion(region_bytes))?;
-        let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice.
-        let mapped = unsafe { mmap(None, size, access, MapFlags::MAP_SHARED, fd, 0) };
+        let mapped = unsafe { mmap(None, size, ACCESS, MapFlags::MAP_SHARED, fd, 0) };
         let base = mapped.map_err(|errno| FabricError::system("mmap", errno))?;
         // INVARIANT: just mapped; the callers have seen that the file is long
         // enough and sealed.
-        let mapping = Arc::new(Mapping { base, len });
+        Ok(Self::of_mapping(Mapping { base, len }, region_bytes))
+    }
+
+    /// The region behind the control page of a mapping, which is long enough for it.
+    fn of_mapping(mapping: Mapping, region_bytes: usize) -> Self {
+        let mapping = Arc::new(mapping);
         // SAFETY: the control page is within the mapping.
-        let start = unsafe { base.cast::<u8>().add(CONTROL_BYTES) };
+        let start = unsafe { mapping.base.cast::<u8>().add(CONTROL_BYTES) };
         // SAFETY: the region's bytes follow the control page, are mapped while
         // `mapping` lives, and a page is aligned to 64. Nobody makes references
         // to them but `Region`.
         let region = unsafe { Region::new(start, region_bytes, Arc::clone(&mapping) as _) };
-        Ok(Self { mapping, region })
+        Self { mapping, region }
     }
 
     pub(super) fn region(&self) -> &Region {

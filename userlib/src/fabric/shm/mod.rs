@@ -10,22 +10,28 @@
 
 mod bell;
 mod copy;
+mod frame;
 mod memory;
 mod rendezvous;
+mod seats;
 mod stream;
 #[cfg(test)]
 mod tests;
 mod watch;
 
 use super::{
-    Connected, Endpoint, Fabric, FabricError, NodeSet, Region, Write, MAX_HELLO_BYTES, MAX_NODES,
+    Connected, Endpoint, Fabric, FabricError, Meeting, NodeSet, Region, Write, MAX_HELLO_BYTES,
+    MAX_NODES,
 };
+use frame::Kind;
 use memory::Memory;
 use rendezvous::{Met, Node};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use watch::Watch;
+
+pub use seats::ShmSeats;
 
 /// Longest name of a meeting: it has to fit into a socket's address.
 pub const MAX_NAME_BYTES: usize = 64;
@@ -46,12 +52,7 @@ impl Shm {
     ///
     /// [`FabricError::BadRank`], [`FabricError::BadName`].
     pub fn new(name: &str, rank: usize, nodes: usize) -> Result<Self, FabricError> {
-        if !(1..=MAX_NODES).contains(&nodes) || rank >= nodes {
-            return Err(FabricError::BadRank { rank, nodes });
-        }
-        if name.is_empty() || name.len() > MAX_NAME_BYTES {
-            return Err(FabricError::BadName(name.to_owned()));
-        }
+        check(name, rank, nodes)?;
         Ok(Self {
             name: name.to_owned(),
             rank,
@@ -66,12 +67,7 @@ impl Shm {
     ///
     /// [`FabricError::BadRank`] if there are too few or too many.
     pub fn threads(nodes: usize) -> Result<Vec<Self>, FabricError> {
-        static MEETINGS: AtomicU64 = AtomicU64::new(0);
-        let meeting = MEETINGS.fetch_add(1, Ordering::Relaxed);
-        let born = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |age| age.as_nanos());
-        let name = format!("threads-{}-{meeting}-{born:x}", std::process::id());
+        let name = fresh_name();
         if nodes == 0 {
             return Err(FabricError::BadRank { rank: 0, nodes });
         }
@@ -79,6 +75,26 @@ impl Shm {
             .map(|rank| Self::new(&name, rank, nodes))
             .collect()
     }
+}
+
+/// A name that nobody else has.
+fn fresh_name() -> String {
+    static MEETINGS: AtomicU64 = AtomicU64::new(0);
+    let meeting = MEETINGS.fetch_add(1, Ordering::Relaxed);
+    let born = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |age| age.as_nanos());
+    format!("threads-{}-{meeting}-{born:x}", std::process::id())
+}
+
+fn check(name: &str, rank: usize, nodes: usize) -> Result<(), FabricError> {
+    if !(1..=MAX_NODES).contains(&nodes) || rank >= nodes {
+        return Err(FabricError::BadRank { rank, nodes });
+    }
+    if name.is_empty() || name.len() > MAX_NAME_BYTES {
+        return Err(FabricError::BadName(name.to_owned()));
+    }
+    Ok(())
 }
 
 // SAFETY: the endpoint is that of below.
@@ -102,6 +118,7 @@ unsafe impl Fabric for Shm {
         }
         let (own, fd) = Memory::create(region_bytes)?;
         let node = Node {
+            kind: Kind::Meeting,
             name: &self.name,
             rank: self.rank,
             nodes: self.nodes,
@@ -109,7 +126,7 @@ unsafe impl Fabric for Shm {
             memory: &fd,
             hello,
         };
-        let met = rendezvous::meet(&node, timeout)?;
+        let (met, _) = rendezvous::meet(&node, timeout)?;
         let mut hellos = vec![Vec::new(); self.nodes];
         hellos[self.rank] = hello.to_vec();
         let mut peers: Vec<Option<Memory>> = (0..self.nodes).map(|_| None).collect();
@@ -140,6 +157,7 @@ unsafe impl Fabric for Shm {
         Ok(Connected {
             endpoint: Arc::new(endpoint),
             hellos,
+            meeting: Meeting::of_all(self.nodes),
         })
     }
 }
@@ -201,21 +219,7 @@ unsafe impl Endpoint for ShmEndpoint {
     }
 
     fn post(&self, peer: usize, writes: &[Write]) -> Result<(), FabricError> {
-        let to = self.live_peer(peer)?.region();
-        let own = self.region();
-        for write in writes {
-            own.range(write.local, write.len)?;
-            to.range(write.remote, write.len)?;
-        }
-        for write in writes {
-            let source = own.range(write.local, write.len)?;
-            let target = to.range(write.remote, write.len)?;
-            // SAFETY: both ranges are within mapped regions of different
-            // nodes. Control words are atomic on all sides; payload belongs to
-            // the writer until a later small write says otherwise, which is
-            // the contract of `Endpoint`.
-            unsafe { copy::copy(source, target, write.len) };
-        }
+        copy_all(self.region(), self.live_peer(peer)?.region(), writes)?;
         self.posted
             .fetch_add(writes.len() as u64, Ordering::Relaxed);
         Ok(())
@@ -228,11 +232,12 @@ unsafe impl Endpoint for ShmEndpoint {
         remote: usize,
         len: usize,
     ) -> Result<(), FabricError> {
-        let source = self.live_peer(peer)?.region().range(remote, len)?;
-        let target = self.region().range(local, len)?;
-        // SAFETY: as in `post`, the other way round.
-        unsafe { copy::copy(source, target, len) };
-        Ok(())
+        let back = Write {
+            local: remote,
+            remote: local,
+            len,
+        };
+        copy_all(self.live_peer(peer)?.region(), self.region(), &[back])
     }
 
     fn fence(&self, peer: usize) -> Result<(), FabricError> {
@@ -276,4 +281,21 @@ unsafe impl Endpoint for ShmEndpoint {
         // A post is a store.
         Some(0)
     }
+}
+
+/// Does writes from one node's region to another one's, once all have been seen to be within.
+fn copy_all(from: &Region, to: &Region, writes: &[Write]) -> Result<(), FabricError> {
+    for write in writes {
+        from.range(write.local, write.len)?;
+        to.range(write.remote, write.len)?;
+    }
+    for write in writes {
+        let source = from.range(write.local, write.len)?;
+        let target = to.range(write.remote, write.len)?;
+        // SAFETY: both ranges are within mapped regions of different nodes. Control words are
+        // atomic on all sides; payload belongs to the writer until a later small write says
+        // otherwise, which is the contract of `Endpoint`.
+        unsafe { copy::copy(source, target, write.len) };
+    }
+    Ok(())
 }

@@ -8,28 +8,27 @@
 //! everybody. An abstract name is no file: it goes with the process, and so
 //! does the connection, whose end is how a death is noticed.
 
-use crate::fabric::{FabricError, NodeSet, MAX_HELLO_BYTES};
-use nix::cmsg_space;
+use super::frame::{brought, other, Frame, Kind};
+use crate::fabric::{FabricError, NodeSet};
 use nix::errno::Errno;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
+use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::PeerCredentials;
-use nix::sys::socket::{
-    getsockopt, recvmsg, sendmsg, ControlMessage, ControlMessageOwned, MsgFlags,
-};
 use nix::unistd::getuid;
-use std::io::{ErrorKind, IoSlice, IoSliceMut, Read, Write};
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
-const MAGIC: u64 = u64::from_le_bytes(*b"weftshm1");
+/// That the sender has met the other.
 const MET: u8 = b'M';
-const RETRY: Duration = Duration::from_millis(1);
+pub(super) const RETRY: Duration = Duration::from_millis(1);
 
 /// What a node says of itself.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Node<'a> {
+    pub(super) kind: Kind,
     pub(super) name: &'a str,
     pub(super) rank: usize,
     pub(super) nodes: usize,
@@ -49,53 +48,14 @@ pub(super) struct Met {
     pub(super) line: UnixStream,
 }
 
-/// The frame that opens a connection: five words.
-struct Frame {
-    rank: usize,
-    nodes: usize,
-    region_bytes: usize,
-    hello_bytes: usize,
-}
-
-impl Frame {
-    const BYTES: usize = 40;
-
-    fn to_bytes(&self) -> [u8; Self::BYTES] {
-        let words = [
-            MAGIC,
-            self.rank as u64,
-            self.nodes as u64,
-            self.region_bytes as u64,
-            self.hello_bytes as u64,
-        ];
-        let mut bytes = [0; Self::BYTES];
-        for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
-            place.copy_from_slice(&word.to_le_bytes());
-        }
-        bytes
-    }
-
-    fn from_bytes(bytes: &[u8; Self::BYTES]) -> Option<Self> {
-        let word = |at: usize| {
-            let mut word = [0; 8];
-            word.copy_from_slice(&bytes[at * 8..at * 8 + 8]);
-            u64::from_le_bytes(word)
-        };
-        let size = |at| usize::try_from(word(at)).ok();
-        let frame = Self {
-            rank: size(1)?,
-            nodes: size(2)?,
-            region_bytes: size(3)?,
-            hello_bytes: size(4)?,
-        };
-        (word(0) == MAGIC && frame.hello_bytes <= MAX_HELLO_BYTES).then_some(frame)
-    }
-}
-
-/// Meets all other nodes, or says who is missing at the end of the time.
-pub(super) fn meet(node: &Node<'_>, timeout: Duration) -> Result<Vec<Met>, FabricError> {
+/// Meets all other nodes, or says who is missing at the end of the time. The listener is for
+/// those who come later.
+pub(super) fn meet(
+    node: &Node<'_>,
+    timeout: Duration,
+) -> Result<(Vec<Met>, UnixListener), FabricError> {
     let end = Instant::now() + timeout;
-    let listener = listen(node)?;
+    let listener = listen(node.name, node.rank)?;
     let mut met: Vec<Met> = Vec::with_capacity(node.nodes);
     for rank in 0..node.rank {
         match call(node, rank, end) {
@@ -125,11 +85,11 @@ pub(super) fn meet(node: &Node<'_>, timeout: Duration) -> Result<Vec<Met>, Fabri
         })?;
     }
     met.sort_by_key(|peer| peer.rank);
-    Ok(met)
+    Ok((met, listener))
 }
 
 /// Why one meeting failed.
-enum Failure {
+pub(super) enum Failure {
     Late,
     Gone,
     Other(FabricError),
@@ -152,12 +112,13 @@ pub(super) fn address(name: &str, rank: usize) -> Result<SocketAddr, FabricError
         .map_err(|error| FabricError::io("socket", &error))
 }
 
-fn listen(node: &Node<'_>) -> Result<UnixListener, FabricError> {
-    let listener = UnixListener::bind_addr(&address(node.name, node.rank)?);
+/// Takes a rank, which nobody else can have meanwhile.
+pub(super) fn listen(name: &str, rank: usize) -> Result<UnixListener, FabricError> {
+    let listener = UnixListener::bind_addr(&address(name, rank)?);
     let listener = listener.map_err(|error| match error.kind() {
         ErrorKind::AddrInUse => FabricError::RankTaken {
-            name: node.name.to_owned(),
-            rank: node.rank,
+            name: name.to_owned(),
+            rank,
         },
         _ => FabricError::io("bind", &error),
     })?;
@@ -197,7 +158,7 @@ fn answer(
         let Ok((line, _)) = listener.accept() else {
             continue;
         };
-        if !getsockopt(&line, PeerCredentials).is_ok_and(|who| who.uid() == getuid().as_raw()) {
+        if !is_own_user(&line) {
             continue;
         }
         match introduce(node, line, end, false) {
@@ -210,6 +171,11 @@ fn answer(
             Err(failure) => return Err(failure),
         }
     }
+}
+
+/// Whether a process of this user is at the other end.
+pub(super) fn is_own_user(line: &UnixStream) -> bool {
+    getsockopt(line, PeerCredentials).is_ok_and(|who| who.uid() == getuid().as_raw())
 }
 
 fn wait_readable(fd: impl AsFd, end: Instant) -> Result<(), Failure> {
@@ -237,16 +203,21 @@ fn introduce(
     if first {
         tell(node, &mut line)?;
     }
-    let (frame, memory) = hear(&mut line, end)?;
+    let (frame, memory) = hear(&line, end)?;
+    let memory = brought(memory)?;
+    if frame.kind != node.kind {
+        return Err(Failure::Gone);
+    }
     let mut hello = vec![0; frame.hello_bytes];
     read_by(&mut line, &mut hello, end)?;
     if !first {
         tell(node, &mut line)?;
     }
-    if frame.nodes != node.nodes {
+    let nodes = usize::try_from(frame.nodes).map_err(|_| Failure::Gone)?;
+    if nodes != node.nodes {
         return Err(Failure::Other(FabricError::NodesDiffer {
             peer: frame.rank,
-            theirs: frame.nodes,
+            theirs: nodes,
             ours: node.nodes,
         }));
     }
@@ -264,68 +235,33 @@ fn introduce(
 
 fn tell(node: &Node<'_>, line: &mut UnixStream) -> Result<(), Failure> {
     let frame = Frame {
+        kind: node.kind,
         rank: node.rank,
-        nodes: node.nodes,
+        nodes: node.nodes as u64,
         region_bytes: node.region_bytes,
         hello_bytes: node.hello.len(),
-    }
-    .to_bytes();
-    let fds = [node.memory.as_raw_fd()];
-    let rights = [ControlMessage::ScmRights(&fds)];
-    let parts = [IoSlice::new(&frame)];
-    let sent = sendmsg::<()>(
-        line.as_raw_fd(),
-        &parts,
-        &rights,
-        MsgFlags::MSG_NOSIGNAL,
-        None,
-    );
-    if sent != Ok(Frame::BYTES) {
-        return Err(Failure::Gone);
-    }
+        incarnation: 0,
+    };
+    frame.send(line, Some(node.memory))?;
     line.write_all(node.hello).map_err(|_| Failure::Gone)
 }
 
-fn hear(line: &mut UnixStream, end: Instant) -> Result<(Frame, OwnedFd), Failure> {
+/// Waits for a frame until `end`.
+pub(super) fn hear(line: &UnixStream, end: Instant) -> Result<(Frame, Option<OwnedFd>), Failure> {
     let left = end.saturating_duration_since(Instant::now()).max(RETRY);
     let set = line.set_read_timeout(Some(left));
-    set.map_err(|error| Failure::Other(FabricError::io("setsockopt", &error)))?;
-    let mut bytes = [0; Frame::BYTES];
-    let mut space = cmsg_space!([std::os::fd::RawFd; 1]);
-    let mut parts = [IoSliceMut::new(&mut bytes)];
-    let heard = recvmsg::<()>(
-        line.as_raw_fd(),
-        &mut parts,
-        Some(&mut space),
-        MsgFlags::MSG_CMSG_CLOEXEC,
-    );
-    let heard = heard.map_err(|errno| match errno {
-        Errno::EAGAIN => Failure::Late,
-        _ => Failure::Gone,
-    })?;
-    let whole = heard.bytes == Frame::BYTES;
-    let mut memory = None;
-    for message in heard.cmsgs().map_err(|_| Failure::Gone)? {
-        if let ControlMessageOwned::ScmRights(fds) = message {
-            for fd in fds {
-                // SAFETY: the kernel has just made this descriptor for us, and
-                // nobody else knows it.
-                memory = Some(unsafe { OwnedFd::from_raw_fd(fd) });
-            }
-        }
-    }
-    let frame = Frame::from_bytes(&bytes).filter(|_| whole);
-    match (frame, memory) {
-        (Some(frame), Some(memory)) => Ok((frame, memory)),
-        // Not of our release, or a stranger: as if it had not called.
-        _ => Err(Failure::Gone),
-    }
+    set.map_err(|error| other("setsockopt", &error))?;
+    Frame::receive(line)
 }
 
-fn read_by(line: &mut UnixStream, bytes: &mut [u8], end: Instant) -> Result<(), Failure> {
+pub(super) fn read_by(
+    line: &mut UnixStream,
+    bytes: &mut [u8],
+    end: Instant,
+) -> Result<(), Failure> {
     let left = end.saturating_duration_since(Instant::now()).max(RETRY);
     let set = line.set_read_timeout(Some(left));
-    set.map_err(|error| Failure::Other(FabricError::io("setsockopt", &error)))?;
+    set.map_err(|error| other("setsockopt", &error))?;
     line.read_exact(bytes).map_err(|error| match error.kind() {
         ErrorKind::WouldBlock | ErrorKind::TimedOut => Failure::Late,
         _ => Failure::Gone,

@@ -2,8 +2,8 @@
 
 //! What is particular to shared memory: the meeting, and its failures.
 
-use super::Shm;
-use crate::fabric::{conformance, Connected, Fabric, FabricError, NodeSet};
+use super::{Shm, ShmSeats};
+use crate::fabric::{conformance, Connected, Fabric, FabricError, Meeting, NodeSet};
 use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
@@ -30,6 +30,85 @@ fn meet(nodes: Vec<Shm>) -> Vec<Result<Connected, FabricError>> {
 #[test]
 fn shared_memory_keeps_the_promises_of_a_fabric() {
     conformance::run(PATIENCE, |nodes| Shm::threads(nodes).expect("a fabric"));
+}
+
+#[test]
+fn shared_memory_with_seats_keeps_the_promises_of_a_fabric() {
+    conformance::run(PATIENCE, |nodes| {
+        ShmSeats::threads(nodes, nodes).expect("a fabric").1
+    });
+}
+
+/// Tries until it is there.
+fn wait_for<R>(mut find: impl FnMut() -> Option<R>) -> R {
+    let end = std::time::Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = find() {
+            return found;
+        }
+        assert!(std::time::Instant::now() < end, "it does not come");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_newcomer_has_the_seat_of_one_that_has_gone_and_nothing_of_it() {
+    let write = |len| crate::fabric::Write {
+        local: 0,
+        remote: 0,
+        len,
+    };
+    let word = |node: &Connected| {
+        let word = node.endpoint.region().word(0).expect("a word");
+        word.load(std::sync::atomic::Ordering::Acquire)
+    };
+    let store = |node: &Connected, value| {
+        let word = node.endpoint.region().word(0).expect("a word");
+        word.store(value, std::sync::atomic::Ordering::Release);
+    };
+    let (name, nodes) = ShmSeats::threads(2, 2).expect("a fabric");
+    // SAFETY: what these tests do with regions is to look at words.
+    let connect = |node: ShmSeats| unsafe { node.connect(4096, b"hello", PATIENCE) };
+    let mut met = std::thread::scope(|scope| {
+        let joining: Vec<_> = nodes
+            .into_iter()
+            .map(|node| scope.spawn(move || connect(node).expect("they meet")))
+            .collect();
+        let met = joining
+            .into_iter()
+            .map(|node| node.join().expect("no panic"));
+        met.collect::<Vec<_>>()
+    });
+    // Given a node that has written to the other, and has gone,
+    let gone = met.remove(1);
+    let stays = met.remove(0);
+    store(&gone, 1);
+    gone.endpoint.post(0, &[write(8)]).expect("it is there");
+    assert_eq!(stays.endpoint.admit(1), Err(FabricError::NoCaller(1)));
+    drop(gone);
+    // when a newcomer has its seat and calls,
+    let node = ShmSeats::newcomer(&name, 2, PATIENCE).expect("a seat");
+    assert_eq!(node.rank(), 1);
+    let newcomer = connect(node).expect("it meets the other");
+    let Meeting::Newcomer { incarnation, met } = newcomer.meeting else {
+        panic!("{:?}", newcomer.meeting);
+    };
+    assert_eq!(met, NodeSet::from_iter([0]));
+    let callers = || Some(stays.endpoint.callers()).filter(|callers| callers.contains(1));
+    wait_for(callers);
+    // then nothing goes to it before it is admitted,
+    store(&stays, 2);
+    let refused = stays.endpoint.post(1, &[write(8)]);
+    assert_eq!(refused, Err(FabricError::PeerDown(1)));
+    assert_eq!(word(&newcomer), 0);
+    // and all behind that.
+    assert_eq!(stays.endpoint.admit(1), Ok(incarnation));
+    assert!(stays.endpoint.down().is_empty());
+    stays.endpoint.post(1, &[write(8)]).expect("it is there");
+    assert_eq!(word(&newcomer), 2);
+    // Its own end is noticed as that of any other.
+    drop(newcomer);
+    wait_for(|| stays.endpoint.down().contains(1).then_some(()));
 }
 
 #[test]

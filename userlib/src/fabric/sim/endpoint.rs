@@ -3,7 +3,7 @@
 //! A node's own view of the simulated fabric.
 
 use super::{memory, SimNode, State, World};
-use crate::fabric::{Connected, Endpoint, Fabric, FabricError, NodeSet, Region, Write};
+use crate::fabric::{Connected, Endpoint, Fabric, FabricError, Meeting, NodeSet, Region, Write};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -17,6 +17,11 @@ unsafe impl Fabric for SimNode {
         self.world.lock().nodes.len()
     }
 
+    fn has_seats(&self) -> bool {
+        let state = self.world.lock();
+        state.founders != state.nodes.len()
+    }
+
     unsafe fn connect(
         self,
         region_bytes: usize,
@@ -25,17 +30,24 @@ unsafe impl Fabric for SimNode {
     ) -> Result<Connected, FabricError> {
         let mut state = self.world.lock();
         let at_once = state.at_once;
+        let founders = state.founders;
+        let is_newcomer = self.incarnation > founders as u64;
         for (rank, node) in state.nodes.iter_mut().enumerate() {
+            let at_once = at_once && !is_newcomer && rank < founders;
             if node.region.is_none() && (at_once || rank == self.rank) {
                 node.region = Some(memory::region(region_bytes)?);
                 node.hello = hello.to_vec();
             }
         }
         self.world.met.notify_all();
-        let is_alone = |state: &mut State| state.nodes.iter().any(|node| node.region.is_none());
+        let is_alone = |state: &mut State| {
+            state.nodes[..founders]
+                .iter()
+                .any(|node| node.region.is_none())
+        };
         let waited = self.world.met.wait_timeout_while(state, timeout, is_alone);
         let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        let absent = (0..state.nodes.len()).filter(|&node| state.nodes[node].region.is_none());
+        let absent = (0..founders).filter(|&node| state.nodes[node].region.is_none());
         let absent: NodeSet = absent.collect();
         if !absent.is_empty() {
             return Err(FabricError::Timeout { missing: absent });
@@ -49,12 +61,20 @@ unsafe impl Fabric for SimNode {
         Ok(Connected {
             endpoint: Arc::new(SimEndpoint {
                 rank: self.rank,
+                incarnation: self.incarnation,
                 nodes: state.nodes.len(),
                 region,
                 seen: seen.collect(),
                 world: Arc::clone(&self.world),
             }),
             hellos: state.nodes.iter().map(|node| node.hello.clone()).collect(),
+            meeting: match is_newcomer {
+                true => Meeting::Newcomer {
+                    incarnation: self.incarnation,
+                    met: NodeSet::EMPTY,
+                },
+                false => Meeting::Founders((0..founders).collect()),
+            },
         })
     }
 }
@@ -63,6 +83,7 @@ unsafe impl Fabric for SimNode {
 #[derive(Debug)]
 struct SimEndpoint {
     rank: usize,
+    incarnation: u64,
     nodes: usize,
     region: Region,
     /// The regions that it sees.
@@ -113,7 +134,7 @@ unsafe impl Endpoint for SimEndpoint {
                 own.crashed = true;
             }
             own.posts_left = own.posts_left.map(|left| left.saturating_sub(1));
-            if own.crashed {
+            if own.crashed || !own.seat.is_of(self.incarnation) {
                 // Nobody is left to be told.
                 return Ok(());
             }
@@ -122,13 +143,14 @@ unsafe impl Endpoint for SimEndpoint {
             }
             own.posted += 1;
             let takes_down = state.nodes[peer].takes_down();
-            if state.severs && takes_down.contains(self.rank) {
+            let is_cut_off = state.severs && takes_down.contains(self.rank);
+            if is_cut_off || !state.has_met(self.rank, peer) {
                 continue;
             }
             let at = self.rank * self.nodes + peer;
             let State { rng, links, .. } = &mut *state;
             links[at].post(&self.region, *write, rng);
-            if self.world.sees {
+            if self.world.at_once {
                 state.flush(self.rank, peer);
             }
             state.meanwhile();
@@ -177,6 +199,14 @@ unsafe impl Endpoint for SimEndpoint {
         down.iter()
             .filter(|&peer| state.are_severed(self.rank, peer))
             .collect()
+    }
+
+    fn callers(&self) -> NodeSet {
+        self.world.lock().callers(self.rank)
+    }
+
+    fn admit(&self, seat: usize) -> Result<u64, FabricError> {
+        self.world.lock().admit(self.rank, seat)
     }
 
     /// Nobody sleeps.

@@ -11,13 +11,15 @@ use std::sync::atomic::Ordering;
 /// Parts of a long write that arrive at different times, at most.
 const PARTS: usize = 3;
 
-#[derive(Debug, Default, Hash)]
+#[derive(Debug, Default)]
 pub(super) struct Link(VecDeque<UnderWay>);
 
 /// A write that has not arrived, or not all of it.
-#[derive(Debug, Hash)]
+#[derive(Debug)]
 struct UnderWay {
     write: Write,
+    /// The memory that it is read from: of the node that has posted it, which may have gone.
+    source: Region,
     /// Its words, if the source was read when it was posted.
     copied: Option<Vec<u64>>,
     /// Ranges of it that have not arrived, in the order in which they will.
@@ -51,6 +53,7 @@ impl Link {
         rng.shuffle(&mut left);
         self.0.push_back(UnderWay {
             write,
+            source: source.clone(),
             copied: own.filter(|_| must_copy || rng.bool()),
             left,
         });
@@ -59,7 +62,6 @@ impl Link {
     /// Lets some of the first write arrive.
     pub(super) fn advance(
         &mut self,
-        source: &Region,
         target: &Region,
         rng: &mut fastrand::Rng,
         touch: &mut dyn FnMut(&Arrival<'_>),
@@ -78,7 +80,7 @@ impl Link {
                     part: &part,
                     reads: first.copied.is_none(),
                 });
-                first.arrive(&part, source, target);
+                first.arrive(&part, target);
             }
         }
         if first.left.is_empty() {
@@ -88,10 +90,10 @@ impl Link {
 
     /// Lets all of the first write arrive.
     #[cfg(test)]
-    pub(super) fn arrive_first(&mut self, source: &Region, target: &Region) {
+    pub(super) fn arrive_first(&mut self, target: &Region) {
         if let Some(first) = self.0.pop_front() {
             for part in &first.left {
-                first.arrive(part, source, target);
+                first.arrive(part, target);
             }
         }
     }
@@ -114,12 +116,28 @@ impl Link {
     }
 }
 
+/// All that is under way, for models. Whose memory it is read from goes without saying.
+#[cfg(test)]
+impl std::hash::Hash for Link {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        for UnderWay {
+            write,
+            copied,
+            left,
+            ..
+        } in &self.0
+        {
+            (write, copied, left).hash(state);
+        }
+    }
+}
+
 impl UnderWay {
-    fn arrive(&self, part: &Range<usize>, source: &Region, target: &Region) {
+    fn arrive(&self, part: &Range<usize>, target: &Region) {
         let Write { local, remote, .. } = self.write;
         let Some(copied) = &self.copied else {
             copy(
-                source,
+                &self.source,
                 local + part.start,
                 target,
                 remote + part.start,

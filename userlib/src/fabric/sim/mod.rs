@@ -14,11 +14,13 @@ mod link;
 mod memory;
 #[cfg(test)]
 mod model;
+mod seats;
 mod shrink;
 mod watch;
 
 use super::{NodeSet, Region, MAX_NODES};
 use link::{Arrival, Link};
+use seats::Seat;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use watch::Watcher;
@@ -37,11 +39,14 @@ pub struct Sim {
 pub struct SimNode {
     world: Arc<World>,
     rank: usize,
+    incarnation: u64,
 }
 
 #[derive(Debug)]
 struct World {
-    /// Whether nodes see each other's regions.
+    /// What is posted has arrived when the post returns, as over shared memory.
+    at_once: bool,
+    /// Nodes see each other's regions.
     sees: bool,
     state: Mutex<State>,
     met: Condvar,
@@ -57,6 +62,10 @@ struct State {
     /// Who takes a peer for down cuts it off.
     severs: bool,
     watcher: Watcher,
+    /// Nodes that meet at the beginning. The others are empty seats.
+    founders: usize,
+    /// Newcomers so far, and the founders.
+    incarnations: u64,
     nodes: Vec<Node>,
     /// From node `a` to node `b` at `a * nodes + b`.
     links: Vec<Link>,
@@ -66,6 +75,8 @@ struct State {
 struct Node {
     region: Option<Region>,
     hello: Vec<u8>,
+    /// Whose seat it is.
+    seat: Seat,
     crashed: bool,
     /// Posts until it crashes, if it will.
     posts_left: Option<u64>,
@@ -92,25 +103,46 @@ impl Sim {
     /// If there are to be none, or more than [`MAX_NODES`].
     #[must_use]
     pub fn new(nodes: usize, seed: u64, sees: bool) -> (Self, Vec<SimNode>) {
-        assert!((1..=MAX_NODES).contains(&nodes), "{nodes} nodes");
+        Self::with_seats(nodes, nodes, seed, sees)
+    }
+
+    /// As [`Self::new`], with some seats more than nodes, which are empty at first. With
+    /// `at_once` nothing is under way for any time; nobody sees another one's region.
+    ///
+    /// # Panics
+    ///
+    /// As [`Self::new`].
+    #[must_use]
+    pub fn with_seats(
+        founders: usize,
+        seats: usize,
+        seed: u64,
+        at_once: bool,
+    ) -> (Self, Vec<SimNode>) {
+        assert!((1..=MAX_NODES).contains(&seats), "{seats} nodes");
+        assert!((1..=seats).contains(&founders), "{founders} of {seats}");
         let world = Arc::new(World {
-            sees,
+            at_once,
+            sees: at_once && founders == seats,
             state: Mutex::new(State {
                 rng: fastrand::Rng::with_seed(seed),
                 at_once: false,
                 restless: true,
                 severs: false,
                 watcher: Watcher::default(),
-                nodes: (0..nodes).map(|_| Node::default()).collect(),
-                links: (0..nodes * nodes).map(|_| Link::default()).collect(),
+                founders,
+                incarnations: founders as u64,
+                nodes: (0..seats).map(|seat| Node::of(seat, founders)).collect(),
+                links: (0..seats * seats).map(|_| Link::default()).collect(),
             }),
             met: Condvar::new(),
         });
         let node = |rank| SimNode {
             world: Arc::clone(&world),
             rank,
+            incarnation: rank as u64 + 1,
         };
-        let nodes = (0..nodes).map(node).collect();
+        let nodes = (0..founders).map(node).collect();
         (Self { world }, nodes)
     }
 
@@ -212,11 +244,10 @@ impl World {
 impl State {
     fn advance(&mut self, from: usize, to: usize) {
         let at = from * self.nodes.len() + to;
-        let regions = (&self.nodes[from].region, &self.nodes[to].region);
-        if let (Some(source), Some(target)) = regions {
+        if let Some(target) = &self.nodes[to].region {
             let watcher = &mut self.watcher;
             let mut touch = |arrival: &Arrival<'_>| watcher.sees(from, to, arrival);
-            self.links[at].advance(source, target, &mut self.rng, &mut touch);
+            self.links[at].advance(target, &mut self.rng, &mut touch);
         }
     }
 
@@ -231,7 +262,7 @@ impl State {
         let count = self.nodes.len();
         let ways = [node * count + peer, peer * count + node];
         let is_idle = ways.iter().all(|&way| self.links[way].is_empty());
-        is_idle && (self.severs || self.nodes[peer].crashed)
+        is_idle && (self.severs || self.nodes[peer].crashed || !self.has_met(node, peer))
     }
 
     /// Now and then something arrives somewhere while a node is in the middle of its posts.

@@ -16,9 +16,8 @@ impl Sim {
     pub(crate) fn arrive(&self, from: usize, to: usize) {
         let mut state = self.world.lock();
         let at = from * state.nodes.len() + to;
-        let regions = [from, to].map(|node| state.nodes[node].region.clone());
-        if let [Some(source), Some(target)] = regions {
-            state.links[at].arrive_first(&source, &target);
+        if let Some(target) = state.nodes[to].region.clone() {
+            state.links[at].arrive_first(&target);
         }
     }
 
@@ -43,7 +42,7 @@ impl Sim {
                     .hash(hasher);
             }
             let knows = node.takes_down();
-            (node.crashed, node.posts_left, knows).hash(hasher);
+            (node.crashed, node.posts_left, knows, &node.seat).hash(hasher);
         }
         state.links.hash(hasher);
     }

@@ -12,9 +12,9 @@ use super::super::member::{Delivery, Member, Upcall};
 use super::super::opening::Opening;
 use super::super::shared::{Shared, Status};
 use super::super::stay::Presence;
-use super::super::views::{Board, Upcalls, View, Views};
+use super::super::views::{Begun, Board, State, Upcalls, Views};
 use super::super::watcher::{EventUpcall, Watcher};
-use crate::fabric::{Endpoint, NodeSet};
+use crate::fabric::{Endpoint, Meeting, NodeSet};
 use crate::predicates::{Poller, Predicates};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -23,7 +23,8 @@ use std::sync::{Arc, Mutex};
 pub(super) struct Assembly {
     endpoint: Arc<dyn Endpoint>,
     status: Arc<Status>,
-    presence: Arc<Presence>,
+    /// Of a fixed group.
+    presence: Option<Arc<Presence>>,
     parts: Vec<Part>,
     members: Vec<Member>,
 }
@@ -37,7 +38,10 @@ impl Assembly {
         upcalls: &mut HashMap<String, Upcall>,
     ) -> Result<Self, Error> {
         let rank = endpoint.rank();
-        let presence = Arc::new(Presence::new(endpoint, layout.nodes)?);
+        let presence = match status.has_views {
+            true => None,
+            false => Some(Arc::new(Presence::new(endpoint, layout.nodes)?)),
+        };
         let mut parts = Vec::new();
         let mut members = Vec::new();
         for (spec, places) in specs.into_iter().zip(&layout.subgroups) {
@@ -54,7 +58,9 @@ impl Assembly {
             let (delivery, deliveries) = match upcall {
                 Some(upcall) => (Delivery::Upcall(Box::new(deliverer), upcall), None),
                 None => {
-                    shared.stay.begin(Arc::clone(&presence));
+                    if let Some(presence) = &presence {
+                        shared.stay.begin(Arc::clone(presence));
+                    }
                     let deliveries = Deliveries::new(Arc::clone(&shared), deliverer);
                     (Delivery::Elsewhere, Some(deliveries))
                 }
@@ -80,35 +86,25 @@ impl Assembly {
         })
     }
 
-    pub(super) fn start(
+    pub(super) fn start_with_views(
         self,
         layout: &Layout,
+        meeting: Meeting,
         upcalls: Upcalls,
+        state: Option<State>,
         start: impl FnOnce(Arc<dyn Endpoint>, Predicates) -> Result<Poller, Error>,
     ) -> Result<Group, Error> {
-        match self.status.has_views {
-            true => self.start_with_views(layout, upcalls, start),
-            false => self.start_fixed(upcalls.event, start),
-        }
-    }
-
-    fn start_with_views(
-        self,
-        layout: &Layout,
-        upcalls: Upcalls,
-        start: impl FnOnce(Arc<dyn Endpoint>, Predicates) -> Result<Poller, Error>,
-    ) -> Result<Group, Error> {
-        let members = (0..self.endpoint.nodes()).collect();
-        let board = Arc::new(Board::new(View::first(members)));
-        let status = Arc::clone(&self.status);
-        let views = Views::new(
-            &self.endpoint,
-            status,
-            Arc::clone(&board),
+        let board = Arc::new(Board::default());
+        let begun = Begun {
+            endpoint: &self.endpoint,
+            meeting,
             layout,
-            self.members,
-        )?;
-        let mut views = views.with_upcalls(upcalls);
+            status: Arc::clone(&self.status),
+            board: Arc::clone(&board),
+            upcalls,
+            state,
+        };
+        let mut views = Views::new(begun, self.members)?;
         let mut predicates = Predicates::default();
         predicates.add(move || views.step())?;
         Ok(Group {
@@ -120,14 +116,19 @@ impl Assembly {
         })
     }
 
-    fn start_fixed(
+    pub(super) fn start_fixed(
         self,
+        layout: &Layout,
         upcall: Option<EventUpcall>,
         start: impl FnOnce(Arc<dyn Endpoint>, Predicates) -> Result<Poller, Error>,
     ) -> Result<Group, Error> {
+        let presence = match self.presence {
+            Some(presence) => presence,
+            None => Arc::new(Presence::new(&self.endpoint, layout.nodes)?),
+        };
         let mut watcher = Watcher {
             endpoint: Arc::clone(&self.endpoint),
-            presence: self.presence,
+            presence,
             status: Arc::clone(&self.status),
             subgroups: self
                 .parts

@@ -30,8 +30,10 @@ impl Member {
         &self.shared
     }
 
-    /// The three predicates, in a view.
-    pub(in super::super) fn go_on_in_view(&mut self) -> bool {
+    /// The three predicates, in a view. One that has not been given the application's state
+    /// yet delivers nothing.
+    pub(in super::super) fn go_on_in_view(&mut self, delivers: bool) -> bool {
+        self.delivers = delivers;
         let locking = !self.shared.spec.options.early_lock_release;
         let lock_of = locking.then(|| Arc::clone(&self.shared));
         let _lock = lock_of.as_ref().and_then(|shared| shared.baseline_lock());
@@ -61,6 +63,18 @@ impl Member {
     pub(in super::super) fn deliver_to(&mut self, trim: u64) -> Result<(), CorruptSender> {
         if let Delivery::Upcall(deliverer, upcall) = &mut self.delivery {
             deliverer.run_known(&self.seen, trim, upcall.as_mut())?;
+        }
+        Ok(())
+    }
+
+    /// As [`Self::deliver_to`], but the application is told nothing.
+    ///
+    /// # Errors
+    ///
+    /// The sender whose ring is corrupt.
+    pub(in super::super) fn skip_to(&mut self, trim: u64) -> Result<(), CorruptSender> {
+        if let Delivery::Upcall(deliverer, _) = &mut self.delivery {
+            deliverer.run_known(&self.seen, trim, &mut |_| {})?;
         }
         Ok(())
     }

@@ -35,17 +35,26 @@ pub enum Oracle {
     /// If a majority stays up and its links work, views go on: in the last one are those
     /// who are there, and all of them deliver all that they have sent.
     Liveness,
+    /// A newcomer's state is what a member had delivered when the newcomer's first view began.
+    /// Nobody acts for another incarnation in the same seat.
+    Newcomer,
 }
 
 /// How a run ended.
 pub(super) struct Outcome {
     /// How much each member has sent.
     pub(super) sent: Vec<u64>,
+    /// Where each member sits, or sat.
+    pub(super) seats: Vec<usize>,
+    /// And as which incarnation.
+    pub(super) incarnations: Vec<u64>,
     pub(super) crashed: NodeSet,
     /// Those who have left, some of whom have crashed then.
     pub(super) left: NodeSet,
     /// What happened may have cost the group no majority.
     pub(super) must_go_on: bool,
+    /// And nobody takes a newcomer for failed that is not.
+    pub(super) must_admit: bool,
     /// What each member that is still there says of it.
     pub(super) endings: Vec<Option<Ending>>,
     /// Somebody may take somebody for failed.
@@ -65,9 +74,11 @@ pub(super) fn expect(holds: bool, oracle: Oracle, what: impl FnOnce() -> String)
 pub(super) type Message = (usize, u64, u64);
 
 /// What a member has delivered.
-fn delivered(seen: &[Seen]) -> Vec<Message> {
+pub(super) fn delivered(seen: &[Seen]) -> Vec<Message> {
     let delivered = |seen: &Seen| match *seen {
-        Seen::Delivered(sender, number, sequence) => Some((sender, number, sequence)),
+        Seen::Delivered(sender, number, sequence) | Seen::Restored(sender, number, sequence) => {
+            Some((sender, number, sequence))
+        }
         _ => None,
     };
     seen.iter().filter_map(delivered).collect()

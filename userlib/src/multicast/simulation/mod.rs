@@ -3,12 +3,15 @@
 //! Groups in a simulation: the real members, stepped, over a fabric that a seed drives.
 //!
 //! A run sends messages, steps members and lets posts arrive in any order, makes one node
-//! crash in the middle of its posts, leave, or lose its link to another, and judges what
-//! all have delivered in the end. What it does follows from its seed alone.
+//! crash in the middle of its posts, leave, or lose its link to another, lets newcomers take
+//! seats that are empty, and judges what all have delivered in the end. What it does follows from its seed alone.
 
+mod draw;
 mod judge;
+mod member;
 #[cfg(test)]
 mod model;
+mod newcomers;
 mod plan;
 mod run;
 mod shrink;
@@ -28,8 +31,11 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Seen {
     /// It delivered the sender's message with this number, from 0 on, and with this one in
-    /// the sequence of all.
+    /// the sequence of all. Members are numbered: the founders by their seats, then newcomers
+    /// as they came.
     Delivered(usize, u64, u64),
+    /// It was given this message, as of [`Self::Delivered`], with the application's state.
+    Restored(usize, u64, u64),
     /// It was told that a node has left.
     Left(usize),
     /// It was told that a node has failed.
@@ -49,6 +55,8 @@ pub struct Summary {
     pub delivered: u64,
     /// Views that some member has installed, without the first.
     pub views: u64,
+    /// Newcomers that have installed a view.
+    pub joins: u64,
 }
 
 /// An oracle failed.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Small models, enumerated: a group with views in which each member has sent a message and
-//! one thing goes wrong, in every order in which members may step, single writes arrive and
-//! news of a failure spread.
+//! one thing goes wrong, perhaps while a newcomer joins, in every order in which members may
+//! step, single writes arrive, the newcomer calls and news of a failure spread.
 //!
 //! Nothing is left to chance, so a path of actions leads to the same state whenever it is
 //! walked. The search walks on from each state that it has not seen, depth first; members
@@ -22,6 +22,8 @@ use std::hash::{Hash, Hasher};
 pub(super) struct Model {
     pub(super) members: usize,
     pub(super) arrival: Arrival,
+    /// Somebody joins, in a seat behind theirs.
+    pub(super) newcomer: bool,
     /// Those who send a message before anything goes wrong.
     pub(super) senders: NodeSet,
     /// What goes wrong, at any time; a crash counts its posts from the beginning.
@@ -54,6 +56,8 @@ enum Action {
     Arrive(u8, u8),
     /// A node learns that another one is down.
     Notice(u8, u8),
+    /// The newcomer calls a node.
+    Call(u8, u8),
     Fault,
 }
 
@@ -72,10 +76,13 @@ fn plan(model: &Model) -> Plan {
         seed: 0,
         views: true,
         members: model.members,
+        seats: model.members + usize::from(model.newcomer),
+        state: model.newcomer,
         window: 1,
         sees: model.arrival == Arrival::AtOnce,
         options: Options::FULL,
-        actions: 0,
+        // Room for the messages in the state.
+        actions: model.members,
         faults: vec![(0, model.fault)],
     }
 }
@@ -120,6 +127,11 @@ impl<'a> Walk<'a> {
         for sender in model.senders.iter() {
             run.members[sender].send();
         }
+        if model.newcomer {
+            run.fault(Fault::Join {
+                seat: model.members,
+            });
+        }
         let mut walk = Self {
             model,
             run,
@@ -136,11 +148,13 @@ impl<'a> Walk<'a> {
     /// What can happen now.
     fn actions(&self) -> Vec<Action> {
         let mut actions = Vec::new();
-        for member in 0..self.model.members {
+        for member in 0..self.run.members.len() {
             if self.run.members[member].group.is_some() && !self.idle.contains(member) {
                 actions.push(Action::Step(byte(member)));
             }
         }
+        let calls = self.run.calls().into_iter();
+        actions.extend(calls.map(|(newcomer, node)| Action::Call(byte(newcomer), byte(node))));
         let busy = self.run.sim.busy_links().into_iter();
         actions.extend(busy.map(|(from, to)| Action::Arrive(byte(from), byte(to))));
         let notices = self.run.notices.iter();
@@ -179,7 +193,13 @@ impl<'a> Walk<'a> {
                     // All that it still hears of it has arrived before.
                     self.run.sim.lose_all(down, node);
                 }
-                self.run.sim.notice(node, down);
+                let incarnation = self.run.members[down].incarnation;
+                self.run.sim.notice_of(node, down, incarnation);
+                self.idle = self.idle.minus(NodeSet::EMPTY.with(node));
+            }
+            Action::Call(newcomer, node) => {
+                let (newcomer, node) = (usize::from(newcomer), usize::from(node));
+                self.run.sim.call(newcomer, node);
                 self.idle = self.idle.minus(NodeSet::EMPTY.with(node));
             }
             Action::Fault => {
@@ -212,13 +232,16 @@ impl<'a> Walk<'a> {
         let crashed = (0..members.len()).filter(|&node| self.run.sim.has_crashed(node));
         let outcome = Outcome {
             sent: members.iter().map(|member| member.sent).collect(),
+            seats: members.iter().map(|member| member.seat).collect(),
+            incarnations: members.iter().map(|member| member.incarnation).collect(),
             crashed: crashed.collect(),
             left: self.run.left,
             endings: Vec::new(),
             failures: true,
             must_go_on: plan.must_go_on(),
+            must_admit: false,
         };
-        views::all(&seen, &outcome)
+        views::all(&seen, &outcome, plan.state)
     }
 }
 

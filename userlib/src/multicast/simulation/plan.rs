@@ -2,12 +2,19 @@
 
 //! What a run is to do.
 
+use super::draw::{faults, faults_with_views, joins};
 use crate::fabric::NodeSet;
 use crate::multicast::Options;
 
-/// What goes wrong in a run.
+/// What goes wrong in a run, or changes who is in the group. Nodes are members by number: the
+/// founders, then newcomers as they came. What is to happen to one that is not there does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
+    /// A newcomer takes this seat, or else the next one that can be had, and calls the members.
+    Join {
+        /// The seat.
+        seat: usize,
+    },
     /// A node crashes when it has made so many posts more.
     Crash {
         /// The node.
@@ -62,8 +69,12 @@ pub struct Plan {
     pub seed: u64,
     /// The group has views.
     pub views: bool,
-    /// Members.
+    /// Members at the beginning.
     pub members: usize,
+    /// Seats, that is most members at a time.
+    pub seats: usize,
+    /// Newcomers are given the application's state.
+    pub state: bool,
     /// Messages that a sender may have under way.
     pub window: usize,
     /// Members see each other's regions, as over shared memory.
@@ -74,6 +85,21 @@ pub struct Plan {
     pub actions: usize,
     /// What goes wrong, and before which action, in this order.
     pub faults: Vec<(usize, Fault)>,
+}
+
+impl Fault {
+    /// The members that have to be there for it to happen.
+    pub(super) fn members(self) -> impl Iterator<Item = usize> {
+        let (first, second) = match self {
+            Self::Join { .. } | Self::Partition { .. } => (None, None),
+            Self::Crash { node, .. } | Self::CrashAtView { node } | Self::Leave { node, .. } => {
+                (Some(node), None)
+            }
+            Self::Scribble { node, of } | Self::Suspect { node, of } => (Some(node), Some(of)),
+            Self::Break { a, b } => (Some(a), Some(b)),
+        };
+        first.into_iter().chain(second)
+    }
 }
 
 impl Plan {
@@ -89,6 +115,8 @@ impl Plan {
             seed,
             views: false,
             members,
+            seats: members,
+            state: false,
             window: rng.usize(1..6),
             sees: rng.bool(),
             // Without coalescing, members post in the middle of a step.
@@ -109,12 +137,22 @@ impl Plan {
         let mut rng = fastrand::Rng::with_seed(!seed ^ (1 << 62));
         let plan = Self::of(seed);
         let actions = plan.members * plan.members * rng.usize(8..48);
+        let mut faults = faults_with_views(&mut rng, plan.members, actions);
+        let spare = joins(&mut rng, plan.members, actions, &mut faults);
         Self {
             views: true,
+            seats: plan.members + spare,
+            state: rng.u8(..) < 192,
             actions,
-            faults: faults_with_views(&mut rng, plan.members, actions),
+            faults,
             ..plan
         }
+    }
+
+    /// More messages than are sent.
+    #[must_use]
+    pub(super) fn most_messages(&self) -> usize {
+        self.actions + 1
     }
 
     /// Whether what goes wrong leaves a majority whose links work, however it falls.
@@ -124,13 +162,28 @@ impl Plan {
         let mut lost = 0;
         for &(_, fault) in &self.faults {
             match fault {
+                // Newcomers may never have been there; those who were leave as many as before.
+                Fault::Leave { node, posts: None } if node >= self.members => {}
                 Fault::Leave { node, posts: None } => left = left.with(node),
                 Fault::Partition { .. } => return false,
+                Fault::Join { .. } => {}
                 _ => lost += 1,
             }
         }
         let staying = self.members - left.len();
         lost * 2 < staying
+    }
+
+    /// Whether whoever calls has to be taken in, as well.
+    #[must_use]
+    pub(super) fn must_admit(&self) -> bool {
+        let is_clean = |fault: &Fault| {
+            !matches!(
+                fault,
+                Fault::Suspect { .. } | Fault::Break { .. } | Fault::Scribble { .. }
+            )
+        };
+        self.must_go_on() && self.faults.iter().all(|(_, fault)| is_clean(fault))
     }
 
     /// The same, with nothing that goes wrong.
@@ -140,88 +193,5 @@ impl Plan {
             faults: Vec::new(),
             ..self
         }
-    }
-}
-
-/// None, one, or some that come soon one behind the other.
-fn faults(rng: &mut fastrand::Rng, members: usize, actions: usize) -> Vec<(usize, Fault)> {
-    let count = rng.choice([0, 1, 1, 2, 2, 3, 3, 4]).unwrap_or(0);
-    let mut at = rng.usize(0..actions);
-    let mut faults = Vec::new();
-    for _ in 0..count {
-        faults.push((at, fault(rng, members)));
-        // Most come while the members still see to the one before.
-        let gap = match rng.u8(..) {
-            0..64 => 30 * members,
-            _ => 6 * members,
-        };
-        at = (at + rng.usize(0..=gap)).min(actions - 1);
-    }
-    faults
-}
-
-/// Several, some within one change and some in later ones. A change takes about so many
-/// actions as there are links.
-fn faults_with_views(
-    rng: &mut fastrand::Rng,
-    members: usize,
-    actions: usize,
-) -> Vec<(usize, Fault)> {
-    let count = rng.usize(0..=members);
-    let mut at = rng.usize(0..actions / 2);
-    let mut faults = Vec::new();
-    for _ in 0..count {
-        let of = match rng.u8(0..16) {
-            0..3 => Fault::Leave {
-                node: rng.usize(0..members),
-                posts: None,
-            },
-            3..5 => suspicion(rng, members),
-            // Who leads at the end of the view, in the middle of it.
-            5..8 => Fault::Crash {
-                node: rng.usize(0..members.min(3)),
-                posts: rng.u64(0..12 * members as u64),
-            },
-            8..12 => Fault::CrashAtView {
-                node: rng.usize(0..members.min(4)),
-            },
-            _ => fault(rng, members),
-        };
-        faults.push((at, of));
-        let gap = members * rng.choice([2, 8, 8, 8 * members]).unwrap_or(8);
-        at = (at + rng.usize(0..=gap)).min(actions - 1);
-    }
-    faults
-}
-
-fn suspicion(rng: &mut fastrand::Rng, members: usize) -> Fault {
-    let node = rng.usize(0..members);
-    Fault::Suspect {
-        node,
-        of: (node + rng.usize(1..members)) % members,
-    }
-}
-
-fn fault(rng: &mut fastrand::Rng, members: usize) -> Fault {
-    // The first members lead: they are hit more often.
-    let node = match rng.bool() {
-        true => rng.usize(0..2),
-        false => rng.usize(0..members),
-    };
-    let other = (node + rng.usize(1..members)) % members;
-    // To all peers, up to all the columns that the end takes.
-    let posts = rng.u64(0..8 * members as u64);
-    match rng.usize(0..10) {
-        4 => Fault::Partition {
-            side: NodeSet::from_bits(rng.u64(0..1 << members)),
-        },
-        0 => Fault::Leave { node, posts: None },
-        1 => Fault::Leave {
-            node,
-            posts: Some(posts),
-        },
-        2 => Fault::Break { a: node, b: other },
-        3 => Fault::Scribble { node, of: other },
-        _ => Fault::Crash { node, posts },
     }
 }

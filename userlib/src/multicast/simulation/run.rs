@@ -3,24 +3,17 @@
 //! A run: actions that chance chooses, and then rest.
 
 use super::judge::{self, Outcome};
+use super::member::Member;
 use super::{views, Failure, Fault, Oracle, Plan, Seen, Summary};
-use crate::fabric::sim::{Sim, SimNode};
-use crate::fabric::NodeSet;
+use crate::fabric::sim::Sim;
+use crate::fabric::{NodeSet, MAX_NODES};
 use crate::multicast::rows::{NodeRow, SubgroupRow};
-use crate::multicast::{Ending, Event, Group, SendError, Sender, Subgroup};
 use crate::sst::Table;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
-/// Nobody waits that long: all nodes meet in this process.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// Rounds in which members that are left alone come to rest.
 const ROUNDS: usize = 10_000;
-const NAME: &str = "simulated";
 /// Actions of 16 that send a message.
 const SENDING: usize = 4;
-
-type Log = Arc<Mutex<Vec<Seen>>>;
 
 /// Does a run, and judges it.
 ///
@@ -37,16 +30,21 @@ pub fn run(plan: &Plan) -> Result<Summary, Box<Failure>> {
     let seen: Vec<_> = run.members.iter().map(Member::seen).collect();
     let outcome = Outcome {
         sent: run.members.iter().map(|member| member.sent).collect(),
-        crashed: (0..plan.members)
-            .filter(|&node| run.sim.has_crashed(node))
+        seats: run.members.iter().map(|member| member.seat).collect(),
+        incarnations: run
+            .members
+            .iter()
+            .map(|member| member.incarnation)
             .collect(),
+        crashed: run.crashed,
         left: run.left,
         endings: run.members.iter().map(Member::ending).collect(),
         failures: run.failures,
         must_go_on: plan.must_go_on(),
+        must_admit: plan.must_admit(),
     };
     let verdict = match rests {
-        true if plan.views => views::all(&seen, &outcome),
+        true if plan.views => views::all(&seen, &outcome, plan.state),
         true => judge::all(&seen, &outcome),
         false => Err((Oracle::Rest, "the members do not come to rest".to_owned())),
     };
@@ -57,6 +55,7 @@ pub fn run(plan: &Plan) -> Result<Summary, Box<Failure>> {
             sent: outcome.sent.iter().sum(),
             delivered,
             views: views::count(&seen),
+            joins: views::joins(&seen, plan.members),
         }),
         Err((oracle, what)) => Err(Box::new(Failure {
             oracle,
@@ -67,96 +66,16 @@ pub fn run(plan: &Plan) -> Result<Summary, Box<Failure>> {
     }
 }
 
-pub(super) struct Member {
-    /// Until it leaves or crashes.
-    pub(super) group: Option<Group>,
-    sender: Option<Sender>,
-    log: Log,
-    pub(super) sent: u64,
-}
-
-impl Member {
-    fn join(node: SimNode, sim: &Sim, rank: usize, plan: &Plan) -> Self {
-        let log = Log::default();
-        let note = |log: &Log| {
-            let (log, sim) = (Arc::clone(log), sim.clone());
-            move |seen| {
-                // Of what it does behind its crash nobody can know.
-                if !sim.has_crashed(rank) {
-                    log.lock()
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .push(seen);
-                }
-            }
-        };
-        let (delivered, told, installed) = (note(&log), note(&log), note(&log));
-        let subgroup = Subgroup::new(NAME).window(plan.window).max_message(8);
-        let subgroup = subgroup.options(plan.options);
-        let mut builder = Group::builder(node);
-        if plan.views {
-            builder = builder.on_view(move |view| installed(Seen::Installed(*view)));
-        }
-        let group = builder
-            .timeout(PATIENCE)
-            .subgroup(subgroup)
-            .deliver(NAME, move |batch| {
-                for message in batch {
-                    let number = message.value::<u64>().copied().unwrap_or(u64::MAX);
-                    delivered(Seen::Delivered(message.sender, number, message.sequence));
-                }
-            })
-            .on_event(move |event| match event {
-                Event::Left(node) => told(Seen::Left(node)),
-                Event::Failed(node) => told(Seen::Failed(node)),
-                Event::Stopped(ending) => told(Seen::Stopped(ending)),
-            })
-            .join_stepped()
-            .expect("they meet");
-        Self {
-            sender: group.sender(NAME).ok(),
-            group: Some(group),
-            log,
-            sent: 0,
-        }
-    }
-
-    pub(super) fn seen(&self) -> Vec<Seen> {
-        self.log
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-    }
-
-    pub(super) fn ending(&self) -> Option<Ending> {
-        self.group.as_ref()?.ending(NAME).expect("the subgroup")
-    }
-
-    /// Sends its next message, if it may.
-    pub(super) fn send(&mut self) {
-        let Some(sender) = self.sender.as_ref().filter(|_| self.group.is_some()) else {
-            return;
-        };
-        match sender.try_send(|slot| slot.put(&self.sent.to_ne_bytes())) {
-            Ok(()) => self.sent += 1,
-            Err(
-                SendError::Full
-                | SendError::Wedged { .. }
-                | SendError::Stopped { .. }
-                | SendError::Closed,
-            ) => {}
-            Err(error) => panic!("{error}"),
-        }
-    }
-}
-
 pub(super) struct Run<'a> {
     plan: &'a Plan,
     pub(super) sim: Sim,
     rng: fastrand::Rng,
+    /// All that there have been, by number: the founders, by their seats, then newcomers.
     pub(super) members: Vec<Member>,
     /// Who is still to learn that who is down.
     pub(super) notices: Vec<(usize, usize)>,
     pub(super) left: NodeSet,
+    crashed: NodeSet,
     /// Somebody may take somebody for failed.
     failures: bool,
     /// Those who crash when they have installed a view.
@@ -167,10 +86,10 @@ pub(super) struct Run<'a> {
 
 impl<'a> Run<'a> {
     pub(super) fn new(plan: &'a Plan) -> Self {
-        let (sim, nodes) = Sim::new(plan.members, plan.seed, plan.sees);
+        let (sim, nodes) = Sim::with_seats(plan.members, plan.seats, plan.seed, plan.sees);
         sim.meet_at_once();
         let nodes = nodes.into_iter().enumerate();
-        let members = nodes.map(|(rank, node)| Member::join(node, &sim, rank, plan));
+        let members = nodes.map(|(rank, node)| Member::join(node, &sim, rank, rank, plan));
         let members = members.collect();
         Self {
             plan,
@@ -179,6 +98,7 @@ impl<'a> Run<'a> {
             members,
             notices: Vec::new(),
             left: NodeSet::EMPTY,
+            crashed: NodeSet::EMPTY,
             failures: false,
             doomed: NodeSet::EMPTY,
             keeps_all: false,
@@ -212,6 +132,12 @@ impl<'a> Run<'a> {
                 let at = self.rng.usize(0..self.notices.len());
                 self.notice(at);
             }
+            11 => {
+                let calls = self.calls();
+                if let Some(&(newcomer, member)) = self.rng.choice(&calls) {
+                    self.sim.call(newcomer, member);
+                }
+            }
             _ => {
                 let busy = self.sim.busy_links();
                 if let Some(&(from, to)) = self.rng.choice(&busy) {
@@ -226,70 +152,111 @@ impl<'a> Run<'a> {
     }
 
     pub(super) fn fault(&mut self, fault: Fault) {
+        if let Fault::Join { seat } = fault {
+            return self.join(seat);
+        }
+        if !fault.members().all(|member| self.is_there(member)) {
+            return;
+        }
+        self.failures |= !matches!(fault, Fault::Leave { posts: None, .. });
         match fault {
-            Fault::Crash { node, posts } => {
-                self.failures = true;
-                self.sim.crash_after(node, posts);
-            }
-            Fault::CrashAtView { node } => {
-                self.failures = true;
-                self.doomed = self.doomed.with(node);
-            }
-            Fault::Leave { node, posts } if self.members[node].group.is_some() => {
-                if let Some(posts) = posts {
-                    self.failures = true;
-                    self.sim.crash_after(node, posts);
-                }
-                if self.plan.views {
-                    // Until all have agreed on it, it goes on.
-                    if let Some(group) = &self.members[node].group {
-                        group.ask_to_leave();
-                    }
-                    return;
-                }
-                // It says so in its last posts.
-                self.members[node].group = None;
-                self.left = self.left.with(node);
-                self.bury(node);
-            }
-            Fault::Leave { .. } => {}
+            Fault::Join { .. } => {}
+            Fault::Crash { node, posts } => self.sim.crash_after(self.members[node].seat, posts),
+            Fault::CrashAtView { node } => self.doomed = self.doomed.with(node),
+            Fault::Leave { node, posts } => self.leave(node, posts),
             Fault::Scribble { node, of } => {
-                self.failures = true;
                 // The nodes' rows are first, then those of the one subgroup.
-                let rows = Table::<NodeRow>::bytes(self.members.len());
-                let word = rows + of * size_of::<SubgroupRow>();
-                self.sim.scribble(node, word, self.rng.u64(..));
+                let rows = Table::<NodeRow>::bytes(self.plan.seats);
+                let word = rows + self.members[of].seat * size_of::<SubgroupRow>();
+                let value = self.rng.u64(..);
+                self.sim.scribble(self.members[node].seat, word, value);
             }
             Fault::Suspect { node, of } => {
-                self.failures = true;
-                self.sim.suspect(node, of);
+                let seats = [node, of].map(|member| self.members[member].seat);
+                self.sim.suspect(seats[0], seats[1]);
             }
             Fault::Partition { side } => {
-                self.failures = true;
                 let members: NodeSet = (0..self.members.len()).collect();
                 let others = members.minus(side);
                 for (a, b) in side.iter().flat_map(|a| others.iter().map(move |b| (a, b))) {
                     self.notices.extend([(a, b), (b, a)]);
                 }
             }
-            Fault::Break { a, b } => {
-                self.failures = true;
-                self.notices.extend([(a, b), (b, a)]);
-            }
+            Fault::Break { a, b } => self.notices.extend([(a, b), (b, a)]),
         }
+    }
+
+    fn is_there(&self, member: usize) -> bool {
+        let member = self.members.get(member);
+        member.is_some_and(|member| member.group.is_some())
+    }
+
+    fn leave(&mut self, node: usize, posts: Option<u64>) {
+        if let Some(posts) = posts {
+            self.sim.crash_after(self.members[node].seat, posts);
+        }
+        if self.plan.views {
+            // Until all have agreed on it, it goes on.
+            if let Some(group) = &self.members[node].group {
+                group.ask_to_leave();
+            }
+            return;
+        }
+        // It says so in its last posts.
+        self.members[node].close();
+        self.left = self.left.with(node);
+        self.bury(node);
+    }
+
+    /// Lets somebody join in the first seat from this one on that can be had, if there is one.
+    fn join(&mut self, seat: usize) {
+        let seats = self.plan.seats;
+        let free = (0..seats).map(|more| (seat + more) % seats).find(|&seat| {
+            let holder = self.members.iter().rev().find(|member| member.seat == seat);
+            holder.is_none_or(|holder| holder.group.is_none() || holder.ending().is_some())
+        });
+        let person = self.members.len();
+        let Some(seat) = free.filter(|_| person < MAX_NODES) else {
+            return;
+        };
+        let holder = self.members.iter().rposition(|member| member.seat == seat);
+        if let Some(stopped) = holder.filter(|&holder| self.members[holder].group.is_some()) {
+            // Its application lets it go when it has ended.
+            self.bury(stopped);
+        }
+        let node = self.sim.newcomer(seat);
+        let member = Member::join(node, &self.sim, seat, person, self.plan);
+        self.members.push(member);
+    }
+
+    /// The seats of newcomers that wait, with those of members that they can call.
+    pub(super) fn calls(&self) -> Vec<(usize, usize)> {
+        let waiting = self.members.iter().filter(|member| member.waits());
+        let seats = |member: &Member| member.seat;
+        let inside: Vec<usize> = self
+            .members
+            .iter()
+            .filter(|member| member.is_in())
+            .map(seats)
+            .collect();
+        let calls = waiting.flat_map(|newcomer| inside.iter().map(|&seat| (newcomer.seat, seat)));
+        calls
+            .filter(|&(newcomer, seat)| self.sim.can_call(newcomer, seat))
+            .collect()
     }
 
     pub(super) fn step(&mut self, member: usize) -> bool {
         let Some(group) = &self.members[member].group else {
             return false;
         };
+        let seat = self.members[member].seat;
         let view = group.view();
         let fired = group.step();
         if self.doomed.contains(member) && group.view() != view {
-            self.sim.crash(member);
+            self.sim.crash(seat);
         }
         let has_left = group.is_out() && self.members[member].ending().is_none();
-        if self.sim.has_crashed(member) {
+        if self.sim.has_crashed(seat) {
             self.bury(member);
         } else if has_left {
             self.left = self.left.with(member);
@@ -300,9 +267,13 @@ impl<'a> Run<'a> {
 
     /// A node is gone: its process has ended, or its endpoint is closed.
     pub(super) fn bury(&mut self, node: usize) {
-        self.members[node].group = None;
-        if self.sim.has_crashed(node) && !self.keeps_all {
-            self.sim.lose(node);
+        let seat = self.members[node].seat;
+        self.members[node].close();
+        if self.sim.has_crashed(seat) {
+            self.crashed = self.crashed.with(node);
+            if !self.keeps_all {
+                self.sim.lose(seat);
+            }
         }
         let others = (0..self.members.len()).filter(|&other| other != node);
         self.notices.extend(others.map(|other| (other, node)));
@@ -310,13 +281,19 @@ impl<'a> Run<'a> {
 
     fn notice(&mut self, at: usize) {
         let (node, down) = self.notices.swap_remove(at);
-        if self.left.contains(down) && !self.sim.has_crashed(down) {
+        let [to, from] = [node, down].map(|member| self.members[member].seat);
+        if self.members[node].group.is_none() {
+            return;
+        }
+        let incarnation = self.members[down].incarnation;
+        let has_seat = self.sim.incarnation(from) == incarnation;
+        if self.left.contains(down) && !self.crashed.contains(down) && has_seat {
             // Who leaves closes its connections behind what it has sent.
-            while self.sim.busy_links().contains(&(down, node)) {
-                self.sim.advance(down, node);
+            while self.sim.busy_links().contains(&(from, to)) {
+                self.sim.advance(from, to);
             }
         }
-        self.sim.notice(node, down);
+        self.sim.notice_of(to, from, incarnation);
     }
 
     /// Everything arrives, everybody learns what there is to learn, and the members do
@@ -325,8 +302,8 @@ impl<'a> Run<'a> {
         for &(_, fault) in &self.plan.faults {
             if let Fault::Crash { node, .. } = fault {
                 // It may have had nothing to post.
-                self.sim.crash(node);
-                if self.members[node].group.is_some() {
+                if self.is_there(node) {
+                    self.sim.crash(self.members[node].seat);
                     self.bury(node);
                 }
             }
@@ -343,9 +320,14 @@ impl<'a> Run<'a> {
             for (from, to) in self.sim.busy_links() {
                 self.sim.advance(from, to);
             }
+            let calls = self.calls();
+            for &(newcomer, member) in &calls {
+                self.sim.call(newcomer, member);
+            }
             let steps = 0..self.members.len();
             let fired = steps.fold(false, |fired, member| self.step(member) | fired);
-            if !fired && self.notices.is_empty() && self.sim.busy_links().is_empty() {
+            let is_quiet = self.notices.is_empty() && self.sim.busy_links().is_empty();
+            if !fired && calls.is_empty() && is_quiet {
                 return true;
             }
         }

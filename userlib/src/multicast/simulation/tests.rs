@@ -73,6 +73,7 @@ fn model(members: usize, arrival: Arrival, senders: usize) -> Model {
     Model {
         members,
         arrival,
+        newcomer: false,
         senders: (0..senders).collect(),
         fault: Fault::Leave {
             node: 0,
@@ -97,6 +98,18 @@ fn three_members_and_a_leader_in_every_order_of_steps() {
         &model,
         faults.filter(|fault| !matches!(fault, Fault::Break { .. })),
     );
+}
+
+#[test]
+fn a_newcomer_and_two_members_in_every_order_of_steps() {
+    let model = Model {
+        newcomer: true,
+        ..model(2, Arrival::AtOnce, 1)
+    };
+    let crashes = faults(&model, model.members).into_iter();
+    let crashes = crashes.filter(|fault| matches!(fault, Fault::Crash { .. }));
+    let leave = |node| Fault::Leave { node, posts: None };
+    walk_all(&model, crashes.chain((0..3).map(leave)));
 }
 
 #[test]
@@ -135,6 +148,8 @@ fn a_second_leader_takes_over_the_trim_of_the_first() {
         seed: 1,
         views: false,
         members: 5,
+        seats: 5,
+        state: false,
         window: 4,
         sees: false,
         options: Options::FULL,
@@ -205,6 +220,8 @@ fn a_second_leader_takes_over_what_somebody_may_have_decided() {
         seed: 1,
         views: true,
         members: 5,
+        seats: 5,
+        state: false,
         window: 4,
         sees: false,
         options: Options::FULL,

@@ -3,14 +3,14 @@
 //! The oracles of groups with views.
 
 use super::judge::{self, expect, Message, Oracle, Outcome, Verdict};
-use super::Seen;
+use super::{newcomers, Seen};
 use crate::fabric::NodeSet;
 use crate::multicast::View;
 use std::collections::BTreeMap;
 
 /// A member's part of the history: each view that it has installed, and how much it had
 /// delivered, from the beginning on, when the view ended for it.
-type History = Vec<(View, usize)>;
+pub(super) type History = Vec<(View, usize)>;
 
 /// Views that somebody has installed, without the first.
 pub(super) fn count(seen: &[Vec<Seen>]) -> u64 {
@@ -21,12 +21,21 @@ pub(super) fn count(seen: &[Vec<Seen>]) -> u64 {
     views.max().map_or(0, |last| last.saturating_sub(1))
 }
 
+/// Newcomers that have installed a view.
+pub(super) fn joins(seen: &[Vec<Seen>], founders: usize) -> u64 {
+    let newcomers = seen.iter().skip(founders);
+    let installed = |seen: &&Vec<Seen>| seen.iter().any(|seen| matches!(seen, Seen::Installed(_)));
+    newcomers.filter(installed).count() as u64
+}
+
 /// All of them.
-pub(super) fn all(seen: &[Vec<Seen>], outcome: &Outcome) -> Verdict {
-    let delivered = judge::one_sequence(seen, &outcome.sent)?;
+pub(super) fn all(seen: &[Vec<Seen>], outcome: &Outcome, has_state: bool) -> Verdict {
+    let seen = newcomers::whole(seen, has_state)?;
+    let delivered = judge::one_sequence(&seen, &outcome.sent)?;
     let histories: Vec<_> = seen.iter().map(|seen| history(seen)).collect();
-    let views = agreement(&histories)?;
+    let views = agreement(&histories, outcome)?;
     majority(&views)?;
+    newcomers::identity(&histories, &views, outcome)?;
     synchrony(&histories)?;
     uniformity(&histories, &views)?;
     for (member, seen) in seen.iter().enumerate() {
@@ -34,7 +43,7 @@ pub(super) fn all(seen: &[Vec<Seen>], outcome: &Outcome) -> Verdict {
         told(member, seen)?;
     }
     if outcome.must_go_on {
-        liveness(seen, &histories, &delivered, outcome)?;
+        liveness(&seen, &histories, &delivered, outcome)?;
     }
     Ok(())
 }
@@ -45,7 +54,7 @@ fn history(seen: &[Seen]) -> History {
     for seen in seen {
         match seen {
             Seen::Installed(view) => history.push((*view, delivered)),
-            Seen::Delivered(..) => {
+            Seen::Delivered(..) | Seen::Restored(..) => {
                 delivered += 1;
                 if let Some(last) = history.last_mut() {
                     last.1 = delivered;
@@ -58,12 +67,17 @@ fn history(seen: &[Seen]) -> History {
 }
 
 /// All views, by number.
-fn agreement(histories: &[History]) -> Result<BTreeMap<u64, View>, (Oracle, String)> {
+fn agreement(
+    histories: &[History],
+    outcome: &Outcome,
+) -> Result<BTreeMap<u64, View>, (Oracle, String)> {
     let mut views: BTreeMap<u64, View> = BTreeMap::new();
     for (member, history) in histories.iter().enumerate() {
         for (at, (view, _)) in history.iter().enumerate() {
             let known = views.entry(view.number).or_insert(*view);
-            let is_next = view.number == at as u64 + 1 && view.members.contains(member);
+            let first = history[0].0.number;
+            let seat = outcome.seats[member];
+            let is_next = view.number == first + at as u64 && view.members.contains(seat);
             expect(known == view && is_next, Oracle::Agreement, || {
                 format!("{member} installs {view:?} behind {at} others; another one {known:?}")
             })?;
@@ -76,7 +90,8 @@ fn majority(views: &BTreeMap<u64, View>) -> Verdict {
     for (before, after) in views.values().zip(views.values().skip(1)) {
         let stay = after.members.and(before.members).union(after.left);
         let holds = stay.len() * 2 > before.members.len()
-            && after.members.minus(before.members).is_empty()
+            && after.members.minus(before.members)
+                == after.joined.iter().map(|new| new.seat).collect()
             && after.failed == before.members.minus(stay);
         expect(holds, Oracle::Majority, || {
             format!("{before:?} is followed by {after:?}")
@@ -152,7 +167,7 @@ fn told(member: usize, seen: &[Seen]) -> Verdict {
             Seen::Delivered(..) => expect(left.union(failed).is_empty(), Oracle::Told, || {
                 format!("{member} is not told of {left:?} and {failed:?}")
             })?,
-            Seen::Stopped(_) => {}
+            Seen::Stopped(_) | Seen::Restored(..) => {}
         }
     }
     Ok(())
@@ -170,10 +185,19 @@ fn liveness(
         !stopped && !outcome.crashed.contains(member) && !outcome.left.contains(member)
     };
     let there: NodeSet = (0..seen.len()).filter(is_there).collect();
+    let is_in = |&member: &usize| !histories[member].is_empty();
+    let waiting = there.minus(there.iter().filter(is_in).collect());
+    expect(
+        waiting.is_empty() || !outcome.must_admit,
+        Oracle::Liveness,
+        || format!("{waiting:?} are not taken in"),
+    )?;
+    let there = there.minus(waiting);
+    let seats: NodeSet = there.iter().map(|member| outcome.seats[member]).collect();
     for member in there.iter() {
         let last = histories[member].last().map(|(view, _)| view.members);
-        expect(last == Some(there), Oracle::Liveness, || {
-            format!("{member} has the members {last:?}, where {there:?} are there")
+        expect(last == Some(seats), Oracle::Liveness, || {
+            format!("{member} has the members {last:?}, where {seats:?} are there")
         })?;
     }
     expect(!there.is_empty(), Oracle::Liveness, || {

@@ -4,7 +4,7 @@
 
 use super::ballot::Ballot;
 use super::rows::{SeatRow, ViewRow};
-use super::Views;
+use super::{Newcomer, Views};
 use crate::fabric::NodeSet;
 use crate::multicast::rows::SubgroupRow;
 
@@ -15,6 +15,10 @@ pub(super) struct Proposal {
     pub(super) next: NodeSet,
     /// Those of the others who have left.
     pub(super) left: NodeSet,
+    /// Who joins with the next view.
+    pub(super) newcomer: Option<Newcomer>,
+    /// Members of the next view that lack the application's state.
+    pub(super) lacking: NodeSet,
     /// For each subgroup, how much of the view's messages counts.
     pub(super) trims: Vec<u64>,
 }
@@ -25,7 +29,7 @@ impl Views {
         if self.table().own().wedged.is_raised() {
             return false;
         }
-        if self.board.wants_to_leave() && !self.seats.own().leaving.is_raised() {
+        if self.leaves() && !self.seats.own().leaving.is_raised() {
             self.seats.own().leaving.raise();
             self.tell_seat(SeatRow::leaving(), self.view.members);
         }
@@ -73,18 +77,12 @@ impl Views {
 
     fn own_proposal(&self) -> Proposal {
         let trusted = self.trusted();
-        let leaves = |&member: &usize| self.seats.row(member).leaving.is_raised();
-        let left: NodeSet = trusted.iter().filter(leaves).collect();
         let parity = self.view.parity();
         let trims = self.parts.iter().map(|part| {
             let received = |member| part.tables[parity].row(member).received.get();
             trusted.iter().map(received).min().unwrap_or(0)
         });
-        Proposal {
-            next: trusted.minus(left),
-            left,
-            trims: trims.collect(),
-        }
+        self.propose_members(trims.collect())
     }
 
     /// Copies the leader's proposal.
@@ -144,7 +142,10 @@ impl Views {
         let own = self.table().own();
         own.next.store(proposal.next.bits());
         own.left.store(proposal.left.bits());
-        self.tell(ViewRow::next().through(ViewRow::left()));
+        own.newcomer
+            .store(proposal.newcomer.map_or(0, Newcomer::word));
+        own.lacking.store(proposal.lacking.bits());
+        self.tell(ViewRow::next().through(ViewRow::lacking()));
         let parity = self.view.parity();
         for (at, &trim) in proposal.trims.iter().enumerate() {
             let table = &self.parts[at].tables[parity];
@@ -165,10 +166,12 @@ impl Views {
         let before = self.ballot(member);
         let row = self.row(member);
         let parity = self.view.parity();
-        let trim = |part: &super::Part| part.tables[parity].row(member).trim.get();
+        let trim = |part: &super::part::Part| part.tables[parity].row(member).trim.get();
         let proposal = Proposal {
             next: NodeSet::from_bits(row.next.get()),
             left: NodeSet::from_bits(row.left.get()),
+            newcomer: Newcomer::from_word(row.newcomer.get()),
+            lacking: NodeSet::from_bits(row.lacking.get()),
             trims: self.parts.iter().map(trim).collect(),
         };
         (before.stands() && self.ballot(member) == before).then_some(proposal)

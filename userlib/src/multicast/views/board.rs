@@ -9,20 +9,21 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// The current view, and the wish to leave.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(in super::super) struct Board {
     state: Mutex<State>,
     wants_to_leave: AtomicBool,
-    /// Opened when the member is out.
-    out: Gate,
+    /// Opened when the member is in, and when it is out.
+    changed: Gate,
     /// Of the state behind the last step, for models.
     #[cfg(test)]
     fingerprint: std::sync::atomic::AtomicU64,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct State {
-    view: View,
+    /// None before a newcomer is in.
+    view: Option<View>,
     /// It has left, and nobody needs it any more.
     has_left: bool,
     /// It is out, because it has failed or too few are left.
@@ -30,21 +31,7 @@ struct State {
 }
 
 impl Board {
-    pub(in super::super) fn new(view: View) -> Self {
-        Self {
-            state: Mutex::new(State {
-                view,
-                has_left: false,
-                has_stopped: false,
-            }),
-            wants_to_leave: AtomicBool::new(false),
-            out: Gate::default(),
-            #[cfg(test)]
-            fingerprint: std::sync::atomic::AtomicU64::new(0),
-        }
-    }
-
-    pub(in super::super) fn view(&self) -> View {
+    pub(in super::super) fn view(&self) -> Option<View> {
         self.lock().view
     }
 
@@ -65,21 +52,30 @@ impl Board {
 
     /// Waits until [`Self::is_out`].
     pub(in super::super) fn wait_until_out(&self, end: Instant) {
-        self.out.wait_until(Some(end), || self.is_out());
+        self.changed.wait_until(Some(end), || self.is_out());
     }
 
     pub(super) fn install(&self, view: View) {
-        self.lock().view = view;
+        let before = self.lock().view.replace(view);
+        if before.is_none() {
+            self.changed.open();
+        }
+    }
+
+    /// Waits until a newcomer is in, or out.
+    pub(in super::super) fn wait_until_in(&self, end: Instant) {
+        self.changed
+            .wait_until(Some(end), || self.view().is_some() || self.is_out());
     }
 
     pub(super) fn leave(&self) {
         self.lock().has_left = true;
-        self.out.open();
+        self.changed.open();
     }
 
     pub(super) fn stop(&self) {
         self.lock().has_stopped = true;
-        self.out.open();
+        self.changed.open();
     }
 
     #[cfg(test)]

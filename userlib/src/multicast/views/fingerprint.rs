@@ -12,6 +12,7 @@ impl Views {
         let mut hasher = DefaultHasher::new();
         (self.view, self.phase, self.opened).hash(&mut hasher);
         (self.accused, self.suspects, self.erased).hash(&mut hasher);
+        (self.candidates, &self.incarnations, self.lacking).hash(&mut hasher);
         self.status.suspected().hash(&mut hasher);
         for part in &self.parts {
             let place = part.resumption;

@@ -3,8 +3,9 @@
 //! From the end of a view to the opening of the next: deliver, install, wait, open.
 
 use super::agreement::Proposal;
+use super::part::Part;
 use super::rows::SeatRow;
-use super::{Part, Phase, View, Views};
+use super::{Phase, View, Views};
 use crate::fabric::{FabricError, NodeSet};
 use crate::multicast::opening::{self, Opening};
 use crate::multicast::rows::SubgroupRow;
@@ -30,22 +31,37 @@ impl Views {
         if leaves {
             self.tell_installed(number, everybody);
             self.close();
-            self.phase = Phase::Lingering(decision.next);
+            // A newcomer among them needs nothing of this member, and tells it nothing.
+            let staying = decision.next.and(self.view.members);
+            self.phase = Phase::Lingering(staying);
             return;
         }
-        self.begin(self.view.next(decision.next, decision.left));
+        self.lacking = decision.lacking;
+        let view = self
+            .view
+            .next(decision.next, decision.left, decision.newcomer);
+        self.begin(view);
+        self.welcome_newcomer();
         self.tell_installed(number, everybody);
+        // The others need not wait while the application's state is copied.
+        self.give_state();
         self.tell_view();
     }
 
     /// Delivers what was agreed on; false if this member does not have it.
     fn deliver(&mut self, trims: &[u64]) -> bool {
+        let is_lacking = self.is_lacking();
         for (part, &trim) in self.parts.iter_mut().zip(trims) {
             if !self.opened {
                 // Nothing was received, so nothing counts.
                 continue;
             }
-            if trim > part.member.received() || part.member.deliver_to(trim).is_err() {
+            let delivered = match is_lacking {
+                // It is given the state behind them.
+                true => part.member.skip_to(trim),
+                false => part.member.deliver_to(trim),
+            };
+            if trim > part.member.received() || delivered.is_err() {
                 return false;
             }
             part.sequence += trim;
@@ -56,17 +72,20 @@ impl Views {
     }
 
     /// Goes over to the next view, of which the others know nothing yet.
-    fn begin(&mut self, view: View) {
+    pub(super) fn begin(&mut self, view: View) {
         self.accused = self.accused.and(view.members);
         self.suspects = self.suspects.and(view.members);
         self.erased = NodeSet::EMPTY.with(self.rank);
         self.view = view;
         self.opened = false;
+        self.take_in();
+        if let Some(transfer) = &mut self.transfer {
+            transfer.begin_anew();
+        }
         self.phase = match self.suspects.is_empty() {
             true => Phase::Installed,
             false => Phase::Changing,
         };
-        self.board.install(view);
         self.table().own().erase();
         let parity = view.parity();
         for at in 0..self.parts.len() {
@@ -87,9 +106,13 @@ impl Views {
         self.tell_seat(SeatRow::installed(), to);
     }
 
-    /// Tells the application.
+    /// Tells the application, once it has its state.
     pub(super) fn tell_view(&mut self) {
+        if self.is_lacking() {
+            return;
+        }
         let view = self.view;
+        self.board.install(view);
         tracing::debug!(?view, "installed");
         if let Some(upcall) = &mut self.upcalls.view {
             upcall(&view);

@@ -6,31 +6,42 @@
 //! happens it looks at two words of each peer in a step, and lets the subgroups go on. The
 //! steps of a change, what each word means, and why that is right, are in ARCHITECTURE.md
 //! under "Views"; here [`suspicion`] is whom a member trusts, [`agreement`] how the trusted
-//! ones agree on the end of a view, and [`installation`] what follows from it.
+//! ones agree on the end of a view, and [`installation`] what follows from it. [`joining`] is
+//! what members do for a newcomer, [`arriving`] what it does itself, and [`state`] how it gets
+//! the application's state.
 
 mod agreement;
+mod arriving;
 mod ballot;
 mod board;
 #[cfg(test)]
 mod fingerprint;
 mod installation;
+mod joining;
+mod newcomer;
+mod part;
 pub(super) mod rows;
+pub(super) mod state;
 mod suspicion;
+mod telling;
 mod view;
 
 pub(super) use board::Board;
+pub use newcomer::Newcomer;
+pub(super) use state::State;
 pub use view::View;
 
 use super::error::Error;
-use super::layout::{Layout, Places};
-use super::member::{Member, Resumption};
-use super::rows::SubgroupRow;
+use super::layout::Layout;
+use super::member::Member;
 use super::shared::Status;
-use super::watcher::{Ending, Event, EventUpcall};
-use crate::fabric::{Endpoint, FabricError, NodeSet, Write};
+use super::watcher::{Ending, EventUpcall};
+use crate::fabric::{Endpoint, FabricError, Meeting, NodeSet, MAX_NODES};
 use crate::predicates::Outcome;
-use crate::sst::{Columns, Row, Table};
-use rows::{SeatRow, ViewRow};
+use crate::sst::Table;
+use part::Part;
+use rows::{SeatRow, ViewRow, WelcomeRow};
+use state::Transfer;
 use std::sync::Arc;
 
 pub(super) type ViewUpcall = Box<dyn FnMut(&View) + Send>;
@@ -45,6 +56,8 @@ pub(super) struct Upcalls {
 /// How far this member is with its view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Phase {
+    /// It is in no view yet.
+    Joining(Newcomer),
     /// It has installed the view, but perhaps not all others have.
     Installed,
     /// All have: messages flow.
@@ -57,18 +70,6 @@ enum Phase {
     Over,
 }
 
-/// A subgroup.
-struct Part {
-    member: Member,
-    places: Places,
-    /// Its rows, by the view's parity, and where they are.
-    tables: [Table<SubgroupRow>; 2],
-    table_places: [usize; 2],
-    /// Messages and nulls that were delivered in earlier views.
-    sequence: u64,
-    resumption: Resumption,
-}
-
 /// A member's views. See the module.
 pub(super) struct Views {
     endpoint: Arc<dyn Endpoint>,
@@ -77,6 +78,7 @@ pub(super) struct Views {
     upcalls: Upcalls,
     rank: usize,
     seats: Table<SeatRow>,
+    welcomes: Table<WelcomeRow>,
     /// By the view's parity.
     rows: [Table<ViewRow>; 2],
     parts: Vec<Part>,
@@ -88,64 +90,83 @@ pub(super) struct Views {
     suspects: NodeSet,
     /// Members that have installed the view, and whose rows of the next one are erased.
     erased: NodeSet,
+    /// Newcomers that this member has admitted, and that no view has had yet.
+    candidates: NodeSet,
+    /// Whom it has admitted, by seat; 0 where there was no newcomer.
+    incarnations: Box<[u64; MAX_NODES]>,
+    /// Members of the view to whom the application's state is given.
+    lacking: NodeSet,
+    /// The application's state, if newcomers are given it.
+    transfer: Option<Transfer>,
     /// Peers that were posted to in this step.
     rung: NodeSet,
 }
 
+/// What a member's views begin with.
+pub(super) struct Begun<'a> {
+    pub(super) endpoint: &'a Arc<dyn Endpoint>,
+    pub(super) meeting: Meeting,
+    pub(super) layout: &'a Layout,
+    pub(super) status: Arc<Status>,
+    pub(super) board: Arc<Board>,
+    pub(super) upcalls: Upcalls,
+    /// The application's state, if newcomers are given it.
+    pub(super) state: Option<State>,
+}
+
 impl Views {
-    /// The first view, of all nodes that met. The subgroups are those of the layout, in
-    /// its order.
+    /// The first view, of all nodes that met, or none yet for a newcomer. The subgroups are
+    /// those of the layout, in its order.
     ///
     /// # Errors
     ///
     /// Those of [`Table::new`].
-    pub(super) fn new(
-        endpoint: &Arc<dyn Endpoint>,
-        status: Arc<Status>,
-        board: Arc<Board>,
-        layout: &Layout,
-        members: Vec<Member>,
-    ) -> Result<Self, Error> {
+    pub(super) fn new(group: Begun<'_>, members: Vec<Member>) -> Result<Self, Error> {
+        let Begun {
+            endpoint,
+            meeting,
+            layout,
+            ..
+        } = group;
         let tables = layout.views.as_ref();
         let tables = tables.ok_or(FabricError::BadRegion(0))?;
-        let subgroups = layout.subgroups.iter().zip(&tables.subgroups);
-        let parts = members.into_iter().zip(subgroups);
-        let part = |(member, (places, &table_places)): (Member, (&Places, &[usize; 2]))| {
-            Ok(Part {
-                member,
-                places: places.clone(),
-                tables: both(endpoint, table_places)?,
-                table_places,
-                sequence: 0,
-                resumption: Resumption::default(),
-            })
-        };
+        let parts = part::all(endpoint, layout, tables, members)?;
         let rank = endpoint.rank();
+        let (view, phase) = match meeting {
+            Meeting::Founders(members) => (View::first(members), Phase::Installed),
+            Meeting::Newcomer { incarnation, .. } => {
+                let own = Newcomer::new(rank, incarnation);
+                (View::none(), Phase::Joining(own))
+            }
+        };
+        let transfer = group.state.map(|state| Transfer::new(state, tables.state));
         let mut views = Self {
             seats: Table::new(Arc::clone(endpoint), tables.seats)?,
-            rows: both(endpoint, tables.views)?,
-            parts: parts.map(part).collect::<Result<_, FabricError>>()?,
-            view: board.view(),
-            phase: Phase::Installed,
+            welcomes: Table::new(Arc::clone(endpoint), tables.welcomes)?,
+            rows: part::both(endpoint, tables.views)?,
+            parts,
+            view,
+            phase,
             opened: false,
             accused: NodeSet::EMPTY,
             suspects: NodeSet::EMPTY,
             erased: NodeSet::EMPTY.with(rank),
+            candidates: NodeSet::EMPTY,
+            incarnations: Box::new([0; MAX_NODES]),
+            lacking: NodeSet::EMPTY,
+            transfer,
             rung: NodeSet::EMPTY,
             endpoint: Arc::clone(endpoint),
-            upcalls: Upcalls::default(),
+            upcalls: group.upcalls,
             rank,
-            status,
-            board,
+            status: group.status,
+            board: group.board,
         };
-        views.tell_installed(views.view.number, views.view.members);
+        if let Meeting::Founders(members) = meeting {
+            views.tell_installed(view.number, members);
+            views.tell_view();
+        }
         Ok(views)
-    }
-
-    pub(super) fn with_upcalls(mut self, upcalls: Upcalls) -> Self {
-        self.upcalls = upcalls;
-        self.tell_view();
-        self
     }
 
     /// What there is to do now.
@@ -171,22 +192,25 @@ impl Views {
         match self.phase {
             Phase::Over => return false,
             Phase::Lingering(next) => return self.linger(next, down),
+            Phase::Joining(own) => return self.arrive(own),
             Phase::Installed | Phase::Open | Phase::Changing => {}
         }
         let Some(mut fired) = self.note_installed() else {
             return self.stop(Ending::Excluded);
         };
+        fired |= self.see_newcomers(down);
         if self.must_change(down) {
             return self.change(down) || fired;
         }
         if self.phase == Phase::Installed {
             fired |= self.open_if_all_installed();
         } else {
+            let delivers = !self.is_lacking();
             for part in &mut self.parts {
-                fired |= part.member.go_on_in_view();
+                fired |= part.member.go_on_in_view(delivers);
             }
         }
-        fired
+        self.fetch_state() || fired
     }
 
     /// A step towards the next view.
@@ -235,71 +259,5 @@ impl Views {
 
     fn row(&self, member: usize) -> &ViewRow {
         self.table().row(member)
-    }
-
-    /// Pushes a column of this view to all other members.
-    fn tell(&mut self, column: Columns<ViewRow>) {
-        let write = self.table().write(column);
-        self.post(self.view.members, write);
-    }
-
-    fn tell_seat(&mut self, column: Columns<SeatRow>, to: NodeSet) {
-        let write = self.seats.write(column);
-        self.post(to, write);
-    }
-
-    fn post(&mut self, to: NodeSet, write: Write) {
-        for peer in to.iter().filter(|&peer| peer != self.rank) {
-            // Who is down is noticed by `Endpoint::down`, not here.
-            let _ = self.endpoint.post(peer, &[write]);
-            self.rung = self.rung.with(peer);
-        }
-    }
-
-    /// It is out: nothing is delivered any more.
-    fn stop(&mut self, ending: Ending) -> bool {
-        self.seats.own().stopped.raise();
-        self.tell_seat(SeatRow::stopped(), self.view.members);
-        self.end(ending);
-        true
-    }
-
-    /// As [`Self::stop`], where nobody waits for this member.
-    fn end(&mut self, ending: Ending) {
-        tracing::warn!(view = self.view.number, ?ending, "out of the group");
-        self.phase = Phase::Over;
-        for part in &self.parts {
-            part.member.shared().end(ending);
-            part.member.shared().close();
-        }
-        self.board.stop();
-        self.tell_event(Event::Stopped(ending));
-    }
-
-    fn tell_event(&mut self, event: Event) {
-        if let Some(upcall) = &mut self.upcalls.event {
-            upcall(event);
-        }
-    }
-}
-
-fn both<R: Row>(
-    endpoint: &Arc<dyn Endpoint>,
-    places: [usize; 2],
-) -> Result<[Table<R>; 2], FabricError> {
-    let table = |at| Table::new(Arc::clone(endpoint), at);
-    Ok([table(places[0])?, table(places[1])?])
-}
-
-impl Drop for Views {
-    /// The polling thread has stopped: nobody is to wait for this member.
-    fn drop(&mut self) {
-        if !matches!(self.phase, Phase::Over | Phase::Lingering(_)) {
-            self.seats.own().stopped.raise();
-            self.tell_seat(SeatRow::stopped(), self.view.members);
-            for peer in self.rung.iter() {
-                self.endpoint.ring(peer);
-            }
-        }
     }
 }

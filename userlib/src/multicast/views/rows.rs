@@ -5,6 +5,7 @@
 //! [`SeatRow`] is about all views. There are two tables of [`ViewRow`], used in turn: the
 //! rows of a view are erased before those of the view after the next are written.
 
+use crate::fabric::MAX_NODES;
 use crate::sst::{Counter, Flag};
 
 crate::sst_row! {
@@ -17,6 +18,40 @@ crate::sst_row! {
         pub(in super::super) leaving: Flag,
         /// It takes part in nothing any more.
         pub(in super::super) stopped: Flag,
+        /// It has the application's state: it came with the group, or was given it.
+        pub(in super::super) restored: Flag,
+        /// For each seat the incarnation of the newcomer that it has admitted there.
+        pub(in super::super) admitted: [Counter; MAX_NODES],
+    }
+}
+
+crate::sst_row! {
+    /// What a member tells a newcomer of the first view in which that one is.
+    pub(in super::super) struct WelcomeRow {
+        /// The view's number, and what else it is.
+        pub(in super::super) number: Counter,
+        /// Its members.
+        pub(in super::super) members: Counter,
+        /// Members of the view before that have left.
+        pub(in super::super) left: Counter,
+        /// Those that have failed.
+        pub(in super::super) failed: Counter,
+        /// Who is welcome, as a [`super::Newcomer`].
+        pub(in super::super) newcomer: Counter,
+        /// Members without the application's state.
+        pub(in super::super) lacking: Counter,
+        /// Bytes of the state at the beginning of a view, or [`super::state::NONE`].
+        pub(in super::super) state_bytes: Counter,
+        /// The view.
+        pub(in super::super) state_of: Counter,
+    }
+}
+
+crate::sst_row! {
+    /// What a member tells a newcomer of a subgroup.
+    pub(in super::super) struct SequenceRow {
+        /// Messages and nulls that were delivered before the view.
+        pub(in super::super) sequence: Counter,
     }
 }
 
@@ -35,6 +70,39 @@ crate::sst_row! {
         pub(in super::super) next: Counter,
         /// Members of this one that have left.
         pub(in super::super) left: Counter,
+        /// Who joins with the next view, as a [`super::Newcomer`]; 0 if nobody does.
+        pub(in super::super) newcomer: Counter,
+        /// Members of the next view without the application's state.
+        pub(in super::super) lacking: Counter,
+    }
+}
+
+impl SeatRow {
+    /// Makes it the row of a newcomer.
+    pub(super) fn erase(&self) {
+        self.installed.store(0);
+        for flag in [&self.leaving, &self.stopped, &self.restored] {
+            flag.lower();
+        }
+        self.admitted.iter().for_each(|seat| seat.store(0));
+    }
+}
+
+impl WelcomeRow {
+    /// Makes it the row of a member that has welcomed nobody.
+    pub(super) fn erase(&self) {
+        for counter in [
+            &self.number,
+            &self.members,
+            &self.left,
+            &self.failed,
+            &self.newcomer,
+            &self.lacking,
+            &self.state_bytes,
+            &self.state_of,
+        ] {
+            counter.store(0);
+        }
     }
 }
 
@@ -47,6 +115,8 @@ impl ViewRow {
             &self.ballot,
             &self.next,
             &self.left,
+            &self.newcomer,
+            &self.lacking,
         ] {
             counter.store(0);
         }

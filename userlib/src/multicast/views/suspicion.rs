@@ -16,7 +16,7 @@ use crate::fabric::NodeSet;
 impl Views {
     /// Whether this view has to end, as far as this member knows.
     pub(super) fn must_change(&self, down: NodeSet) -> bool {
-        if self.phase == super::Phase::Changing || self.board.wants_to_leave() {
+        if self.phase == super::Phase::Changing || self.leaves() || self.join_is_due() {
             return true;
         }
         let noticed = down.union(self.status.suspected());

@@ -2,6 +2,7 @@
 
 //! A view: who is in the group.
 
+use super::Newcomer;
 use crate::fabric::NodeSet;
 
 /// The members of a group from one change to the next. All members that install the view
@@ -17,6 +18,8 @@ pub struct View {
     pub left: NodeSet,
     /// Members of the view before that have failed, or were taken for failed.
     pub failed: NodeSet,
+    /// Who has joined with this view, if anybody has.
+    pub joined: Option<Newcomer>,
 }
 
 impl View {
@@ -27,16 +30,26 @@ impl View {
             members,
             left: NodeSet::EMPTY,
             failed: NodeSet::EMPTY,
+            joined: None,
+        }
+    }
+
+    /// None yet: that of a newcomer.
+    pub(super) fn none() -> Self {
+        Self {
+            number: 0,
+            ..Self::first(NodeSet::EMPTY)
         }
     }
 
     /// The one that follows.
-    pub(super) fn next(&self, members: NodeSet, left: NodeSet) -> Self {
+    pub(super) fn next(&self, members: NodeSet, left: NodeSet, joined: Option<Newcomer>) -> Self {
         Self {
             number: self.number + 1,
             members,
             left,
             failed: self.members.minus(members).minus(left),
+            joined,
         }
     }
 

@@ -44,6 +44,7 @@ unsafe impl<F: Fabric> Fabric for Dying<F> {
                 left: AtomicU64::new(self.posts.unwrap_or(u64::MAX)),
             }),
             hellos: met.hellos,
+            meeting: met.meeting,
         })
     }
 }

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The attendant: a thread that answers newcomers, and notices whose line has ended. It never
+//! waits for one of them, so that a newcomer that hangs delays nobody. At a newcomer it also
+//! calls those who are there, until that one is in.
+
+use super::super::frame::{brought, Frame, Kind};
+use super::super::rendezvous::{is_own_user, Failure, RETRY};
+use super::calling;
+use super::inner::{Inner, Peer};
+use crate::fabric::{FabricError, MAX_NODES};
+use nix::errno::Errno;
+use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use std::io::{ErrorKind, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+/// Connections that have not led to anything yet, at most.
+const MAX_STRANGERS: usize = 2 * MAX_NODES;
+
+/// A connection.
+#[derive(Debug)]
+pub(super) struct Line {
+    stream: UnixStream,
+    stage: Stage,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// Nothing has been said.
+    Opened,
+    /// The two know each other: silent from now on, and it ends when that one has gone.
+    Met { seat: usize, incarnation: u64 },
+}
+
+impl Line {
+    pub(super) fn met(seat: usize, incarnation: u64, stream: UnixStream) -> Self {
+        Self {
+            stream,
+            stage: Stage::Met { seat, incarnation },
+        }
+    }
+
+    /// Something was said, or it has ended; answers with the line if it goes on.
+    fn hear(mut self, inner: &Inner) -> Option<Self> {
+        self.stage = match self.stage {
+            Stage::Opened => first_word(&self.stream, inner).ok().flatten()?,
+            Stage::Met { seat, incarnation } => {
+                // Nobody speaks any more: anything is its end.
+                tracing::debug!(seat, incarnation, "node is down");
+                inner.note_end(seat, incarnation);
+                return None;
+            }
+        };
+        Some(self)
+    }
+}
+
+/// Answers who has opened a line, if that is possible at once.
+fn first_word(mut line: &UnixStream, inner: &Inner) -> Result<Option<Stage>, Failure> {
+    let (frame, memory) = Frame::receive(line)?;
+    if !inner.is_settled() {
+        // The newcomer will try again.
+        return Ok(None);
+    }
+    match frame.kind {
+        Kind::Question => {
+            let mut answer = Frame::new(Kind::Vacant);
+            answer.nodes = inner.vacant().bits();
+            answer.send(line, None)?;
+            Ok(None)
+        }
+        Kind::Call if frame.rank < inner.seats() && frame.rank != inner.rank => {
+            Frame::of(inner, Kind::Answer).send(line, Some(&inner.fd))?;
+            // A line that is new takes that many bytes at once (`MAX_HELLO_BYTES`).
+            line.write_all(&inner.hello).map_err(|_| Failure::Gone)?;
+            if frame.nodes != inner.settings {
+                // It sees in the answer what is different.
+                return Ok(None);
+            }
+            let (seat, incarnation) = (frame.rank, frame.incarnation);
+            let memory = brought(memory)?;
+            let checked = inner.check(seat, &memory, frame.region_bytes);
+            checked.map_err(Failure::Other)?;
+            let peer = Peer {
+                incarnation,
+                memory,
+            };
+            let is_new = inner.note_call(seat, peer);
+            tracing::debug!(seat, incarnation, is_new, "has called");
+            Ok(is_new.then_some(Stage::Met { seat, incarnation }))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// The thread. Ends on drop.
+#[derive(Debug)]
+pub(super) struct Attendant {
+    stop: Arc<EventFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Attendant {
+    pub(super) fn start(
+        inner: Arc<Inner>,
+        listener: UnixListener,
+        lines: Vec<Line>,
+    ) -> Result<Self, FabricError> {
+        let stop = EventFd::from_flags(EfdFlags::EFD_CLOEXEC)
+            .map_err(|errno| FabricError::system("eventfd", errno))?;
+        let stop = Arc::new(stop);
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::Builder::new()
+            .name("weft-attendant".to_owned())
+            .spawn(move || attend(&inner, &listener, lines, &stopped))
+            .map_err(|error| FabricError::io("clone", &error))?;
+        Ok(Self {
+            stop,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Attendant {
+    fn drop(&mut self) {
+        // The counter cannot overflow by one; and if it could not be written,
+        // joining would hang.
+        if self.stop.write(1).is_ok() {
+            if let Some(thread) = self.thread.take() {
+                // A panic there has been printed; there is nothing to undo.
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+fn attend(inner: &Inner, listener: &UnixListener, mut lines: Vec<Line>, stop: &EventFd) {
+    loop {
+        let mut timeout = PollTimeout::NONE;
+        if !inner.is_settled() {
+            lines.extend(calling::call_others(inner));
+            timeout = PollTimeout::try_from(RETRY).unwrap_or(PollTimeout::ZERO);
+        }
+        let Some(fired) = wait(listener, &lines, stop, timeout) else {
+            return;
+        };
+        if fired.stop {
+            return;
+        }
+        let heard = fired.lines.iter().any(|&fired| fired);
+        let mut left = Vec::with_capacity(lines.len() + 1);
+        for (at, line) in lines.into_iter().enumerate() {
+            match fired.lines.get(at) == Some(&true) {
+                true => left.extend(line.hear(inner)),
+                false => left.push(line),
+            }
+        }
+        lines = left;
+        if fired.listener {
+            accept(listener, &mut lines);
+        }
+        if heard {
+            inner.memory.bell().rouse();
+        }
+    }
+}
+
+/// Who has something to say.
+struct Fired {
+    stop: bool,
+    listener: bool,
+    lines: Vec<bool>,
+}
+
+fn wait(
+    listener: &UnixListener,
+    lines: &[Line],
+    stop: &EventFd,
+    timeout: PollTimeout,
+) -> Option<Fired> {
+    let others = [stop.as_fd(), listener.as_fd()].into_iter();
+    let all = others.chain(lines.iter().map(|line| line.stream.as_fd()));
+    let mut fds: Vec<PollFd<'_>> = all.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+    match poll(&mut fds, timeout) {
+        Ok(_) | Err(Errno::EINTR) => {}
+        Err(errno) => {
+            tracing::error!(%errno, "deaths of peers are no longer noticed");
+            // The lines stay open: peers take the end of one for a death.
+            let _ = stop.read();
+            return None;
+        }
+    }
+    let mut fired = fds.iter().map(|fd| fd.any().unwrap_or(true));
+    Some(Fired {
+        stop: fired.next().unwrap_or(true),
+        listener: fired.next().unwrap_or(false),
+        lines: fired.collect(),
+    })
+}
+
+/// Takes in who has connected. Strangers beyond the limit make room for later ones.
+fn accept(listener: &UnixListener, lines: &mut Vec<Line>) {
+    loop {
+        let stream = match listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+            Err(error) => {
+                tracing::warn!(%error, "a newcomer cannot be heard");
+                // It stays there: without descriptors, as an example, for some time.
+                std::thread::sleep(RETRY);
+                return;
+            }
+        };
+        if !is_own_user(&stream) || stream.set_nonblocking(true).is_err() {
+            continue;
+        }
+        let is_stranger = |line: &Line| !matches!(line.stage, Stage::Met { .. });
+        if lines.iter().filter(|line| is_stranger(line)).count() >= MAX_STRANGERS {
+            if let Some(oldest) = lines.iter().position(is_stranger) {
+                drop(lines.remove(oldest));
+            }
+        }
+        lines.push(Line {
+            stream,
+            stage: Stage::Opened,
+        });
+    }
+}

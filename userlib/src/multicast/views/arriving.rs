@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The newcomer's part of a join.
+//!
+//! It says nothing before a member has installed a view in which it is, and told it so. Then
+//! it installs that view, as the members do.
+
+use super::rows::WelcomeRow;
+use super::{Newcomer, View, Views};
+use crate::fabric::NodeSet;
+use crate::multicast::watcher::Ending;
+
+impl Views {
+    /// Looks whether some member has welcomed this newcomer.
+    pub(super) fn arrive(&mut self, own: Newcomer) -> bool {
+        for peer in (0..self.endpoint.nodes()).filter(|&peer| peer != self.rank) {
+            // In this order: what it has said before it installed the view is there.
+            let installed = self.seats.row(peer).installed.get();
+            let row = self.welcomes.row(peer);
+            if installed == 0 || Newcomer::from_word(row.newcomer.get()) != Some(own) {
+                continue;
+            }
+            if installed > row.number.get() {
+                // The others have gone on without it.
+                self.end(Ending::Excluded);
+                return true;
+            }
+            if installed == row.number.get() {
+                self.install_first(peer);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Installs the view of which a member has told.
+    fn install_first(&mut self, peer: usize) {
+        let row = self.welcomes.row(peer);
+        let view = view_of(row);
+        self.lacking = NodeSet::from_bits(row.lacking.get());
+        for part in &mut self.parts {
+            part.sequence = part.sequences.row(peer).sequence.get();
+        }
+        self.begin(view);
+        self.tell_installed(view.number, view.members);
+        self.endpoint.settle();
+        self.tell_view();
+    }
+}
+
+fn view_of(row: &WelcomeRow) -> View {
+    View {
+        number: row.number.get(),
+        members: NodeSet::from_bits(row.members.get()),
+        left: NodeSet::from_bits(row.left.get()),
+        failed: NodeSet::from_bits(row.failed.get()),
+        joined: Newcomer::from_word(row.newcomer.get()),
+    }
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The members' part of a join.
+//!
+//! A newcomer calls all members. Each that can do so admits it: the fabric has cut off who had
+//! the seat before, and the rows that this one has left are erased. All that takes time is
+//! done then, before anybody wedges. A leader that sees that all whom it trusts have admitted
+//! the same incarnation begins a change, one newcomer at a time.
+
+use super::agreement::Proposal;
+use super::rows::{SeatRow, SequenceRow, WelcomeRow};
+use super::{Newcomer, Phase, Views};
+use crate::fabric::NodeSet;
+use crate::sst::Columns;
+
+impl Views {
+    /// Admits those who call for an empty seat, and forgets newcomers that are down.
+    pub(super) fn see_newcomers(&mut self, down: NodeSet) -> bool {
+        if self.phase == Phase::Changing {
+            // What it has said of newcomers stands until the next view.
+            return false;
+        }
+        let callers = self.endpoint.callers();
+        if self.candidates.union(callers).is_empty() {
+            return false;
+        }
+        let callers = callers.minus(self.view.members);
+        let lost = self.candidates.and(down);
+        for seat in lost.iter() {
+            self.candidates = self.candidates.minus(NodeSet::EMPTY.with(seat));
+            self.note_admitted(seat, 0);
+        }
+        for seat in callers.iter() {
+            if let Ok(incarnation) = self.endpoint.admit(seat) {
+                tracing::debug!(seat, incarnation, "admitted");
+                self.erase_seat(seat);
+                self.candidates = self.candidates.with(seat);
+                self.note_admitted(seat, incarnation);
+            }
+        }
+        !lost.is_empty() || !callers.is_empty()
+    }
+
+    fn note_admitted(&mut self, seat: usize, incarnation: u64) {
+        self.incarnations[seat] = incarnation;
+        self.seats.own().admitted[seat].store(incarnation);
+        self.tell_seat(SeatRow::admitted().word(seat), self.view.members);
+    }
+
+    /// Erases what the former member has left.
+    fn erase_seat(&self, seat: usize) {
+        self.seats.row(seat).erase();
+        self.welcomes.row(seat).erase();
+        for table in &self.rows {
+            table.row(seat).erase();
+        }
+        for part in &self.parts {
+            part.sequences.row(seat).sequence.store(0);
+            for table in &part.tables {
+                table.row(seat).erase();
+            }
+        }
+    }
+
+    /// Whether this member leads and somebody can join.
+    pub(super) fn join_is_due(&self) -> bool {
+        !self.candidates.is_empty()
+            && self.phase == Phase::Open
+            && self.trusted().iter().next() == Some(self.rank)
+            && self.still_lacking().is_empty()
+            && self.due_newcomer().is_some()
+    }
+
+    /// A newcomer that all have admitted whom this member trusts.
+    pub(super) fn due_newcomer(&self) -> Option<Newcomer> {
+        let candidates = self.candidates.minus(self.view.members);
+        candidates.iter().find_map(|seat| {
+            let incarnation = self.incarnations[seat];
+            let has_admitted =
+                |peer: usize| self.seats.row(peer).admitted[seat].get() == incarnation;
+            let is_due = self.trusted_peers().iter().all(has_admitted);
+            is_due.then(|| Newcomer::new(seat, incarnation))
+        })
+    }
+
+    /// Those who lack the application's state, as far as this member knows.
+    pub(super) fn still_lacking(&self) -> NodeSet {
+        let lacks = |&member: &usize| !self.seats.row(member).restored.is_raised();
+        self.lacking.iter().filter(lacks).collect()
+    }
+
+    /// Whether this member wants to leave, and may: somebody else has the state, if somebody
+    /// is to be given it.
+    pub(super) fn leaves(&self) -> bool {
+        if !self.board.wants_to_leave() {
+            return false;
+        }
+        let lacking = self.still_lacking();
+        let others = self.trusted_peers();
+        lacking.and(others).is_empty() || !others.minus(lacking).is_empty()
+    }
+
+    /// The next view begins: a newcomer in it is a member now. All members of the view are
+    /// connected with this incarnation: they were wedged when it was proposed, and who is
+    /// wedged admits nobody else.
+    pub(super) fn take_in(&mut self) {
+        if let Some(newcomer) = self.view.joined.filter(|new| new.seat != self.rank) {
+            self.status.add_newcomer(newcomer.seat);
+            let seat = NodeSet::EMPTY.with(newcomer.seat);
+            self.candidates = self.candidates.minus(seat);
+        }
+    }
+
+    /// Tells the newcomer of this view all that it has to know before it installs it.
+    pub(super) fn welcome_newcomer(&mut self) {
+        let Some(newcomer) = self.view.joined.filter(|new| new.seat != self.rank) else {
+            return;
+        };
+        let to = NodeSet::EMPTY.with(newcomer.seat);
+        let own = self.welcomes.own();
+        own.number.store(self.view.number);
+        own.members.store(self.view.members.bits());
+        own.left.store(self.view.left.bits());
+        own.failed.store(self.view.failed.bits());
+        own.newcomer.store(newcomer.word());
+        own.lacking.store(self.lacking.bits());
+        self.welcome(WelcomeRow::number().through(WelcomeRow::lacking()), to);
+        for at in 0..self.parts.len() {
+            let part = &self.parts[at];
+            part.sequences.own().sequence.store(part.sequence);
+            let write = part.sequences.write(SequenceRow::sequence());
+            self.post(to, write);
+        }
+        self.tell_seat(SeatRow::leaving().through(SeatRow::restored()), to);
+        for seat in self.candidates.iter() {
+            self.tell_seat(SeatRow::admitted().word(seat), to);
+        }
+    }
+
+    pub(super) fn welcome(&mut self, columns: Columns<WelcomeRow>, to: NodeSet) {
+        let write = self.welcomes.write(columns);
+        self.post(to, write);
+    }
+
+    /// What this member proposes of itself, besides the trims: who stays, who leaves, who
+    /// joins.
+    pub(super) fn propose_members(&self, trims: Vec<u64>) -> Proposal {
+        let trusted = self.trusted();
+        let lacking = self.still_lacking().and(trusted);
+        let leaves = |&member: &usize| self.seats.row(member).leaving.is_raised();
+        let mut left: NodeSet = trusted.iter().filter(leaves).collect();
+        let with_state = trusted.minus(left).minus(lacking);
+        let lacking = lacking.minus(left);
+        if with_state.is_empty() && !lacking.is_empty() {
+            // The state would be lost: they leave when it was given.
+            left = NodeSet::EMPTY;
+        }
+        let can_join = lacking.is_empty() && !with_state.is_empty();
+        let newcomer = self.due_newcomer().filter(|_| can_join);
+        let seat: NodeSet = newcomer.iter().map(|new| new.seat).collect();
+        let gets_state = match self.transfer {
+            Some(_) => seat,
+            None => NodeSet::EMPTY,
+        };
+        Proposal {
+            next: trusted.minus(left).union(seat),
+            left,
+            newcomer,
+            lacking: lacking.union(gets_state),
+            trims,
+        }
+    }
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! What a member tells: columns of its rows to others, and its end to all.
+
+use super::rows::{SeatRow, ViewRow};
+use super::{Phase, Views};
+use crate::fabric::{NodeSet, Write};
+use crate::multicast::watcher::{Ending, Event};
+use crate::sst::Columns;
+
+impl Views {
+    /// Pushes a column of this view to all other members.
+    pub(super) fn tell(&mut self, column: Columns<ViewRow>) {
+        let write = self.table().write(column);
+        self.post(self.view.members, write);
+    }
+
+    pub(super) fn tell_seat(&mut self, column: Columns<SeatRow>, to: NodeSet) {
+        let write = self.seats.write(column);
+        self.post(to, write);
+    }
+
+    pub(super) fn post(&mut self, to: NodeSet, write: Write) {
+        for peer in to.iter().filter(|&peer| peer != self.rank) {
+            // Who is down is noticed by `Endpoint::down`, not here.
+            let _ = self.endpoint.post(peer, &[write]);
+            self.rung = self.rung.with(peer);
+        }
+    }
+
+    /// It is out: nothing is delivered any more.
+    pub(super) fn stop(&mut self, ending: Ending) -> bool {
+        self.seats.own().stopped.raise();
+        self.tell_seat(SeatRow::stopped(), self.view.members);
+        self.end(ending);
+        true
+    }
+
+    /// As [`Self::stop`], where nobody waits for this member.
+    pub(super) fn end(&mut self, ending: Ending) {
+        tracing::warn!(view = self.view.number, ?ending, "out of the group");
+        self.phase = Phase::Over;
+        for part in &self.parts {
+            part.member.shared().end(ending);
+            part.member.shared().close();
+        }
+        self.board.stop();
+        self.tell_event(Event::Stopped(ending));
+    }
+
+    pub(super) fn tell_event(&mut self, event: Event) {
+        if let Some(upcall) = &mut self.upcalls.event {
+            upcall(event);
+        }
+    }
+}
+
+impl Drop for Views {
+    /// The polling thread has stopped: nobody is to wait for this member.
+    fn drop(&mut self) {
+        if !matches!(self.phase, Phase::Over | Phase::Lingering(_)) {
+            self.seats.own().stopped.raise();
+            self.tell_seat(SeatRow::stopped(), self.view.members);
+            for peer in self.rung.iter() {
+                self.endpoint.ring(peer);
+            }
+        }
+    }
+}
