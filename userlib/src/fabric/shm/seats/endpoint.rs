@@ -39,8 +39,9 @@ impl SeatsEndpoint {
     }
 }
 
-// SAFETY: posts and reads are copies between mappings that live as long as the endpoint. A seat gets another holder when the line of the one before has ended, behind which that
-// one has no mapping of this node's memory, so it is cut off.
+// SAFETY: posts and reads are copies between mappings that live as long as the endpoint. A
+// seat gets another holder when the line of the one before has ended, behind which that one
+// has no mapping of this node's memory, so it is cut off.
 unsafe impl Endpoint for SeatsEndpoint {
     fn rank(&self) -> usize {
         self.inner.rank
