@@ -17,6 +17,7 @@ mod seats;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod thread;
 mod watch;
 
 use super::{
@@ -29,7 +30,7 @@ use rendezvous::{Met, Node};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use watch::Watch;
+use thread::Thread;
 
 pub use seats::ShmSeats;
 
@@ -151,7 +152,7 @@ unsafe impl Fabric for Shm {
             rank: self.rank,
             peers,
             posted: AtomicU64::new(0),
-            _watch: Watch::start(Arc::clone(&shared), lines)?,
+            _watch: watch::start(Arc::clone(&shared), lines)?,
             shared,
         };
         Ok(Connected {
@@ -178,7 +179,7 @@ struct ShmEndpoint {
     peers: Vec<Option<Memory>>,
     posted: AtomicU64,
     /// Dropped, and joined, before the rest goes.
-    _watch: Watch,
+    _watch: Thread,
     shared: Arc<Shared>,
 }
 

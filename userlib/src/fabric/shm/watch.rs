@@ -5,55 +5,23 @@
 //! The kernel closes the lines of a process that ends in whichever way, so
 //! nobody has to ask peers whether they live, and an idle node runs nothing.
 
+use super::thread::Thread;
 use super::Shared;
 use crate::fabric::FabricError;
 use nix::errno::Errno;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
-use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::eventfd::EventFd;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
-/// The watching thread. Ends on drop.
-#[derive(Debug)]
-pub(super) struct Watch {
-    stop: Arc<EventFd>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Watch {
-    pub(super) fn start(
-        shared: Arc<Shared>,
-        lines: Vec<(usize, UnixStream)>,
-    ) -> Result<Self, FabricError> {
-        let stop = EventFd::from_flags(EfdFlags::EFD_CLOEXEC)
-            .map_err(|errno| FabricError::system("eventfd", errno))?;
-        let stop = Arc::new(stop);
-        let stopped = Arc::clone(&stop);
-        let thread = std::thread::Builder::new()
-            .name("weft-watch".to_owned())
-            .spawn(move || watch(&shared, lines, &stopped))
-            .map_err(|error| FabricError::io("clone", &error))?;
-        Ok(Self {
-            stop,
-            thread: Some(thread),
-        })
-    }
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        // The counter cannot overflow by one; and if it could not be written,
-        // joining would hang.
-        if self.stop.write(1).is_ok() {
-            if let Some(thread) = self.thread.take() {
-                // A panic there has been printed; there is nothing to undo.
-                let _ = thread.join();
-            }
-        }
-    }
+/// Starts the thread that watches these lines.
+pub(super) fn start(
+    shared: Arc<Shared>,
+    lines: Vec<(usize, UnixStream)>,
+) -> Result<Thread, FabricError> {
+    Thread::start("weft-watch", move |stop| watch(&shared, lines, stop))
 }
 
 fn watch(shared: &Shared, mut lines: Vec<(usize, UnixStream)>, stop: &EventFd) {

@@ -6,17 +6,17 @@
 
 use super::super::frame::{brought, Frame, Kind};
 use super::super::rendezvous::{is_own_user, Failure, RETRY};
+use super::super::thread::Thread;
 use super::calling;
 use super::inner::{Inner, Peer};
 use crate::fabric::{FabricError, MAX_NODES};
 use nix::errno::Errno;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
-use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::eventfd::EventFd;
 use std::io::{ErrorKind, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
 /// Connections that have not led to anything yet, at most.
 const MAX_STRANGERS: usize = 2 * MAX_NODES;
@@ -97,45 +97,15 @@ fn first_word(mut line: &UnixStream, inner: &Inner) -> Result<Option<Stage>, Fai
     }
 }
 
-/// The thread. Ends on drop.
-#[derive(Debug)]
-pub(super) struct Attendant {
-    stop: Arc<EventFd>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Attendant {
-    pub(super) fn start(
-        inner: Arc<Inner>,
-        listener: UnixListener,
-        lines: Vec<Line>,
-    ) -> Result<Self, FabricError> {
-        let stop = EventFd::from_flags(EfdFlags::EFD_CLOEXEC)
-            .map_err(|errno| FabricError::system("eventfd", errno))?;
-        let stop = Arc::new(stop);
-        let stopped = Arc::clone(&stop);
-        let thread = std::thread::Builder::new()
-            .name("weft-attendant".to_owned())
-            .spawn(move || attend(&inner, &listener, lines, &stopped))
-            .map_err(|error| FabricError::io("clone", &error))?;
-        Ok(Self {
-            stop,
-            thread: Some(thread),
-        })
-    }
-}
-
-impl Drop for Attendant {
-    fn drop(&mut self) {
-        // The counter cannot overflow by one; and if it could not be written,
-        // joining would hang.
-        if self.stop.write(1).is_ok() {
-            if let Some(thread) = self.thread.take() {
-                // A panic there has been printed; there is nothing to undo.
-                let _ = thread.join();
-            }
-        }
-    }
+/// Starts the thread, which goes on with these lines.
+pub(super) fn start(
+    inner: Arc<Inner>,
+    listener: UnixListener,
+    lines: Vec<Line>,
+) -> Result<Thread, FabricError> {
+    Thread::start("weft-attendant", move |stop| {
+        attend(&inner, &listener, lines, stop);
+    })
 }
 
 fn attend(inner: &Inner, listener: &UnixListener, mut lines: Vec<Line>, stop: &EventFd) {

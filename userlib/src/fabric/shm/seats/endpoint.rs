@@ -3,7 +3,7 @@
 //! A node among seats whose holders change.
 
 use super::super::copy_all;
-use super::attendant::Attendant;
+use super::super::thread::Thread;
 use super::inner::Inner;
 use crate::fabric::{Endpoint, FabricError, NodeSet, Region, Write};
 use std::sync::atomic::Ordering;
@@ -14,12 +14,12 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(super) struct SeatsEndpoint {
     /// Dropped, and joined, before the rest goes.
-    _attendant: Attendant,
+    _attendant: Thread,
     inner: Arc<Inner>,
 }
 
 impl SeatsEndpoint {
-    pub(super) fn new(attendant: Attendant, inner: Arc<Inner>) -> Self {
+    pub(super) fn new(attendant: Thread, inner: Arc<Inner>) -> Self {
         Self {
             _attendant: attendant,
             inner,

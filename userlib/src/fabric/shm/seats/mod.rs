@@ -25,7 +25,7 @@ use super::frame::Kind;
 use super::rendezvous::{self, Met, Node};
 use super::{check, MAX_HELLO_BYTES};
 use crate::fabric::{Connected, Fabric, FabricError, Meeting, MAX_INCARNATION};
-use attendant::{Attendant, Line};
+use attendant::Line;
 use endpoint::SeatsEndpoint;
 use inner::{Inner, Peer};
 use nix::time::{clock_gettime, ClockId};
@@ -210,7 +210,7 @@ fn start(
         inner.settle();
     }
     let inner = Arc::new(inner);
-    let attendant = Attendant::start(Arc::clone(&inner), listener, lines)?;
+    let attendant = attendant::start(Arc::clone(&inner), listener, lines)?;
     Ok(Connected {
         endpoint: Arc::new(SeatsEndpoint::new(attendant, inner)),
         hellos,
