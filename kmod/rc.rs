@@ -49,7 +49,7 @@ pub(crate) use control::Behind;
 use handshake::{Pending, MAX_PENDING};
 use link::Hardware;
 use links::{end, Link};
-pub(crate) use polling::{Attending, LONGEST_SPIN_NS, SPIN_NS};
+pub(crate) use polling::{Attending, LONGEST_SPIN_NS};
 pub(crate) use post::Posted;
 pub(crate) use queue::RcQueue;
 pub(crate) use single::SingleRequest;

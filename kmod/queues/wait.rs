@@ -114,12 +114,14 @@ impl<'a, R: Requester> Waiting<'a, R> {
             }
             let left_ns = self.timeout_ns - waited_ns;
             let silence_ns = looked_ns.saturating_sub(*silent_ns.get_or_insert(looked_ns));
-            let polls = waited_ns < rc::LONGEST_SPIN_NS
-                && silence_ns < rc::SPIN_NS
-                && self.queue.is_some_and(RcQueue::is_worth_polling);
-            if let Some(polling) = self.attending.as_ref().filter(|_| polls) {
+            let spin_ns = match self.queue.filter(|queue| queue.is_worth_polling()) {
+                Some(queue) if waited_ns < rc::LONGEST_SPIN_NS => queue.spin_ns(),
+                _ => 0,
+            };
+            let polling = self.attending.as_ref();
+            if let Some(polling) = polling.filter(|_| silence_ns < spin_ns) {
                 let has_ended = || queues.done.seen() != seen;
-                let has_news = polling.spin(has_ended, left_ns.min(rc::SPIN_NS));
+                let has_news = polling.spin(has_ended, left_ns.min(spin_ns));
                 if full.is_none() && self.has_enough() {
                     return Ok(false);
                 }

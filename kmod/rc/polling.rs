@@ -25,9 +25,14 @@ const POLL_BATCH: usize = 8;
 const DRAIN_BATCH: usize = 16;
 /// Looks of a waiter between two at the clock.
 const LOOKS_PER_CLOCK: u32 = 64;
+/// Bytes of which one of the driver's threads makes one packet: of more, a second one can take
+/// in packets while the first makes them.
+const ONE_PACKET: u64 = 4096;
 /// How long a waiter polls without seeing an end before it sleeps: longer than a
 /// chain of small requests takes, on soft-RoCE and a busy host too.
-pub(crate) const SPIN_NS: u64 = 2_000_000;
+const SPIN_NS: u64 = 2_000_000;
+/// On top of that, for each byte on its way: twice what soft-RoCE takes.
+const SPIN_NS_PER_BYTE: u64 = 16;
 /// How long it polls at most, whatever it sees: it hears no signals meanwhile.
 pub(crate) const LONGEST_SPIN_NS: u64 = 20_000_000;
 
@@ -99,7 +104,7 @@ impl<R: Requester> Attending<'_, R> {
                 if is_done() {
                     return true;
                 }
-                spinner.turn(self.0.window.outstanding() > 1);
+                spinner.turn(self.0.is_much_under_way());
             }
             if now_ns().saturating_sub(start_ns) >= time_ns {
                 return false;
@@ -155,6 +160,19 @@ impl<R: Requester> RcQueue<R> {
     pub(crate) fn attend(&self) -> Attending<'_, R> {
         self.attendance.enter();
         Attending(self)
+    }
+
+    /// How long a waiter polls without seeing an end.
+    #[inline]
+    pub(crate) fn spin_ns(&self) -> u64 {
+        let for_bytes = self.window.bytes().saturating_mul(SPIN_NS_PER_BYTE);
+        SPIN_NS.saturating_add(for_bytes).min(LONGEST_SPIN_NS)
+    }
+
+    /// Whether there is work for more than one of the driver's threads at a time.
+    #[inline]
+    fn is_much_under_way(&self) -> bool {
+        self.window.outstanding() > 1 || self.window.bytes() > ONE_PACKET
     }
 
     /// Hands out what has ended; answers how many requests that were.

@@ -8,7 +8,7 @@ use weft_core::uapi::{self, WcStatus};
 use weft_core::vqp::check_run;
 
 use super::{Vqp, VqpQueue};
-use crate::rc::{self, Attending, SingleRequest};
+use crate::rc::{Attending, SingleRequest};
 use crate::sync::Woken;
 
 /// How long it sleeps at most between two polls: who polls for it may be without a CPU.
@@ -53,7 +53,7 @@ impl Vqp {
     #[inline]
     fn answer(&self, queue: &VqpQueue, attending: Attending<'_, Self>) -> Result<WcStatus> {
         if queue.is_worth_polling() {
-            attending.spin(|| self.direct.outcome().is_some(), rc::SPIN_NS);
+            attending.spin(|| self.direct.outcome().is_some(), queue.spin_ns());
         }
         drop(attending);
         if let Some(status) = self.direct.outcome() {

@@ -172,7 +172,8 @@ impl Victim {
         let failed = while_moved(&way, || -> Result<bool> {
             flow.run(moment, &mut Times::new())?;
             thread::scope(|scope| {
-                let flow = scope.spawn(|| flow.run(AWAY, &mut Times::new()).is_err());
+                // Until a request has failed.
+                let flow = scope.spawn(|| flow.run(10 * AWAY, &mut Times::new()).is_err());
                 self.be_away()?;
                 flow.join().map_err(|_| anyhow!("the flow panicked"))
             })
