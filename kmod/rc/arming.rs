@@ -116,7 +116,7 @@ impl<R: Requester> Notified for RcQueue<R> {
     fn on_completion(&self) {
         self.armed.swap(false, Ordering::SeqCst);
         self.events.notify();
-        // Who sleeps for a completion looks sooner than a work item would.
+        // A thread that sleeps for a completion looks sooner than a work item would.
         self.calls.notify_one();
         if self.sleepers.load(Ordering::SeqCst) == 0 {
             self.work.schedule(0);

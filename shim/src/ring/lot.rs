@@ -24,7 +24,8 @@ pub(crate) struct Lot {
 
 #[derive(Debug)]
 struct Left {
-    /// Whose the mappings are: in a forked child nothing is mapped there, or something else.
+    /// The process that has the mappings: in a forked child of it nothing is mapped there, or
+    /// something else.
     process: u32,
     /// Oldest first, with their offset in the device.
     mappings: Vec<(u64, Pages)>,

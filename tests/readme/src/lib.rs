@@ -83,12 +83,12 @@ pub fn multicast(rank: usize, members: usize, order: [u8; 64]) -> Result<(), Box
     Ok(())
 }
 
-/// What a program's state is.
+/// A program's state, as bytes.
 fn take() -> Vec<u8> {
     Vec::new()
 }
 
-/// What a program does with the state that it is given.
+/// Takes over the state that another member gives.
 fn restore(bytes: &[u8]) {
     println!("{} bytes", bytes.len());
 }

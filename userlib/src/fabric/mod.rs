@@ -173,10 +173,10 @@ pub unsafe trait Fabric {
 pub struct Connected {
     /// The node among the others.
     pub endpoint: Arc<dyn Endpoint>,
-    /// What each node said, by rank. The own one is among them; that of a seat that is empty
+    /// The hello of each node, by rank. The own one is among them; that of a seat that is empty
     /// has no bytes.
     pub hellos: Vec<Vec<u8>>,
-    /// Who was met.
+    /// The nodes that this one has met.
     pub meeting: Meeting,
 }
 

@@ -43,7 +43,7 @@ const CLOSING: Duration = Duration::from_millis(200);
 /// Bytes of a request of the VQP that is moved.
 const BYTES: u32 = 64;
 
-/// What happens beside the READs.
+/// The names, in results, of what happens beside the READs.
 const BESIDE: [&str; 4] = ["quiet", "opening", "moving", "closing"];
 const QUIET: u8 = 0;
 const OPENING: u8 = 1;

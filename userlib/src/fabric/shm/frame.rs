@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What opens a connection between two nodes: a frame of words, and with it the node's memory
-//! as a descriptor.
+//! The frame that opens a connection between two nodes: some words, and with them the node's
+//! memory as a descriptor.
 
 use super::rendezvous::Failure;
 use crate::fabric::{FabricError, MAX_HELLO_BYTES};
