@@ -5,18 +5,23 @@
 # checks: 6
 . "$(dirname "$0")/lib.sh"
 
-# perftest's server side in node 1, its client in node 0. The server needs a
-# moment before it listens; the client is tried until it does.
+# What perftest's server in node 1 listens with: rdma_cm, or a TCP socket.
+listens() {
+  case ${1:-} in
+    -R) rdma resource show cm_id | grep -q 'state LISTEN.*ib_read_lat' ;;
+    *) [ -n "$(ip netns exec n1 ss -Hltn 'sport = :18515')" ] ;;
+  esac
+}
+
+# perftest's server side in node 1, its client in node 0. The client starts when the
+# server listens: one that was started at a venture has once crashed inside librdmacm.
 read_latency() {
-  local server tries
+  local server status=0
   ip netns exec n1 ib_read_lat -d rxe1 -s 8 -n 100 "$@" >/dev/null 2>&1 &
   server=$!
-  for ((tries = 0; tries < 20; tries++)); do
-    sleep 0.3
-    if ib_read_lat -d rxe0 -s 8 -n 100 "$@" 10.77.0.2; then wait "$server"; return; fi
-  done
-  kill "$server"
-  return 1
+  within 30 listens "$@" && timeout "$(seconds 60)" ib_read_lat -d rxe0 -s 8 -n 100 "$@" 10.77.0.2 || status=$?
+  [ "$status" = 0 ] || kill "$server"
+  wait "$server" && return "$status"
 }
 
 path_mtu() { ibv_devinfo -d "$1" | awk '/active_mtu/ { print $2 }'; }

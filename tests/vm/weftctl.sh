@@ -2,12 +2,13 @@
 # What an operator changes with weftctl while the module is in use: meta servers, and
 # which peers have an RC queue pair. And what it says to what cannot be.
 # vm: --nodes 2
-# checks: 50
+# checks: 51
 . "$(dirname "$0")/lib.sh"
 
 readonly A=10.77.0.1:7471 B=10.77.0.1:7472
 nobody_knows() { refuses 1 "no meta server is connected" weftctl lookup 10.77.0.2; }
 links_are() { [ "$(counter meta_links)" = "$1" ]; }
+published_twice() { [ "$(counter nodes_published)" = $((2 * VM_NODES)) ]; }
 up() { [ "$(counter rc_queues)" = 2 ]; }
 no_wants() { [ "$(counter rc_wants)" = 0 ]; }
 
@@ -34,8 +35,9 @@ check "what is no address is wrong usage" refuses 2 "invalid value" weftctl meta
 
 # when another takes its place, then look-ups go on
 check "another one is added" weftctl meta add $B
+check "nodes publish at it too" within 30 published_twice
 check "the first one is removed" says "removed meta server $A" weftctl meta remove $A
-check "nodes are published at the other" within 30 all_published
+check "nodes are published at the other alone" within 30 all_published
 check "and are found there" says 10.77.0.2 weftctl lookup 10.77.0.2
 check "one that is not there is not removed" refuses 1 "not configured" weftctl meta remove $A
 
