@@ -73,7 +73,7 @@ pub use mr::{Access, LocalSlice, MemoryRegion, Remote};
 pub use pool::{PoolPeer, Transport, TransportCost};
 #[cfg(feature = "tokio")]
 pub use queues::AsyncQueues;
-pub use queues::{Moderation, PeerHandle, Qp, QpConfig, Queues, QueuesConfig, Receive};
+pub use queues::{Connector, Moderation, PeerHandle, Qp, QpConfig, Queues, QueuesConfig, Receive};
 pub use start::{Start, StartConfig};
 pub use vqp::{Progress, Vqp, VqpConfig};
 pub use wc::{Opcode, Sender, Wc};

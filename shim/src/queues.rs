@@ -52,7 +52,7 @@ pub(crate) use end::End;
 #[cfg(feature = "tokio")]
 pub use future::AsyncQueues;
 pub use notify::Moderation;
-pub use qp::{PeerHandle, Qp, QpConfig, Receive};
+pub use qp::{Connector, PeerHandle, Qp, QpConfig, Receive};
 
 /// What queues are made with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,10 +149,16 @@ impl Queues {
     /// Those of [`Self::qp`] and of [`crate::Vqp::qconnect`].
     #[inline]
     pub fn connect(&self, gid: Gid, port: u32, config: &QpConfig) -> Result<Qp, Error> {
-        if gid.is_zero() {
-            return Err(Error::ZeroGid);
+        self.connector().connect(gid, port, config)
+    }
+
+    /// What another thread can connect queue pairs to these queues with, while this one
+    /// uses them.
+    #[must_use]
+    pub fn connector(&self) -> Connector {
+        Connector {
+            queues: Arc::clone(&self.end),
         }
-        Qp::create(&self.end, config, gid, port, false)
     }
 
     /// A queue pair that is not connected yet.

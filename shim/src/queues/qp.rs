@@ -112,6 +112,27 @@ impl Qp {
     }
 }
 
+/// Makes queue pairs of [`super::Queues`] that somebody else uses
+/// ([`super::Queues::connector`]).
+#[derive(Clone, Debug)]
+pub struct Connector {
+    pub(super) queues: Arc<End>,
+}
+
+impl Connector {
+    /// A queue pair that is connected to a node, as [`super::Queues::connect`] makes it.
+    ///
+    /// # Errors
+    ///
+    /// Those of that.
+    pub fn connect(&self, gid: Gid, port: u32, config: &QpConfig) -> Result<Qp, Error> {
+        if gid.is_zero() {
+            return Err(Error::ZeroGid);
+        }
+        Qp::create(&self.queues, config, gid, port, false)
+    }
+}
+
 impl QpConfig {
     fn to_raw(self, rings: u32) -> uapi::VqpCreate {
         let (rq, flags) = match self.receive {

@@ -4,6 +4,7 @@
 //! over it those of multicast. Fabrics over RDMA are tried on the nodes that
 //! `scripts/vm run` makes. It says `ok NAME` or `not ok NAME: why`.
 
+mod elastic;
 mod member;
 mod messages;
 mod phases;
@@ -55,6 +56,8 @@ enum What {
     Messages(messages::Args),
     /// Large messages through overlapping groups: all arrive as they were sent.
     Rdmc(rdmc::Args),
+    /// Processes of a group with views are killed, and others join it.
+    Elastic(elastic::Args),
     /// Groups in a simulation: whatever goes wrong, survivors deliver the same.
     Views(seeds::Args),
     /// RDMC groups in a simulation: whatever goes wrong, memory comes back and is nobody else's.
@@ -65,6 +68,9 @@ enum What {
     /// One of the processes that send messages.
     #[command(hide = true)]
     Sender(messages::MemberArgs),
+    /// One of the processes of a group with views.
+    #[command(hide = true)]
+    ElasticMember(elastic::MemberArgs),
     /// One of the processes that send large messages.
     #[command(hide = true)]
     Copier(rdmc::MemberArgs),
@@ -87,10 +93,12 @@ fn main() -> ExitCode {
         }
         What::Messages(args) => messages::run(&mut report, &args),
         What::Rdmc(args) => rdmc::run(&mut report, &args),
+        What::Elastic(args) => elastic::run(&mut report, &args),
         What::Views(args) => views::run(&mut report, &args),
         What::Transfers(args) => transfers::run(&mut report, &args),
         What::Copier(args) => return as_process(args.rank, rdmc::play(&args)),
         What::Member(args) => return as_process(args.rank, member::run(&args)),
+        What::ElasticMember(args) => return as_process(args.person, elastic::be_member(&args)),
         What::Sender(args) => return as_process(args.rank, messages::play(&args)),
     }
     report.exit_code()

@@ -15,9 +15,9 @@ use anyhow::{anyhow, Context as _, Error, Result};
 use clap::ValueEnum;
 use nix::errno::Errno;
 use nix::sched::{setns, CloneFlags};
-use weft::fabric::shm::Shm;
-use weft::fabric::verbs::Verbs;
-use weft::fabric::weft::Weft;
+use weft::fabric::shm::{Shm, ShmSeats};
+use weft::fabric::verbs::{Verbs, VerbsSeats};
+use weft::fabric::weft::{Weft, WeftSeats};
 use weft::fabric::{Connected, Fabric, FabricError, Words};
 
 /// RDMA nodes that are used.
@@ -52,6 +52,30 @@ impl Kind {
             Self::VerbsSingle | Self::WeftSingle => rounds / 20,
         }
     }
+
+    fn words(self) -> Words {
+        match self {
+            Self::VerbsSingle | Self::WeftSingle => Words::Single,
+            Self::Shm | Self::Verbs | Self::Weft => Words::Auto,
+        }
+    }
+
+    /// The RDMA node that a rank is on; the first one, where there are none.
+    #[must_use]
+    pub fn node_of(self, rank: usize) -> usize {
+        match self {
+            Self::Shm => 0,
+            _ => rank % RDMA_NODES,
+        }
+    }
+
+    /// Moves this thread, and those that it starts, to an RDMA node.
+    pub fn enter(self, node: usize) -> Result<()> {
+        match self {
+            Self::Shm => Ok(()),
+            _ => enter(node),
+        }
+    }
 }
 
 impl fmt::Display for Kind {
@@ -84,6 +108,22 @@ impl Meeting {
             port: FIRST_PORT + number * PORTS_PER_MEETING,
             caller: std::process::id(),
         }
+    }
+}
+
+impl Meeting {
+    /// The address of each rank.
+    fn addrs(self, nodes: usize) -> Vec<SocketAddr> {
+        let addr = |rank: usize| {
+            let node = Ipv4Addr::new(10, 77, 0, 1 + (rank % RDMA_NODES) as u8);
+            SocketAddr::from((node, self.port + rank as u16))
+        };
+        (0..nodes).map(addr).collect()
+    }
+
+    /// The name under which nodes meet that share memory.
+    fn name(self) -> String {
+        format!("weft-tests-{self}")
     }
 }
 
@@ -136,14 +176,6 @@ impl Placed {
             .map(|rank| Self::new(kind, rank, nodes, meeting))
             .collect()
     }
-
-    fn addrs(&self) -> Vec<SocketAddr> {
-        let addr = |rank: usize| {
-            let node = Ipv4Addr::new(10, 77, 0, 1 + (rank % RDMA_NODES) as u8);
-            SocketAddr::from((node, self.meeting.port + rank as u16))
-        };
-        (0..self.nodes).map(addr).collect()
-    }
 }
 
 // SAFETY: the endpoint is that of a fabric of the library.
@@ -163,20 +195,16 @@ unsafe impl Fabric for Placed {
         timeout: Duration,
     ) -> Result<Connected, FabricError> {
         if self.kind == Kind::Shm {
-            let name = format!("weft-tests-{}", self.meeting);
-            let node = Shm::new(&name, self.rank, self.nodes)?;
+            let node = Shm::new(&self.meeting.name(), self.rank, self.nodes)?;
             // SAFETY: the caller's promise.
             return unsafe { node.connect(region_bytes, hello, timeout) };
         }
-        let addrs = self.addrs();
-        enter(self.rank).map_err(|error| FabricError::Rdma {
+        let addrs = self.meeting.addrs(self.nodes);
+        enter(self.rank % RDMA_NODES).map_err(|error| FabricError::Rdma {
             addr: addrs[self.rank],
             reason: format!("{error:#}"),
         })?;
-        let words = match self.kind {
-            Kind::VerbsSingle | Kind::WeftSingle => Words::Single,
-            _ => Words::Auto,
-        };
+        let words = self.kind.words();
         if matches!(self.kind, Kind::Weft | Kind::WeftSingle) {
             let node = Weft::new(self.rank, &addrs)?.words(words);
             // SAFETY: the caller's promise.
@@ -189,9 +217,114 @@ unsafe impl Fabric for Placed {
     }
 }
 
-/// Moves this thread into the network namespace of a rank's RDMA node.
-fn enter(rank: usize) -> Result<()> {
-    let node = rank % RDMA_NODES;
+/// A fabric with seats, which are on the RDMA nodes in turn.
+#[derive(Clone, Copy, Debug)]
+pub struct Seats {
+    kind: Kind,
+    seats: usize,
+    meeting: Meeting,
+}
+
+impl Seats {
+    /// One of so many seats.
+    #[must_use]
+    pub fn new(kind: Kind, seats: usize, meeting: Meeting) -> Self {
+        Self {
+            kind,
+            seats,
+            meeting,
+        }
+    }
+
+    /// A founder, which has to be on the RDMA node of its rank.
+    pub fn founder(self, rank: usize, founders: usize) -> Result<Seat, FabricError> {
+        let addrs = self.meeting.addrs(self.seats);
+        let words = self.kind.words();
+        Ok(match self.kind {
+            Kind::Shm => {
+                let name = self.meeting.name();
+                Seat::Shm(ShmSeats::founder(&name, rank, founders, self.seats)?)
+            }
+            Kind::Weft | Kind::WeftSingle => {
+                Seat::Weft(WeftSeats::founder(rank, founders, &addrs)?.words(words))
+            }
+            Kind::Verbs | Kind::VerbsSingle => {
+                Seat::Verbs(VerbsSeats::founder(rank, founders, &addrs)?.words(words))
+            }
+        })
+    }
+
+    /// One that takes an empty seat of the RDMA node that it is on.
+    pub fn newcomer(self, timeout: Duration) -> Result<Seat, FabricError> {
+        let addrs = self.meeting.addrs(self.seats);
+        let words = self.kind.words();
+        Ok(match self.kind {
+            Kind::Shm => {
+                let name = self.meeting.name();
+                Seat::Shm(ShmSeats::newcomer(&name, self.seats, timeout)?)
+            }
+            Kind::Weft | Kind::WeftSingle => {
+                Seat::Weft(WeftSeats::newcomer(&addrs, timeout)?.words(words))
+            }
+            Kind::Verbs | Kind::VerbsSingle => {
+                Seat::Verbs(VerbsSeats::newcomer(&addrs, timeout)?.words(words))
+            }
+        })
+    }
+}
+
+/// A node of such a fabric that is yet to meet the others.
+#[derive(Debug)]
+pub enum Seat {
+    /// Over shared memory.
+    Shm(ShmSeats),
+    /// Over VQPs.
+    Weft(WeftSeats),
+    /// Over plain queue pairs.
+    Verbs(VerbsSeats),
+}
+
+// SAFETY: the endpoint is that of a fabric of the library.
+unsafe impl Fabric for Seat {
+    fn rank(&self) -> usize {
+        match self {
+            Self::Shm(node) => node.rank(),
+            Self::Weft(node) => node.rank(),
+            Self::Verbs(node) => node.rank(),
+        }
+    }
+
+    fn nodes(&self) -> usize {
+        match self {
+            Self::Shm(node) => node.nodes(),
+            Self::Weft(node) => node.nodes(),
+            Self::Verbs(node) => node.nodes(),
+        }
+    }
+
+    fn has_seats(&self) -> bool {
+        true
+    }
+
+    unsafe fn connect(
+        self,
+        region_bytes: usize,
+        hello: &[u8],
+        timeout: Duration,
+    ) -> Result<Connected, FabricError> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self {
+                Self::Shm(node) => node.connect(region_bytes, hello, timeout),
+                Self::Weft(node) => node.connect(region_bytes, hello, timeout),
+                Self::Verbs(node) => node.connect(region_bytes, hello, timeout),
+            }
+        }
+    }
+}
+
+/// Moves this thread into the network namespace of an RDMA node.
+fn enter(node: usize) -> Result<()> {
     if node == 0 {
         return Ok(());
     }

@@ -73,6 +73,7 @@ mod set;
 pub mod shm;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
+mod thread;
 #[cfg(feature = "verbs")]
 pub mod verbs;
 #[cfg(feature = "weft")]

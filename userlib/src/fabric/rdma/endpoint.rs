@@ -3,188 +3,99 @@
 //! A connected node, whatever carries its requests.
 
 use super::control::{self, Memory, CONTROL_BYTES};
-use super::doors::Door;
-use super::health::Health;
-use super::line::{Line, Note};
-use super::meeting::{self, Met};
-use super::watch::Watch;
-use super::{Gone, Transport, MAX_PIECE_BYTES};
+use super::inner::{Inner, Peer};
+use super::line::Line;
+use super::meeting::{self, meet};
+use super::seats::Reception;
+use super::speech::Node;
+use super::watch;
+use super::{Gone, Linker, Transport, MAX_PIECE_BYTES};
+use crate::fabric::thread::Thread;
 use crate::fabric::{Connected, Endpoint, FabricError, Meeting, NodeSet, Region, Write};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::net::TcpListener;
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Writes that are handed to the transport at a time.
 const CHUNK: usize = 32;
 
-/// What a node brings to [`connect`].
-pub(in crate::fabric) struct Own<'a> {
-    pub(in crate::fabric) rank: usize,
-    pub(in crate::fabric) hello: &'a [u8],
-    pub(in crate::fabric) memory: Memory,
-}
-
-/// Makes the endpoint of a node that has met all others and whose transport is
-/// connected to them. Returns when theirs are, too.
-pub(in crate::fabric) fn connect<T: Transport>(
-    own: Own<'_>,
-    mut met: Vec<Met>,
-    transport: T,
+/// Makes the endpoint of a node: meets the other founders and connects to them. Returns when
+/// theirs are, too. Where there are seats for others, they are received from then on.
+pub(in crate::fabric) fn connect<L: Linker>(
+    node: Node,
+    memory: Memory,
+    linker: L,
+    transport: L::Transport,
     end: Instant,
 ) -> Result<Connected, FabricError> {
-    meeting::all_ready(&mut met, end)?;
-    let nodes = met.len() + 1;
-    let mut hellos = vec![Vec::new(); nodes];
-    hellos[own.rank] = own.hello.to_vec();
-    let mut peers: Vec<Option<Peer>> = (0..nodes).map(|_| None).collect();
-    for peer in met {
-        hellos[peer.rank] = peer.hello;
-        peers[peer.rank] = Some(Peer {
-            region_bytes: peer.region_bytes,
-            line: Line::new(peer.line)?,
-            door: Door::default(),
-            rings: Mutex::new(0),
-        });
+    let (rank, seats, founders) = (node.place.rank, node.place.seats(), node.place.founders);
+    let inner = Inner::new(rank, seats, memory, transport)?;
+    let mut hellos = vec![Vec::new(); seats];
+    hellos[rank].clone_from(&node.hello);
+    let listener = meet_all(&node, &inner, &linker, &mut hellos, end)?;
+    inner.settle();
+    let inner = Arc::new(inner);
+    let reception = match founders < seats {
+        true => Some(Reception::new(node, linker, listener, Arc::clone(&inner)).start()?),
+        false => None,
+    };
+    let meeting = Meeting::Founders((0..founders).collect());
+    start(inner, reception, hellos, meeting)
+}
+
+/// Meets the other founders and connects to them. Answers with what later ones can call.
+fn meet_all<L: Linker>(
+    node: &Node,
+    inner: &Inner<L::Transport>,
+    linker: &L,
+    hellos: &mut [Vec<u8>],
+    end: Instant,
+) -> Result<TcpListener, FabricError> {
+    let mut offers: Vec<_> = (0..hellos.len()).map(|_| None).collect();
+    for rank in node.place.founders() {
+        offers[rank] = Some(linker.offer()?);
     }
-    let inner = Arc::new(Inner {
-        rank: own.rank,
-        memory: own.memory,
-        peers,
-        transport,
-        posted: AtomicU64::new(0),
-        severed: AtomicU64::new(0),
-    });
+    let card = |peer: usize| {
+        let offer = offers.get(peer).and_then(Option::as_ref);
+        offer.map(|offer| linker.card(offer)).unwrap_or_default()
+    };
+    let (mut met, listener) = meet(node, &card, end)?;
+    let mut links = Vec::with_capacity(met.len());
+    for peer in &met {
+        if let Some(offer) = offers[peer.rank].take() {
+            links.push(linker.link(peer.rank, offer, &peer.card)?);
+        }
+    }
+    meeting::all_ready(&mut met, end)?;
+    for (peer, link) in met.into_iter().zip(links) {
+        hellos[peer.rank] = peer.hello;
+        let known = Peer::new(0, peer.region_bytes, Line::new(peer.line)?);
+        inner.seat(peer.rank, Arc::new(known), link);
+    }
+    Ok(listener)
+}
+
+/// Makes the endpoint of a node that is connected to others.
+pub(super) fn start<T: Transport>(
+    inner: Arc<Inner<T>>,
+    reception: Option<Thread>,
+    hellos: Vec<Vec<u8>>,
+    meeting: Meeting,
+) -> Result<Connected, FabricError> {
     let endpoint = RdmaEndpoint {
-        _watch: Watch::start(Arc::clone(&inner))?,
+        _reception: reception,
+        _watch: watch::start(Arc::clone(&inner))?,
         inner,
     };
     Ok(Connected {
         endpoint: Arc::new(endpoint),
         hellos,
-        meeting: Meeting::of_all(nodes),
+        meeting,
     })
 }
 
-#[derive(Debug)]
-struct Peer {
-    region_bytes: usize,
-    line: Line,
-    door: Door,
-    /// How often it was rung by message. Locked while that is done.
-    rings: Mutex<u64>,
-}
-
-/// What the listening thread shares with the endpoint.
-#[derive(Debug)]
-pub(super) struct Inner<T> {
-    rank: usize,
-    memory: Memory,
-    /// By rank; none at the own one.
-    peers: Vec<Option<Peer>>,
-    transport: T,
-    posted: AtomicU64,
-    /// The peers that are cut off.
-    severed: AtomicU64,
-}
-
 impl<T: Transport> Inner<T> {
-    pub(super) fn health(&self) -> &Health {
-        self.transport.health()
-    }
-
-    /// Cuts off the peers that are down, where the transport can, and answers which are.
-    fn severed(&self) -> NodeSet {
-        let severed = NodeSet::from_bits(self.severed.load(Ordering::Acquire));
-        let due = self.health().down().minus(severed);
-        let cut: NodeSet = due
-            .iter()
-            .filter(|&peer| self.transport.sever(peer))
-            .collect();
-        self.severed.fetch_or(cut.bits(), Ordering::AcqRel);
-        severed.union(cut)
-    }
-
-    /// The lines, with the ranks of the peers at their other ends.
-    pub(super) fn lines(&self) -> impl Iterator<Item = (usize, &Line)> {
-        let ranked = self.peers.iter().enumerate();
-        ranked.filter_map(|(rank, peer)| Some((rank, &peer.as_ref()?.line)))
-    }
-
-    /// A peer says that it sleeps.
-    pub(super) fn fell_asleep(&self, rank: usize) {
-        if let Some(Some(peer)) = self.peers.get(rank) {
-            if peer.door.fell_asleep() {
-                self.ring_by_message(rank, peer);
-            }
-        }
-    }
-
-    /// Whether a peer's ring has arrived, and so all that it posted before.
-    pub(super) fn has_rung(&self, rank: usize, count: u64) -> bool {
-        let word = self.memory.all.word(control::rung_by(rank));
-        word.is_ok_and(|word| word.load(Ordering::Acquire) >= count)
-    }
-
-    /// A peer has rung.
-    pub(super) fn rang(&self, rank: usize) {
-        if let Some(Some(peer)) = self.peers.get(rank) {
-            peer.door.rang();
-        }
-        self.health().bell.ring();
-    }
-
-    /// Rings a peer that sleeps: a count goes behind the data, so that the
-    /// listener there knows that the data has come; a note tells it to look.
-    fn ring_by_message(&self, rank: usize, peer: &Peer) {
-        let mut rings = peer.rings.lock().unwrap_or_else(PoisonError::into_inner);
-        *rings += 1;
-        let Ok(word) = self.memory.all.word(control::rings_at(rank)) else {
-            return;
-        };
-        word.store(*rings, Ordering::Release);
-        let write = Write {
-            local: control::rings_at(rank),
-            remote: control::rung_by(self.rank),
-            len: size_of::<u64>(),
-        };
-        if self.transport.post(rank, &[write]).is_ok() {
-            self.tell(rank, peer, Note::Rings(*rings));
-        }
-    }
-
-    fn tell(&self, rank: usize, peer: &Peer, note: Note) {
-        if peer.line.tell(note).is_err() {
-            self.health().mark_down(rank, "its line has ended");
-        }
-    }
-
-    /// Tells the peers that would otherwise not ring.
-    fn announce_sleep(&self) {
-        for (rank, peer) in self.peers.iter().enumerate() {
-            if let Some(peer) = peer {
-                if !self.health().is_down(rank) && peer.door.announce() {
-                    self.tell(rank, peer, Note::Sleeps);
-                }
-            }
-        }
-    }
-
-    fn peer(&self, rank: usize) -> Result<&Peer, FabricError> {
-        let known = self.peers.get(rank).and_then(Option::as_ref);
-        known.ok_or(FabricError::NoSuchPeer {
-            peer: rank,
-            nodes: self.peers.len(),
-        })
-    }
-
-    fn live_peer(&self, rank: usize) -> Result<&Peer, FabricError> {
-        let peer = self.peer(rank)?;
-        if self.health().is_down(rank) {
-            return Err(FabricError::PeerDown(rank));
-        }
-        Ok(peer)
-    }
-
     /// Whether both ranges are within their regions.
     fn check(&self, peer: &Peer, write: &Write) -> Result<(), FabricError> {
         self.memory.region.range(write.local, write.len)?;
@@ -236,7 +147,9 @@ fn pieces(write: &Write) -> impl Iterator<Item = Write> + use<> {
 #[derive(Debug)]
 struct RdmaEndpoint<T: Transport> {
     /// Dropped, and joined, before the rest goes.
-    _watch: Watch,
+    _reception: Option<Thread>,
+    /// So is this.
+    _watch: Thread,
     inner: Arc<Inner<T>>,
 }
 
@@ -248,7 +161,7 @@ unsafe impl<T: Transport> Endpoint for RdmaEndpoint<T> {
     }
 
     fn nodes(&self) -> usize {
-        self.inner.peers.len()
+        self.inner.seats()
     }
 
     fn region(&self) -> &Region {
@@ -258,7 +171,7 @@ unsafe impl<T: Transport> Endpoint for RdmaEndpoint<T> {
     fn post(&self, peer: usize, writes: &[Write]) -> Result<(), FabricError> {
         let to = self.inner.live_peer(peer)?;
         for write in writes {
-            self.inner.check(to, write)?;
+            self.inner.check(&to, write)?;
         }
         let posted = self.inner.post(peer, writes);
         posted.map_err(|Gone| FabricError::PeerDown(peer))?;
@@ -280,7 +193,7 @@ unsafe impl<T: Transport> Endpoint for RdmaEndpoint<T> {
     ) -> Result<(), FabricError> {
         let from = self.inner.live_peer(peer)?;
         let all = Write { local, remote, len };
-        self.inner.check(from, &all)?;
+        self.inner.check(&from, &all)?;
         pieces(&all)
             .try_for_each(|piece| self.inner.transport.read(peer, piece))
             .map_err(|Gone| FabricError::PeerDown(peer))
@@ -314,21 +227,33 @@ unsafe impl<T: Transport> Endpoint for RdmaEndpoint<T> {
         self.inner.severed()
     }
 
+    fn callers(&self) -> NodeSet {
+        self.inner.callers()
+    }
+
+    fn admit(&self, seat: usize) -> Result<u64, FabricError> {
+        self.inner.admit(seat)
+    }
+
+    fn settle(&self) {
+        self.inner.settle();
+    }
+
     fn ring(&self, node: usize) {
         if node == self.inner.rank {
             self.inner.health().bell.ring();
         } else if let Ok(peer) = self.inner.live_peer(node) {
             if peer.door.ring() {
-                self.inner.ring_by_message(node, peer);
+                self.inner.ring_by_message(node, &peer);
             }
         }
     }
 
     fn sleep(&self, timeout: Option<Duration>, ready: &mut dyn FnMut() -> bool) {
-        let down = self.down();
+        let before = (self.down(), self.callers());
         self.inner.health().bell.sleep(timeout, &mut || {
             self.inner.announce_sleep();
-            ready() || self.down() != down
+            ready() || (self.down(), self.callers()) != before
         });
     }
 

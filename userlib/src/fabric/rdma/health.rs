@@ -6,7 +6,7 @@ use super::bell::Bell;
 use crate::fabric::NodeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The peers that are down. Grows only.
+/// The peers that are down. Grows, until another node gets a peer's seat.
 #[derive(Debug, Default)]
 pub(in crate::fabric) struct Health {
     down: AtomicU64,
@@ -22,6 +22,12 @@ impl Health {
     /// All that are down.
     pub(super) fn down(&self) -> NodeSet {
         NodeSet::from_bits(self.down.load(Ordering::Acquire))
+    }
+
+    /// Another node has the peer's seat.
+    pub(super) fn mark_up(&self, peer: usize) {
+        let bit = NodeSet::EMPTY.with(peer).bits();
+        self.down.fetch_and(!bit, Ordering::AcqRel);
     }
 
     /// Marks a peer down, and ends the sleep of whoever sleeps.

@@ -4,93 +4,44 @@
 //! know the list.
 //!
 //! Node `i` listens on the address at `i`, connects to all below it and accepts
-//! all above. Over each connection goes a frame with the node's card for that
-//! peer (where its memory and its queue pair are) and its hello. When a node has
-//! connected its queue pairs it says so to everybody, and goes on when everybody
-//! has: so nobody writes to a node that is not ready.
+//! all above. Over each connection the two say who they are ([`super::speech`]).
+//! When a node has connected its queue pairs it says so to everybody, and goes on
+//! when everybody has: so nobody writes to a node that is not ready.
 //!
 //! Whoever reaches the port could take part, as with rdma_cm: the addresses
 //! belong on a network that is trusted.
 
-mod frame;
 #[cfg(test)]
 mod tests;
 
-use crate::fabric::{FabricError, NodeSet, MAX_HELLO_BYTES, MAX_NODES, MAX_REGION_BYTES};
-use frame::{Frame, MAX_CARD_BYTES};
-use nix::errno::Errno;
-use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
-use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsFd;
+use super::frame::{Frame, Purpose};
+use super::place::Place;
+use super::speech::{hear_frame, hear_rest, read_by, wait_readable, Failure, Heard, Node, RETRY};
+use crate::fabric::{FabricError, NodeSet, MAX_HELLO_BYTES};
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 const READY: u8 = b'M';
-const RETRY: Duration = Duration::from_millis(10);
 /// How long a host may take to answer, before it is tried again.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(1);
 /// How long one who has called may take to say who it is.
-const STRANGER_PATIENCE: Duration = Duration::from_secs(1);
-
-/// Which node of which addresses.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::fabric) struct Place {
-    pub(in crate::fabric) rank: usize,
-    pub(in crate::fabric) addrs: Vec<SocketAddr>,
-}
-
-impl Place {
-    /// The node at `rank` of a list of all nodes' addresses.
-    pub(in crate::fabric) fn new(rank: usize, addrs: &[SocketAddr]) -> Result<Self, FabricError> {
-        let nodes = addrs.len();
-        if !(1..=MAX_NODES).contains(&nodes) || rank >= nodes {
-            return Err(FabricError::BadRank { rank, nodes });
-        }
-        for (at, addr) in addrs.iter().enumerate() {
-            if addrs[..at].contains(addr) {
-                return Err(FabricError::SameAddress(*addr));
-            }
-        }
-        Ok(Self {
-            rank,
-            addrs: addrs.to_vec(),
-        })
-    }
-
-    /// The node's own address.
-    pub(in crate::fabric) fn own(&self) -> SocketAddr {
-        self.addrs[self.rank]
-    }
-
-    pub(in crate::fabric) fn nodes(&self) -> usize {
-        self.addrs.len()
-    }
-
-    /// The other ranks.
-    pub(in crate::fabric) fn peers(&self) -> impl Iterator<Item = usize> + '_ {
-        (0..self.nodes()).filter(|&rank| rank != self.rank)
-    }
-}
-
-/// What a node says of itself.
-pub(in crate::fabric) struct Node<'a> {
-    pub(in crate::fabric) place: &'a Place,
-    /// Which fabric it is.
-    pub(in crate::fabric) kind: u8,
-    pub(in crate::fabric) region_bytes: usize,
-    pub(in crate::fabric) hello: &'a [u8],
-    /// The card for a peer, at most [`MAX_CARD_BYTES`].
-    pub(in crate::fabric) card: &'a dyn Fn(usize) -> Vec<u8>,
-}
+pub(super) const STRANGER_PATIENCE: Duration = Duration::from_secs(1);
 
 /// A peer that was met.
 #[derive(Debug)]
-pub(in crate::fabric) struct Met {
-    pub(in crate::fabric) rank: usize,
-    pub(in crate::fabric) region_bytes: usize,
-    pub(in crate::fabric) card: Vec<u8>,
-    pub(in crate::fabric) hello: Vec<u8>,
-    pub(in crate::fabric) line: TcpStream,
+pub(super) struct Met {
+    pub(super) rank: usize,
+    pub(super) region_bytes: usize,
+    pub(super) card: Vec<u8>,
+    pub(super) hello: Vec<u8>,
+    pub(super) line: TcpStream,
+}
+
+/// A node, and the card that it has for each peer.
+struct Own<'a> {
+    node: &'a Node,
+    card: &'a dyn Fn(usize) -> Vec<u8>,
 }
 
 /// When so much time is over; in a year, if it is more than that.
@@ -98,59 +49,67 @@ pub(in crate::fabric) fn end_of(timeout: Duration) -> Instant {
     Instant::now() + timeout.min(Duration::from_secs(365 * 24 * 3600))
 }
 
-/// Meets all other nodes, or says who is missing at the end of the time.
-/// Answers in the order of ranks.
-pub(in crate::fabric) fn meet(node: &Node<'_>, end: Instant) -> Result<Vec<Met>, FabricError> {
+/// Meets all other nodes, or says who is missing at the end of the time. `card` makes the card
+/// for a peer, at most [`super::frame::MAX_CARD_BYTES`]. Answers in the order of ranks, and
+/// with what this node listens by, for those who come later.
+pub(super) fn meet(
+    node: &Node,
+    card: &dyn Fn(usize) -> Vec<u8>,
+    end: Instant,
+) -> Result<(Vec<Met>, TcpListener), FabricError> {
     if node.hello.len() > MAX_HELLO_BYTES {
         return Err(FabricError::BadHello(node.hello.len()));
     }
-    let listener = listen(node.place)?;
-    let mut met: Vec<Met> = Vec::with_capacity(node.place.nodes());
+    let listener = node.place.listen()?;
+    let own = Own { node, card };
+    let mut met: Vec<Met> = Vec::with_capacity(node.place.founders);
     for rank in 0..node.place.rank {
-        match call(node, rank, end) {
+        match own.call(rank, end) {
             Ok(peer) => met.push(peer),
-            Err(failure) => return Err(explain(failure, node.place, &met)),
+            Err(failure) => return Err(explain(failure, &node.place, &met)),
         }
     }
-    while met.len() + 1 < node.place.nodes() {
-        match answer(node, &listener, end, &met) {
+    while met.len() + 1 < node.place.founders {
+        match own.answer(&listener, end, &met) {
             Ok(peer) => met.push(peer),
-            Err(failure) => return Err(explain(failure, node.place, &met)),
+            Err(failure) => return Err(explain(failure, &node.place, &met)),
         }
     }
     met.sort_by_key(|peer| peer.rank);
-    Ok(met)
+    Ok((met, listener))
 }
 
 /// Tells everybody that this node is ready, and waits until everybody is.
 pub(super) fn all_ready(met: &mut [Met], end: Instant) -> Result<(), FabricError> {
     for peer in &mut *met {
-        let told = peer.line.write_all(&[READY]);
-        told.map_err(|_| FabricError::PeerDown(peer.rank))?;
+        say_ready(&mut peer.line).map_err(|_| FabricError::PeerDown(peer.rank))?;
     }
-    for peer in met {
-        let mut byte = [0];
-        read_by(&mut peer.line, &mut byte, end).map_err(|failure| match failure {
+    for Met { rank, line, .. } in met {
+        hear_ready(*rank, line, end).map_err(|failure| match failure {
             Failure::Late => FabricError::Timeout {
-                missing: NodeSet::EMPTY.with(peer.rank),
+                missing: NodeSet::EMPTY.with(*rank),
             },
-            Failure::Gone | Failure::Other(_) => FabricError::PeerDown(peer.rank),
+            Failure::Gone => FabricError::PeerDown(*rank),
+            Failure::Other(error) => error,
         })?;
-        if byte != [READY] {
-            return Err(FabricError::Protocol {
-                peer: peer.rank,
-                what: "it did not say that it is ready",
-            });
-        }
     }
     Ok(())
 }
 
-/// Why one meeting failed.
-enum Failure {
-    Late,
-    Gone,
-    Other(FabricError),
+/// Tells a peer that this node is connected with it.
+pub(super) fn say_ready(line: &mut TcpStream) -> Result<(), Failure> {
+    line.write_all(&[READY]).map_err(|_| Failure::Gone)
+}
+
+/// Waits until a peer says so.
+pub(super) fn hear_ready(peer: usize, line: &mut TcpStream, end: Instant) -> Result<(), Failure> {
+    let mut byte = [0];
+    read_by(line, &mut byte, end)?;
+    if byte == [READY] {
+        return Ok(());
+    }
+    let what = "it did not say that it is ready";
+    Err(Failure::Other(FabricError::Protocol { peer, what }))
 }
 
 fn explain(failure: Failure, place: &Place, met: &[Met]) -> FabricError {
@@ -158,183 +117,110 @@ fn explain(failure: Failure, place: &Place, met: &[Met]) -> FabricError {
         Failure::Other(error) => error,
         Failure::Late | Failure::Gone => FabricError::Timeout {
             missing: place
-                .peers()
+                .founders()
                 .filter(|&rank| met.iter().all(|peer| peer.rank != rank))
                 .collect(),
         },
     }
 }
 
-fn listen(place: &Place) -> Result<TcpListener, FabricError> {
-    let listener = TcpListener::bind(place.own()).map_err(|error| match error.kind() {
-        ErrorKind::AddrInUse => FabricError::RankTaken {
-            name: place.own().to_string(),
-            rank: place.rank,
-        },
-        ErrorKind::AddrNotAvailable => FabricError::NotHere(place.own()),
-        _ => FabricError::io("bind", &error),
-    })?;
-    let quiet = listener.set_nonblocking(true);
-    quiet.map_err(|error| FabricError::io("fcntl", &error))?;
-    Ok(listener)
-}
+impl Own<'_> {
+    /// Connects to a lower rank, which may not have started yet.
+    fn call(&self, rank: usize, end: Instant) -> Result<Met, Failure> {
+        loop {
+            let left = end.saturating_duration_since(Instant::now()).max(RETRY);
+            let addr = self.node.place.addrs[rank];
+            if let Ok(line) = TcpStream::connect_timeout(&addr, left.min(CONNECT_PATIENCE)) {
+                match self.introduce(line, end, Some(rank)) {
+                    // It ended half-way: perhaps it starts again.
+                    Err(Failure::Gone) => {}
+                    outcome => return outcome,
+                }
+            }
+            if Instant::now() >= end {
+                return Err(Failure::Late);
+            }
+            std::thread::sleep(RETRY);
+        }
+    }
 
-/// Connects to a lower rank, which may not have started yet.
-fn call(node: &Node<'_>, rank: usize, end: Instant) -> Result<Met, Failure> {
-    loop {
-        let left = end.saturating_duration_since(Instant::now()).max(RETRY);
-        let addr = node.place.addrs[rank];
-        if let Ok(line) = TcpStream::connect_timeout(&addr, left.min(CONNECT_PATIENCE)) {
-            match introduce(node, line, end, Some(rank)) {
-                // It ended half-way: perhaps it starts again.
-                Err(Failure::Gone) => {}
-                outcome => return outcome,
+    /// Accepts one higher rank. Strangers are hung up on.
+    fn answer(&self, listener: &TcpListener, end: Instant, met: &[Met]) -> Result<Met, Failure> {
+        loop {
+            wait_readable(listener, end)?;
+            let Ok((line, _)) = listener.accept() else {
+                continue;
+            };
+            let quiet = line.set_nonblocking(false);
+            quiet.map_err(|error| Failure::Other(FabricError::io("fcntl", &error)))?;
+            let patience = end.min(Instant::now() + STRANGER_PATIENCE);
+            match self.introduce(line, patience, None) {
+                Ok(peer)
+                    if peer.rank > self.node.place.rank
+                        && met.iter().all(|other| other.rank != peer.rank) =>
+                {
+                    return Ok(peer)
+                }
+                Ok(_) | Err(Failure::Gone | Failure::Late) => {}
+                Err(failure) => return Err(failure),
             }
         }
-        if Instant::now() >= end {
-            return Err(Failure::Late);
-        }
-        std::thread::sleep(RETRY);
     }
-}
 
-/// Accepts one higher rank. Strangers are hung up on.
-fn answer(
-    node: &Node<'_>,
-    listener: &TcpListener,
-    end: Instant,
-    met: &[Met],
-) -> Result<Met, Failure> {
-    loop {
-        wait_readable(listener, end)?;
-        let Ok((line, _)) = listener.accept() else {
-            continue;
-        };
-        let quiet = line.set_nonblocking(false);
-        quiet.map_err(|error| Failure::Other(FabricError::io("fcntl", &error)))?;
-        let patience = end.min(Instant::now() + STRANGER_PATIENCE);
-        match introduce(node, line, patience, None) {
-            Ok(peer)
-                if peer.rank > node.place.rank
-                    && met.iter().all(|other| other.rank != peer.rank) =>
-            {
-                return Ok(peer)
+    /// Tells the peer who we are, and hears who it is. Who called (`called`: whom)
+    /// speaks first, so that a stranger learns nothing from whoever listens.
+    fn introduce(
+        &self,
+        mut line: TcpStream,
+        end: Instant,
+        called: Option<usize>,
+    ) -> Result<Met, Failure> {
+        if let Some(rank) = called {
+            self.tell(&mut line, rank)?;
+        }
+        let frame = hear_frame(&mut line, end)?;
+        if frame.purpose != Purpose::Meeting {
+            // A newcomer, which is too early: it tries again.
+            return Err(Failure::Gone);
+        }
+        if let Err(refusal) = self.judge(&frame, called) {
+            // It is one of us, and should learn it too.
+            if called.is_none() {
+                Node::say(&mut line, self.frame())?;
             }
-            Ok(_) | Err(Failure::Gone | Failure::Late) => {}
-            Err(failure) => return Err(failure),
+            return Err(Failure::Other(refusal));
         }
-    }
-}
-
-fn wait_readable(fd: impl AsFd, end: Instant) -> Result<(), Failure> {
-    let left = end.saturating_duration_since(Instant::now());
-    if left.is_zero() {
-        return Err(Failure::Late);
-    }
-    let timeout = PollTimeout::try_from(left.min(Duration::from_secs(1)) + RETRY)
-        .unwrap_or(PollTimeout::from(1000_u16));
-    let mut fds = [PollFd::new(fd.as_fd(), PollFlags::POLLIN)];
-    match poll(&mut fds, timeout) {
-        Ok(_) | Err(Errno::EINTR) => Ok(()),
-        Err(errno) => Err(Failure::Other(FabricError::system("poll", errno))),
-    }
-}
-
-/// Tells the peer who we are, and hears who it is. Who called (`called`: whom)
-/// speaks first, so that a stranger learns nothing from whoever listens.
-fn introduce(
-    node: &Node<'_>,
-    mut line: TcpStream,
-    end: Instant,
-    called: Option<usize>,
-) -> Result<Met, Failure> {
-    if let Some(rank) = called {
-        tell(node, &mut line, rank)?;
-    }
-    let mut frame = [0; Frame::BYTES];
-    read_by(&mut line, &mut frame, end)?;
-    // Not of our release, or a stranger: as if it had not called.
-    let frame = Frame::from_bytes(&frame).ok_or(Failure::Gone)?;
-    if let Err(refusal) = judge(node, &frame, called) {
-        // It is one of us, and should learn it too.
+        let Heard { card, hello } = hear_rest(&mut line, &frame, end)?;
         if called.is_none() {
-            say(node, &mut line, &[], &[])?;
+            self.tell(&mut line, frame.rank)?;
         }
-        return Err(Failure::Other(refusal));
+        Ok(Met {
+            rank: frame.rank,
+            region_bytes: frame.region_bytes,
+            card,
+            hello,
+            line,
+        })
     }
-    let mut card = vec![0; frame.card_bytes];
-    read_by(&mut line, &mut card, end)?;
-    let mut hello = vec![0; frame.hello_bytes];
-    read_by(&mut line, &mut hello, end)?;
-    if called.is_none() {
-        tell(node, &mut line, frame.rank)?;
-    }
-    Ok(Met {
-        rank: frame.rank,
-        region_bytes: frame.region_bytes,
-        card,
-        hello,
-        line,
-    })
-}
 
-/// Whether the other side can be a node of the same fabric.
-fn judge(node: &Node<'_>, frame: &Frame, called: Option<usize>) -> Result<(), FabricError> {
-    let peer = frame.rank;
-    let odd = |what| Err(FabricError::Protocol { peer, what });
-    if frame.nodes != node.place.nodes() {
-        return Err(FabricError::NodesDiffer {
-            peer,
-            theirs: frame.nodes,
-            ours: node.place.nodes(),
-        });
+    fn frame(&self) -> Frame {
+        let nodes = self.node.place.founders as u64;
+        self.node.frame(Purpose::Meeting, nodes)
     }
-    if frame.kind != node.kind {
-        return odd("it uses another fabric");
-    }
-    if called.is_some_and(|rank| rank != peer) || peer == node.place.rank || peer >= frame.nodes {
-        return odd("its rank is not that of its address: give all nodes the same list");
-    }
-    if frame.region_bytes > MAX_REGION_BYTES {
-        return odd("its region is too long");
-    }
-    Ok(())
-}
 
-fn tell(node: &Node<'_>, line: &mut TcpStream, to: usize) -> Result<(), Failure> {
-    say(node, line, &(node.card)(to), node.hello)
-}
+    fn tell(&self, line: &mut TcpStream, to: usize) -> Result<(), Failure> {
+        self.node.introduce(line, self.frame(), &(self.card)(to))
+    }
 
-fn say(node: &Node<'_>, line: &mut TcpStream, card: &[u8], hello: &[u8]) -> Result<(), Failure> {
-    debug_assert!(card.len() <= MAX_CARD_BYTES);
-    let frame = Frame {
-        kind: node.kind,
-        rank: node.place.rank,
-        nodes: node.place.nodes(),
-        region_bytes: node.region_bytes,
-        card_bytes: card.len(),
-        hello_bytes: hello.len(),
-    };
-    let all = [&frame.to_bytes(), card, hello].concat();
-    line.write_all(&all).map_err(|_| Failure::Gone)
-}
-
-fn read_by(line: &mut TcpStream, mut bytes: &mut [u8], end: Instant) -> Result<(), Failure> {
-    while !bytes.is_empty() {
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(Failure::Late);
+    /// Whether the other side can be a node of the same fabric.
+    fn judge(&self, frame: &Frame, called: Option<usize>) -> Result<(), FabricError> {
+        let place = &self.node.place;
+        self.node.judge(frame, place.founders as u64)?;
+        if called.is_some_and(|rank| rank != frame.rank) || frame.rank >= place.founders {
+            let what = "its rank is not that of its address: give all nodes the same list";
+            let peer = frame.rank;
+            return Err(FabricError::Protocol { peer, what });
         }
-        let set = line.set_read_timeout(Some(left.max(RETRY)));
-        set.map_err(|error| Failure::Other(FabricError::io("setsockopt", &error)))?;
-        match line.read(bytes) {
-            Ok(0) => return Err(Failure::Gone),
-            Ok(count) => bytes = &mut bytes[count..],
-            Err(error) => match error.kind() {
-                ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted => {}
-                _ => return Err(Failure::Gone),
-            },
-        }
+        Ok(())
     }
-    Ok(())
 }

@@ -5,7 +5,9 @@
 //! Nodes meet over TCP ([`meeting`]), tell one another where their memory is,
 //! and keep the lines: the end of a line is how a death is noticed without
 //! posting anything, and doorbells ring over it ([`doors`]). The data itself
-//! goes by one-sided requests, which a [`Transport`] carries.
+//! goes by one-sided requests, which a [`Transport`] carries, over the links
+//! that a [`Linker`] makes. Where there are seats, nodes come later too
+//! ([`seats`]).
 //!
 //! A node's memory begins with a page of the fabric's own ([`control`]); the
 //! region follows.
@@ -14,15 +16,20 @@ mod bell;
 pub(super) mod control;
 mod doors;
 mod endpoint;
+mod frame;
 pub(super) mod health;
+mod inner;
 mod line;
 pub(super) mod meeting;
+pub(super) mod place;
+pub(super) mod seats;
+pub(super) mod speech;
 mod watch;
 pub(super) mod words;
 
-pub(super) use endpoint::{connect, Own};
+pub(super) use endpoint::connect;
 
-use super::Write;
+use super::{FabricError, Write};
 use health::Health;
 use std::fmt;
 use std::sync::Arc;
@@ -48,6 +55,13 @@ pub(super) struct Gone;
 /// visible in this order to who polls memory is for the device to keep: see
 /// [`crate::fabric`].)
 pub(super) trait Transport: Send + Sync + fmt::Debug + Sized + 'static {
+    /// The connection to one peer.
+    type Link: Send + fmt::Debug;
+
+    /// What is posted to a peer goes by this link from now on, and nothing that was posted
+    /// before does. Nobody posts to the peer meanwhile.
+    fn seat(&self, peer: usize, link: Self::Link);
+
     /// Posts writes. A full queue is waited for, a peer that is down is not.
     fn post(&self, peer: usize, writes: &[Write]) -> Result<(), Gone>;
 
@@ -78,4 +92,28 @@ pub(super) trait Transport: Send + Sync + fmt::Debug + Sized + 'static {
 
     /// Which peers are down, shared with the rest.
     fn health(&self) -> &Arc<Health>;
+}
+
+/// What makes links to peers.
+pub(super) trait Linker: Send + 'static {
+    /// Who carries requests over them.
+    type Transport: Transport;
+    /// What one peer is given, to reach this node by it: until this is dropped, or the link that
+    /// is made of it.
+    type Offer: Send;
+
+    /// Makes an offer.
+    fn offer(&self) -> Result<Self::Offer, FabricError>;
+
+    /// The card that tells a peer of it.
+    fn card(&self, offer: &Self::Offer) -> Vec<u8>;
+
+    /// Makes the link to a peer that has this card, and that was made this offer. The other one
+    /// may not be ready yet.
+    fn link(
+        &self,
+        peer: usize,
+        offer: Self::Offer,
+        card: &[u8],
+    ) -> Result<<Self::Transport as Transport>::Link, FabricError>;
 }

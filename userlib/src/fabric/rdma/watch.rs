@@ -4,142 +4,140 @@
 //! on, and notices deaths. It sleeps until a peer says something, so an idle
 //! node runs nothing.
 
-use super::endpoint::Inner;
-use super::line::{Line, Note, Notes};
+use super::inner::{Inner, Peer};
+use super::line::{Note, Notes};
 use super::Transport;
+use crate::fabric::thread::Thread;
 use crate::fabric::FabricError;
 use nix::errno::Errno;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
-use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::eventfd::EventFd;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
 /// Rounds in which a ring whose count has not arrived is looked for at once;
 /// later ones wait a moment in between. It is on its way, so most need none.
 const EAGER_ROUNDS: u32 = 200;
 const LAZY_WAIT_MS: u16 = 1;
 
-/// The listening thread. Ends on drop.
-#[derive(Debug)]
-pub(super) struct Watch {
-    stop: Arc<EventFd>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Watch {
-    pub(super) fn start<T: Transport>(inner: Arc<Inner<T>>) -> Result<Self, FabricError> {
-        let stop = EventFd::from_flags(EfdFlags::EFD_CLOEXEC)
-            .map_err(|errno| FabricError::system("eventfd", errno))?;
-        let stop = Arc::new(stop);
-        let stopped = Arc::clone(&stop);
-        let thread = std::thread::Builder::new()
-            .name("weft-watch".to_owned())
-            .spawn(move || Listener::new(&inner).run(&stopped))
-            .map_err(|error| FabricError::io("clone", &error))?;
-        Ok(Self {
-            stop,
-            thread: Some(thread),
-        })
-    }
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        // The counter cannot overflow by one; and if it could not be written,
-        // joining would hang.
-        if self.stop.write(1).is_ok() {
-            if let Some(thread) = self.thread.take() {
-                // A panic there has been printed; there is nothing to undo.
-                let _ = thread.join();
-            }
-        }
-    }
+/// Starts the thread.
+pub(super) fn start<T: Transport>(inner: Arc<Inner<T>>) -> Result<Thread, FabricError> {
+    Thread::start("weft-watch", move |stop| {
+        let mut listener = Listener {
+            inner: &inner,
+            peers: Vec::new(),
+            rounds: 0,
+        };
+        listener.run(stop);
+    })
 }
 
 /// A peer that is listened to.
-struct Heard<'a> {
+struct Heard {
     rank: usize,
-    line: &'a Line,
+    peer: Arc<Peer>,
     notes: Notes,
     /// The count of a ring that was announced and has not arrived.
     expected: Option<u64>,
+    /// Its line has ended.
+    is_over: bool,
 }
 
-struct Listener<'a, T> {
+struct Listener<'a, T: Transport> {
     inner: &'a Inner<T>,
-    peers: Vec<Heard<'a>>,
+    peers: Vec<Heard>,
     /// Rounds since a ring has been expected.
     rounds: u32,
 }
 
-impl<'a, T: Transport> Listener<'a, T> {
-    fn new(inner: &'a Inner<T>) -> Self {
-        let heard = |(rank, line)| Heard {
-            rank,
-            line,
-            notes: Notes::default(),
-            expected: None,
-        };
-        Self {
-            inner,
-            peers: inner.lines().map(heard).collect(),
-            rounds: 0,
-        }
-    }
+/// What has woken the thread.
+struct Woken {
+    is_end: bool,
+    are_others: bool,
+}
 
+impl<T: Transport> Listener<'_, T> {
     fn run(&mut self, stop: &EventFd) {
+        self.look_for_lines();
         loop {
             match self.wait(stop) {
-                Ok(true) => return,
-                Ok(false) | Err(Errno::EINTR) => {}
+                Ok(Woken { is_end: true, .. }) => return,
+                Ok(Woken { are_others, .. }) => {
+                    if are_others {
+                        // Before the lines are looked at: what is written later wakes again.
+                        let _ = self.inner.relisten.read();
+                        self.look_for_lines();
+                    }
+                }
+                Err(Errno::EINTR) => {}
                 Err(errno) => {
                     tracing::error!(%errno, "deaths of peers are no longer noticed");
                     return;
                 }
             }
-            let inner = self.inner;
-            self.peers.retain_mut(|peer| {
-                let lives = peer.listen(inner) && !inner.health().is_down(peer.rank);
-                if !lives {
-                    inner.health().mark_down(peer.rank, "its line has ended");
+            for heard in self.peers.iter_mut().filter(|heard| !heard.is_over) {
+                if !heard.listen(self.inner) {
+                    heard.is_over = true;
+                    self.inner.note_end(heard.rank, &heard.peer);
                 }
-                lives
-            });
+            }
         }
     }
 
-    /// Waits until there is something to hear or to look for. Answers whether
-    /// it is the end.
-    fn wait(&mut self, stop: &EventFd) -> Result<bool, Errno> {
-        let expects = self.peers.iter().any(|peer| peer.expected.is_some());
-        self.rounds = if expects { self.rounds + 1 } else { 0 };
-        let timeout = match self.rounds {
+    /// Some have come or gone.
+    fn look_for_lines(&mut self) {
+        let known = std::mem::take(&mut self.peers);
+        let mut known: Vec<Option<Heard>> = known.into_iter().map(Some).collect();
+        for (rank, peer) in self.inner.all_lines() {
+            let is_it = |heard: &Option<Heard>| {
+                let heard = heard.as_ref();
+                heard.is_some_and(|heard| Arc::ptr_eq(&heard.peer, &peer))
+            };
+            let old = known.iter().position(is_it).and_then(|at| known[at].take());
+            self.peers.push(old.unwrap_or(Heard {
+                rank,
+                peer,
+                notes: Notes::default(),
+                expected: None,
+                is_over: false,
+            }));
+        }
+    }
+
+    /// Waits until there is something to hear or to look for.
+    fn wait(&mut self, stop: &EventFd) -> Result<Woken, Errno> {
+        let listened = || self.peers.iter().filter(|heard| !heard.is_over);
+        let expects = listened().any(|heard| heard.expected.is_some());
+        let rounds = if expects { self.rounds + 1 } else { 0 };
+        let timeout = match rounds {
             0 => PollTimeout::NONE,
             1..EAGER_ROUNDS => PollTimeout::ZERO,
             _ => PollTimeout::from(LAZY_WAIT_MS),
         };
-        if self.rounds > 1 {
+        if rounds > 1 {
             std::thread::yield_now();
         }
-        let mut fds: Vec<PollFd<'_>> = self
-            .peers
-            .iter()
-            .map(|peer| PollFd::new(peer.line.as_fd(), PollFlags::POLLIN))
-            .collect();
-        fds.push(PollFd::new(stop.as_fd(), PollFlags::POLLIN));
+        let events = [stop.as_fd(), self.inner.relisten.as_fd()].into_iter();
+        let all = events.chain(listened().map(|heard| heard.peer.line.as_fd()));
+        let mut fds: Vec<PollFd<'_>> = all.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
         poll(&mut fds, timeout)?;
-        Ok(fds.last().and_then(PollFd::any).unwrap_or(true))
+        let has_fired = |at: usize| fds[at].any().unwrap_or(true);
+        let woken = Woken {
+            is_end: has_fired(0),
+            are_others: has_fired(1),
+        };
+        self.rounds = rounds;
+        Ok(woken)
     }
 }
 
-impl Heard<'_> {
+impl Heard {
     /// Takes what the peer has said. Answers whether it lives.
     fn listen<T: Transport>(&mut self, inner: &Inner<T>) -> bool {
         loop {
-            match self.notes.next(self.line) {
+            match self.notes.next(&self.peer.line) {
                 Ok(None) => break,
-                Ok(Some(Note::Sleeps)) => inner.fell_asleep(self.rank),
+                Ok(Some(Note::Sleeps)) => inner.fell_asleep(self.rank, &self.peer),
                 Ok(Some(Note::Rings(count))) => self.expected = Some(count),
                 Err(_) => return false,
             }
@@ -149,7 +147,7 @@ impl Heard<'_> {
             .is_some_and(|count| inner.has_rung(self.rank, count))
         {
             self.expected = None;
-            inner.rang(self.rank);
+            inner.rang(&self.peer);
         }
         true
     }

@@ -17,9 +17,9 @@ mod seats;
 mod stream;
 #[cfg(test)]
 mod tests;
-mod thread;
 mod watch;
 
+use super::thread::Thread;
 use super::{
     Connected, Endpoint, Fabric, FabricError, Meeting, NodeSet, Region, Write, MAX_HELLO_BYTES,
     MAX_NODES,
@@ -30,7 +30,6 @@ use rendezvous::{Met, Node};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use thread::Thread;
 
 pub use seats::ShmSeats;
 

@@ -5,8 +5,8 @@
 //! The kernel closes the lines of a process that ends in whichever way, so
 //! nobody has to ask peers whether they live, and an idle node runs nothing.
 
-use super::thread::Thread;
 use super::Shared;
+use crate::fabric::thread::Thread;
 use crate::fabric::FabricError;
 use nix::errno::Errno;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};

@@ -11,7 +11,7 @@ use crate::fabric::rdma::words::{has_whole_words, WORD};
 use crate::fabric::rdma::{Gone, Transport};
 use crate::fabric::{Region, Write, WORD_ATOMIC_BYTES};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 use weft_verbs::{Cq, Mr, Op, RcQp, Wc, WorkRequest, WrList, MAX_LIST_WORDS};
 
@@ -25,9 +25,13 @@ const SIGNAL_EVERY: u64 = SEND_QUEUE as u64 / 4;
 const _: () = assert!(WORD_ATOMIC_BYTES == MAX_LIST_WORDS * WORD);
 
 /// A request's number at its peer is in the lower bits of its `wr_id`, the peer
-/// above.
+/// above, and above that which link to the peer it went by.
 const SEQ_BITS: u32 = 48;
 const SEQ_MASK: u64 = (1 << SEQ_BITS) - 1;
+const PEER_BITS: u32 = 6;
+const PEER_MASK: u64 = (1 << PEER_BITS) - 1;
+const _: () = assert!(crate::fabric::MAX_NODES <= 1 << PEER_BITS);
+const LINK_MASK: u64 = u64::MAX >> (SEQ_BITS + PEER_BITS);
 
 /// Completions taken at a time.
 const REAP: usize = 32;
@@ -54,6 +58,8 @@ impl Target {
 pub(super) struct Link {
     qp: RcQp,
     target: Target,
+    /// Tells it apart from those to the same peer before it.
+    number: u64,
     queue: Mutex<Queue>,
     /// Requests that have ended: all up to this number.
     done: AtomicU64,
@@ -72,6 +78,7 @@ impl Link {
         Self {
             qp,
             target,
+            number: 0,
             queue: Mutex::default(),
             done: AtomicU64::new(0),
         }
@@ -81,22 +88,42 @@ impl Link {
 /// The queue pairs of a node.
 #[derive(Debug)]
 pub(super) struct VerbsTransport {
-    /// By rank; none at the own one. Before what they need, to be dropped first.
-    pub(super) links: Vec<Option<Link>>,
-    pub(super) cq: Cq,
-    pub(super) mr: Mr,
-    pub(super) memory: Region,
+    /// By rank; none at the own one, and where nobody is. Before what they need, to be dropped
+    /// first.
+    links: Vec<RwLock<Option<Arc<Link>>>>,
+    /// Links so far.
+    made: AtomicU64,
+    cq: Cq,
+    mr: Mr,
+    memory: Region,
     /// Whether words are written by ATOMIC WRITE.
-    pub(super) is_atomic: bool,
-    pub(super) health: Arc<Health>,
+    is_atomic: bool,
+    health: Arc<Health>,
 }
 
 impl VerbsTransport {
-    fn link(&self, peer: usize) -> Result<&Link, Gone> {
-        match self.links.get(peer) {
-            Some(Some(link)) if !self.health.is_down(peer) => Ok(link),
-            _ => Err(Gone),
+    /// For so many nodes. `memory` is what `mr` registers.
+    pub(super) fn new(nodes: usize, cq: Cq, mr: Mr, memory: Region, is_atomic: bool) -> Self {
+        Self {
+            links: (0..nodes).map(|_| RwLock::new(None)).collect(),
+            made: AtomicU64::new(0),
+            cq,
+            mr,
+            memory,
+            is_atomic,
+            health: Arc::new(Health::default()),
         }
+    }
+
+    /// The link to a peer, if there is one.
+    fn known(&self, peer: usize) -> Option<Arc<Link>> {
+        let link = self.links.get(peer)?.read();
+        link.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn link(&self, peer: usize) -> Result<Arc<Link>, Gone> {
+        let link = self.known(peer).filter(|_| !self.health.is_down(peer));
+        link.ok_or(Gone)
     }
 
     /// The next request's `wr_id`, and whether it makes a completion. Waits
@@ -108,7 +135,8 @@ impl VerbsTransport {
             self.wait(peer, || !is_full(queue.made))?;
         }
         queue.made += 1;
-        let wr_id = ((peer as u64) << SEQ_BITS) | (queue.made & SEQ_MASK);
+        let of_link = ((link.number & LINK_MASK) << PEER_BITS) | peer as u64;
+        let wr_id = (of_link << SEQ_BITS) | (queue.made & SEQ_MASK);
         Ok((wr_id, queue.made % SIGNAL_EVERY == 0))
     }
 
@@ -179,10 +207,16 @@ impl VerbsTransport {
     }
 
     fn ended(&self, wc: &Wc) {
-        let peer = (wc.wr_id() >> SEQ_BITS) as usize;
+        let of_link = wc.wr_id() >> SEQ_BITS;
+        let peer = (of_link & PEER_MASK) as usize;
+        let is_it = |link: &Arc<Link>| link.number & LINK_MASK == of_link >> PEER_BITS;
+        let Some(link) = self.known(peer).filter(is_it) else {
+            // Of one that has gone.
+            return;
+        };
         if let Some(why) = wc.failure() {
             self.health.mark_down(peer, &why);
-        } else if let Some(Some(link)) = self.links.get(peer) {
+        } else {
             // Completions of a queue pair come in order, and say that the requests
             // before theirs have ended (IBTA vol. 1, 9.5), but two threads may
             // take them off the queue together.
@@ -192,23 +226,33 @@ impl VerbsTransport {
 }
 
 impl Transport for VerbsTransport {
+    type Link = Link;
+
+    fn seat(&self, peer: usize, mut link: Link) {
+        link.number = self.made.fetch_add(1, Ordering::Relaxed);
+        let mut place = self.links[peer]
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        *place = Some(Arc::new(link));
+    }
+
     fn post(&self, peer: usize, writes: &[Write]) -> Result<(), Gone> {
         let link = self.link(peer)?;
         let mut queue = link.queue.lock().unwrap_or_else(PoisonError::into_inner);
         for write in writes {
-            self.add(peer, link, &mut queue, write)?;
+            self.add(peer, &link, &mut queue, write)?;
         }
-        self.flush(peer, link, &mut queue)
+        self.flush(peer, &link, &mut queue)
     }
 
     fn read(&self, peer: usize, what: Write) -> Result<(), Gone> {
         let link = self.link(peer)?;
         let seq = {
             let mut queue = link.queue.lock().unwrap_or_else(PoisonError::into_inner);
-            let (wr_id, _) = self.next(peer, link, &mut queue)?;
-            let request = self.request(Op::Read, wr_id, link, &what);
+            let (wr_id, _) = self.next(peer, &link, &mut queue)?;
+            let request = self.request(Op::Read, wr_id, &link, &what);
             queue.list.push(&request, true);
-            self.flush(peer, link, &mut queue)?;
+            self.flush(peer, &link, &mut queue)?;
             queue.made
         };
         self.wait(peer, || link.done.load(Ordering::Acquire) >= seq)
@@ -226,12 +270,8 @@ impl Transport for VerbsTransport {
                 }
                 Err(error) => {
                     // The device is gone, and with it all peers.
-                    for (peer, _) in self
-                        .links
-                        .iter()
-                        .enumerate()
-                        .filter(|(_, link)| link.is_some())
-                    {
+                    let linked = |&peer: &usize| self.known(peer).is_some();
+                    for peer in (0..self.links.len()).filter(linked) {
                         self.health.mark_down(peer, &error.to_string());
                     }
                     return;
@@ -241,7 +281,7 @@ impl Transport for VerbsTransport {
     }
 
     fn sever(&self, peer: usize) -> bool {
-        let Some(Some(link)) = self.links.get(peer) else {
+        let Some(link) = self.known(peer) else {
             return false;
         };
         // Nobody is posting, and nobody will: the peer is down.

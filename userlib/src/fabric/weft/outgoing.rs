@@ -104,6 +104,11 @@ impl Outgoing {
         });
     }
 
+    /// Nothing more goes to a peer.
+    pub(super) fn forget(&mut self, peer: usize) {
+        self.0.retain(|posted| posted.peer != peer);
+    }
+
     /// The module has taken the first `count`.
     pub(super) fn taken(&mut self, count: usize) {
         self.0.drain(..count.min(self.0.len()));

@@ -7,6 +7,7 @@
 //! read makes one, and a request that has failed, after which its VQP is no
 //! more good.
 
+use super::linker::Key;
 use super::outgoing::{Outgoing, Payloads, Posted};
 use crate::fabric::rdma::health::Health;
 use crate::fabric::rdma::words::has_whole_words;
@@ -38,24 +39,32 @@ const NOWHERE: Remote = Remote { addr: 0, rkey: 0 };
 pub(super) struct Link {
     qp: Qp,
     target: Remote,
+    /// By which the peer reaches this node, if no other peer does. It goes with the link.
+    key: Option<Key>,
     /// Reads so far, and how many of them have ended.
     reads: AtomicU64,
     done: AtomicU64,
 }
 
 impl Link {
-    pub(super) fn new(qp: Qp, target: Remote) -> Self {
+    pub(super) fn new(qp: Qp, target: Remote, key: Option<Key>) -> Self {
         Self {
             qp,
             target,
+            key,
             reads: AtomicU64::new(0),
             done: AtomicU64::new(0),
         }
     }
 }
 
+/// By rank; none at the own one, and where nobody is.
+type Links = Vec<Option<Arc<Link>>>;
+
 #[derive(Debug)]
 struct Shared {
+    /// Before their memory, to be dropped first.
+    links: Links,
     queues: Queues,
     outgoing: Outgoing,
 }
@@ -63,8 +72,6 @@ struct Shared {
 /// The VQPs of a node.
 #[derive(Debug)]
 pub(super) struct WeftTransport {
-    /// By rank; none at the own one. Before their memory, to be dropped first.
-    links: Vec<Option<Link>>,
     shared: Mutex<Shared>,
     mr: Arc<MemoryRegion>,
     payloads: Payloads,
@@ -76,17 +83,17 @@ pub(super) struct WeftTransport {
 }
 
 impl WeftTransport {
-    /// `memory` is what `mr` registers; `is_single`: words go one by one.
+    /// For so many nodes. `memory` is what `mr` registers; `is_single`: words go one by one.
     pub(super) fn new(
-        links: Vec<Option<Link>>,
+        nodes: usize,
         queues: Queues,
         mr: Arc<MemoryRegion>,
         memory: Region,
         is_single: bool,
     ) -> Self {
         Self {
-            links,
             shared: Mutex::new(Shared {
+                links: (0..nodes).map(|_| None).collect(),
                 queues,
                 outgoing: Outgoing::default(),
             }),
@@ -102,8 +109,8 @@ impl WeftTransport {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn link(&self, peer: usize) -> Result<&Link, Gone> {
-        match self.links.get(peer) {
+    fn link<'a>(&self, links: &'a Links, peer: usize) -> Result<&'a Arc<Link>, Gone> {
+        match links.get(peer) {
             Some(Some(link)) if !self.health.is_down(peer) => Ok(link),
             _ => Err(Gone),
         }
@@ -115,8 +122,8 @@ impl WeftTransport {
     }
 
     /// The request of what was posted. `None`: its peer is down.
-    fn request(&self, posted: &Posted) -> Option<SendWr<'_>> {
-        let link = self.link(posted.peer).ok()?;
+    fn request<'a>(&'a self, links: &'a Links, posted: &Posted) -> Option<SendWr<'a>> {
+        let link = self.link(links, posted.peer).ok()?;
         let remote = link.target.offset(posted.write.remote as u64);
         let made = match posted.inline() {
             Some(payload) => payload.map(|payload| SendWr::write(payload, remote)),
@@ -142,11 +149,16 @@ impl WeftTransport {
         // Peers in a row whose queue was full.
         let mut full = 0;
         while !shared.outgoing.is_empty() {
+            let Shared {
+                links,
+                queues,
+                outgoing,
+            } = &mut *shared;
             let blank = SendWr::write(Sges::EMPTY, NOWHERE);
             let mut batch = [blank; BATCH];
             let mut count = 0;
-            shared.outgoing.retain_first(BATCH, |posted| {
-                let wr = self.request(posted);
+            outgoing.retain_first(BATCH, |posted| {
+                let wr = self.request(links, posted);
                 if let Some(wr) = wr {
                     batch[count] = wr;
                     count += 1;
@@ -157,20 +169,20 @@ impl WeftTransport {
                 continue;
             }
             self.is_used.store(true, Ordering::Relaxed);
-            let taken = match shared.queues.post_send(&batch[..count]) {
+            let taken = match queues.post_send(&batch[..count]) {
                 Ok(taken) => taken,
                 Err(Error::QueueFull | Error::Interrupted) => 0,
                 Err(error) => {
                     // It is about the first.
-                    if let Some(peer) = shared.outgoing.first() {
+                    if let Some(peer) = outgoing.first() {
                         self.lost(peer, &error);
                     }
                     continue;
                 }
             };
-            shared.outgoing.taken(taken);
+            outgoing.taken(taken);
             full = if taken == 0 { full + 1 } else { 1 };
-            if taken < count && (full > self.links.len() || !shared.outgoing.pass_by_first()) {
+            if taken < count && (full > links.len() || !outgoing.pass_by_first()) {
                 self.reap(shared, FULL_WAIT);
                 full = 0;
             }
@@ -185,23 +197,26 @@ impl WeftTransport {
             Ok(progress) => progress.completed,
             Err(Error::Interrupted) => 0,
             Err(error) => {
-                for peer in 0..self.links.len() {
+                for peer in 0..shared.links.len() {
                     self.lost(peer, &error);
                 }
                 return;
             }
         };
         for wc in &room[..taken] {
-            self.ended(wc);
+            self.ended(&shared.links, wc);
         }
     }
 
-    fn ended(&self, wc: &Wc) {
-        let is_it = |link: &Option<Link>| link.as_ref().is_some_and(|l| l.qp.number() == wc.vqp());
-        let Some(peer) = self.links.iter().position(is_it) else {
+    fn ended(&self, links: &Links, wc: &Wc) {
+        let is_it = |link: &Option<Arc<Link>>| {
+            let link = link.as_ref();
+            link.is_some_and(|link| link.qp.number() == wc.vqp())
+        };
+        let Some(peer) = links.iter().position(is_it) else {
             return;
         };
-        match (wc.result(), &self.links[peer]) {
+        match (wc.result(), &links[peer]) {
             (Err(error), _) => {
                 self.lost(peer, &error);
             }
@@ -214,9 +229,20 @@ impl WeftTransport {
 }
 
 impl Transport for WeftTransport {
-    fn post(&self, peer: usize, writes: &[Write]) -> Result<(), Gone> {
-        self.link(peer)?;
+    type Link = Link;
+
+    fn seat(&self, peer: usize, link: Link) {
         let mut shared = self.lock();
+        shared.outgoing.forget(peer);
+        let before = shared.links[peer].replace(Arc::new(link));
+        drop(shared);
+        // Its end is a system call.
+        drop(before);
+    }
+
+    fn post(&self, peer: usize, writes: &[Write]) -> Result<(), Gone> {
+        let mut shared = self.lock();
+        self.link(&shared.links, peer)?;
         for write in writes {
             for part in self.payloads.parts(write) {
                 let posted = self.payloads.posted(peer, &part);
@@ -231,7 +257,7 @@ impl Transport for WeftTransport {
         if self.holder.load(Ordering::Relaxed) != this_thread() {
             self.flush(&mut shared);
         }
-        self.link(peer).map(drop)
+        self.link(&shared.links, peer).map(drop)
     }
 
     fn together(&self, posts: &mut dyn FnMut()) {
@@ -249,32 +275,34 @@ impl Transport for WeftTransport {
     }
 
     fn read(&self, peer: usize, what: Write) -> Result<(), Gone> {
-        let link = self.link(peer)?;
-        let from = link.target.offset(what.remote as u64);
         let range = what.local..what.local + what.len;
         let into = self.mr.slice(range);
         let into = into.map_err(|error| self.lost(peer, &error))?;
-        let number = {
+        let (link, number) = {
             let mut shared = self.lock();
             // It sees what was written before.
             self.flush(&mut shared);
+            let link = Arc::clone(self.link(&shared.links, peer)?);
             let number = link.reads.fetch_add(1, Ordering::Relaxed) + 1;
+            let from = link.target.offset(what.remote as u64);
             let request = SendWr::read(into, from).signaled().wr_id(number);
             let request = request.on(&link.qp);
             loop {
                 match shared.queues.post_send(&[request]) {
-                    Ok(1..) => break number,
+                    Ok(1..) => break,
                     Ok(0) | Err(Error::QueueFull | Error::Interrupted) => {
                         self.reap(&mut shared, FULL_WAIT);
                     }
                     Err(error) => return Err(self.lost(peer, &error)),
                 }
-                self.link(peer)?;
+                self.link(&shared.links, peer)?;
             }
+            (link, number)
         };
         while link.done.load(Ordering::Acquire) < number {
-            self.reap(&mut self.lock(), SLICE);
-            self.link(peer)?;
+            let mut shared = self.lock();
+            self.reap(&mut shared, SLICE);
+            self.link(&shared.links, peer)?;
         }
         Ok(())
     }
@@ -288,9 +316,21 @@ impl Transport for WeftTransport {
         }
     }
 
-    /// One key and one receiver in the kernel serve all peers' requests.
-    fn sever(&self, _peer: usize) -> bool {
-        false
+    /// Where one key serves all peers' requests, that cannot be done. Else the VQP is destroyed,
+    /// and the key deregistered, which waits for those requests of the peer that have begun.
+    fn sever(&self, peer: usize) -> bool {
+        let mut shared = self.lock();
+        let has_key = |link: &mut Arc<Link>| link.key.is_some();
+        let Some(link) = shared.links[peer].take_if(has_key) else {
+            return false;
+        };
+        shared.outgoing.forget(peer);
+        drop(shared);
+        // Not while somebody else, who reads, has it: that one sees that the peer is down.
+        while Arc::strong_count(&link) > 1 {
+            std::thread::yield_now();
+        }
+        true
     }
 
     fn system_calls(&self) -> Option<u64> {

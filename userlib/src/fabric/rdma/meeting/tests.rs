@@ -2,8 +2,9 @@
 
 //! Meetings over loopback, with peers that are late, wrong or strange.
 
+use super::super::frame::MAX_CARD_BYTES;
 use super::*;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -23,16 +24,15 @@ fn meet_as(
     kind: u8,
     patience: Duration,
 ) -> Result<Vec<Met>, FabricError> {
-    let place = Place::new(rank, addrs)?;
     let node = Node {
-        place: &place,
+        place: Place::new(rank, addrs)?,
         kind,
         region_bytes: 4096 * (rank + 1),
-        hello: &vec![7; rank],
-        card: &|peer| vec![rank as u8, peer as u8],
+        hello: vec![7; rank],
+        incarnation: 0,
     };
     let end = Instant::now() + patience;
-    let mut met = meet(&node, end)?;
+    let (mut met, _listener) = meet(&node, &|peer| vec![rank as u8, peer as u8], end)?;
     all_ready(&mut met, end)?;
     Ok(met)
 }
@@ -134,12 +134,14 @@ fn places_that_no_node_can_have_are_refused() {
 #[test]
 fn a_frame_survives_its_bytes_and_noise_is_none() {
     let frame = Frame {
+        purpose: Purpose::Call,
         kind: 2,
         rank: 1,
         nodes: 3,
         region_bytes: 4096,
         card_bytes: MAX_CARD_BYTES,
         hello_bytes: MAX_HELLO_BYTES,
+        incarnation: 5,
     };
     assert_eq!(Frame::from_bytes(&frame.to_bytes()), Some(frame));
     let long = Frame {

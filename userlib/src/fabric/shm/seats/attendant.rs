@@ -6,9 +6,9 @@
 
 use super::super::frame::{brought, Frame, Kind};
 use super::super::rendezvous::{is_own_user, Failure, RETRY};
-use super::super::thread::Thread;
 use super::calling;
 use super::inner::{Inner, Peer};
+use crate::fabric::thread::Thread;
 use crate::fabric::{FabricError, MAX_NODES};
 use nix::errno::Errno;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};

@@ -3,8 +3,8 @@
 //! A node among seats whose holders change.
 
 use super::super::copy_all;
-use super::super::thread::Thread;
 use super::inner::Inner;
+use crate::fabric::thread::Thread;
 use crate::fabric::{Endpoint, FabricError, NodeSet, Region, Write};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 /// A thread that sleeps on descriptors, and on the event that tells it to stop. It has ended
 /// when this was dropped.
 #[derive(Debug)]
-pub(super) struct Thread {
+pub(in crate::fabric) struct Thread {
     stop: Arc<EventFd>,
     thread: Option<JoinHandle<()>>,
 }
@@ -21,7 +21,7 @@ impl Thread {
     /// # Errors
     ///
     /// [`FabricError::System`].
-    pub(super) fn start(
+    pub(in crate::fabric) fn start(
         name: &str,
         work: impl FnOnce(&EventFd) + Send + 'static,
     ) -> Result<Self, FabricError> {

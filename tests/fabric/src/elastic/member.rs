@@ -5,14 +5,37 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
-use weft::fabric::shm::{Shm, ShmSeats};
+
+use anyhow::{Context as _, Result};
 use weft::fabric::Fabric;
 use weft::{Group, Subgroup};
+use weft_testkit::place::{Kind, Meeting, Placed, Seats};
 
-pub const PATIENCE: Duration = Duration::from_secs(60);
-const NAME: &str = "test";
+use crate::process::patience;
+
+const NAME: &str = "elastic";
 const MAX_STATE_BYTES: usize = 1 << 16;
+
+#[derive(clap::Args)]
+pub struct MemberArgs {
+    #[arg(long)]
+    kind: Kind,
+    #[arg(long)]
+    meeting: Meeting,
+    /// On which RDMA node it runs.
+    #[arg(long)]
+    node: usize,
+    /// A number for its messages.
+    #[arg(long)]
+    pub person: usize,
+    /// None of a newcomer.
+    #[arg(long)]
+    rank: Option<usize>,
+    #[arg(long, default_value_t = 0)]
+    founders: usize,
+    #[arg(long)]
+    seats: usize,
+}
 
 /// What a member keeps of its messages.
 #[derive(Default)]
@@ -54,34 +77,33 @@ impl Journal {
     }
 }
 
-/// Is what the role says: a number for its messages, then who it is, in which group.
-pub fn run(role: &str) {
-    let words: Vec<&str> = role.split(' ').collect();
-    let number = |at: usize| words[at].parse::<usize>().expect("a number");
-    let (person, name) = (number(0) as u64, words[2]);
-    match words[1] {
-        "fixed" => take_part(
-            person,
-            Shm::new(name, number(3), number(4)).expect("a node"),
-        ),
-        "founder" => {
-            let node = ShmSeats::founder(name, number(3), number(4), number(5));
-            take_part(person, node.expect("a node"));
+/// Is a member.
+pub fn run(args: &MemberArgs) -> Result<()> {
+    // A test that waits for a member that hangs is to fail, not to hang.
+    std::thread::spawn(|| {
+        std::thread::sleep(10 * patience());
+        eprintln!("weft-fabric: a member hangs");
+        std::process::exit(3);
+    });
+    args.kind.enter(args.node)?;
+    let person = args.person as u64;
+    let seats = Seats::new(args.kind, args.seats, args.meeting);
+    match args.rank {
+        Some(rank) if args.founders == args.seats => {
+            let node = Placed::new(args.kind, rank, args.seats, args.meeting);
+            take_part(person, node)
         }
-        "newcomer" => {
-            let node = ShmSeats::newcomer(name, number(3), PATIENCE);
-            take_part(person, node.expect("a seat"));
-        }
-        other => panic!("{other}"),
+        Some(rank) => take_part(person, seats.founder(rank, args.founders)?),
+        None => take_part(person, seats.newcomer(patience())?),
     }
 }
 
-fn take_part(person: u64, node: impl Fabric) {
+fn take_part(person: u64, node: impl Fabric) -> Result<()> {
     let journal = Arc::new(Mutex::new(Journal::default()));
     let [delivered, taken, restored, shown] = [(); 4].map(|()| Arc::clone(&journal));
     let group = Group::builder(node)
         .subgroup(Subgroup::new(NAME).window(16).max_message(16))
-        .timeout(PATIENCE)
+        .timeout(patience())
         .deliver(NAME, move |batch| {
             let mut journal = delivered.lock().expect("no panic");
             for message in batch {
@@ -96,11 +118,11 @@ fn take_part(person: u64, node: impl Fabric) {
         )
         .on_view(move |view| {
             let hash = shown.lock().expect("no panic").hash;
-            println!("\nVIEW {} {:?} {hash:x}", view.number, view.members);
+            println!("VIEW {} {:?} {hash:x}", view.number, view.members);
         })
         .join()
-        .expect("a group");
-    let sender = group.sender(NAME).expect("it sends");
+        .context("it does not get in")?;
+    let sender = group.sender(NAME)?;
     let (ended, end) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         std::io::stdin().lines().for_each(drop);
@@ -110,8 +132,9 @@ fn take_part(person: u64, node: impl Fabric) {
         if end.try_recv().is_ok() {
             break;
         }
-        sender.send_value(&[person, number]).expect("it is sent");
+        sender.send_value(&[person, number])?;
     }
-    group.leave(PATIENCE).expect("all is delivered");
-    println!("\nLEFT");
+    group.leave(patience())?;
+    println!("LEFT");
+    Ok(())
 }

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Members are killed and others join, at the same time.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{ensure, Result};
+use weft_testkit::place::{Kind, Meeting};
+use weft_testkit::rng::Rng;
+
+use super::Process;
+use crate::process::patience;
+
+const SEATS: usize = 6;
+const FOUNDERS: usize = 3;
+/// Changes in a group, each a newcomer, a kill, or both.
+const CHANGES: usize = 8;
+
+/// Until there were so many of both.
+pub fn run(kind: Kind, changes: usize, rng: &mut Rng) -> Result<()> {
+    let (mut joins, mut kills, mut groups) = (0, 0, 0);
+    while joins.min(kills) < changes {
+        let mut group = Group::found(kind)?;
+        for _ in 0..CHANGES {
+            group.change(rng)?;
+        }
+        (joins, kills, groups) = (joins + group.joins, kills + group.kills, groups + 1);
+        group.end()?;
+    }
+    println!("# {groups} groups, {joins} joins, {kills} kills");
+    Ok(())
+}
+
+struct Group {
+    kind: Kind,
+    meeting: Meeting,
+    members: Vec<Process>,
+    /// Of those who are there no more.
+    said: Vec<(u64, String)>,
+    joins: usize,
+    kills: usize,
+}
+
+impl Group {
+    fn found(kind: Kind) -> Result<Self> {
+        let meeting = Meeting::call();
+        let start = |rank: usize| {
+            let role = [
+                format!("--person={rank}"),
+                format!("--rank={rank}"),
+                format!("--founders={FOUNDERS}"),
+                format!("--seats={SEATS}"),
+            ];
+            Process::start(kind, meeting, kind.node_of(rank), &role)
+        };
+        let members = (0..FOUNDERS).map(start).collect::<Result<_>>()?;
+        let mut group = Self {
+            kind,
+            meeting,
+            members,
+            said: Vec::new(),
+            joins: 0,
+            kills: 0,
+        };
+        group.settle()?;
+        Ok(group)
+    }
+
+    /// The RDMA node with an empty seat for the next newcomer: seats are on nodes in turn.
+    fn roomy_node(&self) -> usize {
+        let room = |node: usize| {
+            let seats = (0..SEATS).filter(|&seat| self.kind.node_of(seat) == node);
+            let taken = self.members.iter().filter(|member| member.node == node);
+            seats.count().saturating_sub(taken.count())
+        };
+        let nodes = 0..=self.kind.node_of(1);
+        nodes.max_by_key(|&node| room(node)).unwrap_or(0)
+    }
+
+    fn change(&mut self, rng: &mut Rng) -> Result<()> {
+        let mut chance = |of_4: usize| rng.below(4) < of_4;
+        let count = self.members.len();
+        if count <= FOUNDERS || count < SEATS - 1 && chance(3) {
+            let person = FOUNDERS + self.joins;
+            let role = [format!("--person={person}"), format!("--seats={SEATS}")];
+            let node = self.roomy_node();
+            let newcomer = Process::start(self.kind, self.meeting, node, &role)?;
+            self.members.push(newcomer);
+            self.joins += 1;
+        }
+        let kills = chance(3);
+        // A newcomer is in after some milliseconds, on a machine that has time.
+        std::thread::sleep(Duration::from_micros(rng.below(20_000) as u64));
+        // Not the first founders' majority: one of at least four.
+        let count = self.members.len();
+        if count > FOUNDERS && kills {
+            let victim = rng.below(count);
+            self.said.extend(self.members.swap_remove(victim).kill()?);
+            self.kills += 1;
+        }
+        self.settle()
+    }
+
+    /// Waits until all are in the same view, which has as many members.
+    fn settle(&mut self) -> Result<()> {
+        let end = Instant::now() + patience();
+        loop {
+            let last = self.members.iter().map(|member| member.said().pop());
+            let last: Vec<_> = last.collect();
+            let view = last[0].as_ref().map_or("", |view| &view.1);
+            let members = view.split_once('}').map_or("", |view| view.0);
+            let count = members.split(", ").count();
+            if count == last.len() && last.iter().all(|view| *view == last[0]) {
+                return Ok(());
+            }
+            ensure!(Instant::now() < end, "{last:?}");
+            self.members.iter_mut().try_for_each(Process::check_alive)?;
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// All leave. Everybody has to have said the same of each view.
+    fn end(mut self) -> Result<()> {
+        for member in self.members {
+            self.said.extend(member.leave()?);
+        }
+        let mut views: BTreeMap<u64, String> = BTreeMap::new();
+        for (number, view) in self.said {
+            let known = views.entry(number).or_insert_with(|| view.clone());
+            ensure!(*known == view, "of view {number}: {known} and {view}");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The newcomer's part: it takes a seat and calls those who are there.
+
+use super::super::frame::{Frame, Purpose};
+use super::super::inner::Peer;
+use super::super::line::Line;
+use super::super::meeting::say_ready;
+use super::super::place::Place;
+use super::super::speech::{hear_frame, hear_rest, Failure, Node, RETRY};
+use super::super::Linker;
+use super::reception::Reception;
+use crate::fabric::{FabricError, NodeSet};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long a host may take to answer: another one may be faster.
+const CONNECT_TIME: Duration = Duration::from_millis(100);
+/// How long a node may take to answer: it serves one newcomer at a time.
+const ANSWER_TIME: Duration = Duration::from_secs(1);
+/// The same, when another one has answered: it may be a newcomer itself. A member is called again.
+const OTHERS_TIME: Duration = Duration::from_millis(100);
+
+/// Takes the lowest seat of which a node says that it is empty, and whose address is of this
+/// host.
+pub(super) fn take_seat(
+    addrs: &[SocketAddr],
+    kind: u8,
+    end: Instant,
+) -> Result<(Place, TcpListener), FabricError> {
+    // Looks whether the addresses can be those of seats.
+    let first = Place::new(0, addrs)?;
+    let mut was_answered = false;
+    loop {
+        let vacant = ask(&first, kind);
+        was_answered |= vacant.is_some();
+        for seat in vacant.unwrap_or_default().iter() {
+            let Ok(place) = Place::new(seat, addrs) else {
+                continue;
+            };
+            match place.listen() {
+                Ok(listener) => return Ok((place, listener)),
+                // Another newcomer was faster, or who had the seat is put out, but still runs;
+                // or it is for another host.
+                Err(FabricError::RankTaken { .. } | FabricError::NotHere(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if Instant::now() >= end {
+            return Err(match was_answered {
+                true => FabricError::NoSeat {
+                    name: first.own().to_string(),
+                    seats: addrs.len(),
+                },
+                false => FabricError::Timeout {
+                    missing: (0..addrs.len()).collect(),
+                },
+            });
+        }
+        std::thread::sleep(RETRY);
+    }
+}
+
+/// Which seats are empty, as the node says that answers first, if one does.
+fn ask(place: &Place, kind: u8) -> Option<NodeSet> {
+    place.addrs.iter().find_map(|addr| {
+        let mut line = TcpStream::connect_timeout(addr, CONNECT_TIME).ok()?;
+        let question = Frame {
+            purpose: Purpose::Question,
+            kind,
+            rank: 0,
+            nodes: place.seats() as u64,
+            region_bytes: 0,
+            card_bytes: 0,
+            hello_bytes: 0,
+            incarnation: 0,
+        };
+        Node::say(&mut line, question).ok()?;
+        let answer = hear_frame(&mut line, Instant::now() + ANSWER_TIME).ok()?;
+        let is_answer = answer.purpose == Purpose::Vacant && answer.kind == kind;
+        is_answer.then(|| NodeSet::from_bits(answer.nodes))
+    })
+}
+
+/// Who was called.
+enum Called {
+    /// The two are linked.
+    Peer,
+    /// It has other settings, which are these.
+    Stranger(Vec<u8>),
+}
+
+impl<L: Linker> Reception<L> {
+    /// Calls all who are there, until one at least has answered. Answers with who has.
+    pub(super) fn call_first(
+        &mut self,
+        hellos: &mut [Vec<u8>],
+        end: Instant,
+    ) -> Result<NodeSet, FabricError> {
+        let others: NodeSet = self.node.place.others().collect();
+        loop {
+            let mut met = NodeSet::EMPTY;
+            for (seat, line, offer) in self.call(others)? {
+                let patience = match met.is_empty() {
+                    true => ANSWER_TIME,
+                    false => OTHERS_TIME,
+                };
+                match self.hear_answer(seat, line, offer, patience) {
+                    Ok(Called::Peer) => hellos[seat].clone_from(&self.node.hello),
+                    Ok(Called::Stranger(hello)) => hellos[seat] = hello,
+                    Err(Failure::Late | Failure::Gone) => continue,
+                    Err(Failure::Other(error)) => return Err(error),
+                }
+                met = met.with(seat);
+            }
+            if !met.is_empty() {
+                return Ok(met);
+            }
+            if Instant::now() >= end {
+                return Err(FabricError::Timeout { missing: others });
+            }
+            std::thread::sleep(RETRY);
+        }
+    }
+
+    /// Calls those who are there by now. For a newcomer that waits to be taken in.
+    pub(super) fn call_others(&mut self) {
+        let missing = self.inner.vacant();
+        let called = match self.call(missing) {
+            Ok(called) => called,
+            Err(error) => return tracing::warn!(%error, "nobody can be called"),
+        };
+        for (seat, line, offer) in called {
+            match self.hear_answer(seat, line, offer, ANSWER_TIME) {
+                Ok(Called::Peer) => {}
+                Ok(Called::Stranger(_)) => tracing::warn!(seat, "has other settings"),
+                // It will be tried again.
+                Err(failure) => tracing::debug!(seat, ?failure, "does not answer"),
+            }
+        }
+    }
+
+    /// Calls those of the seats that are there, all before one of them has answered.
+    fn call(&self, seats: NodeSet) -> Result<Vec<(usize, TcpStream, L::Offer)>, FabricError> {
+        let mut called = Vec::new();
+        for seat in seats.iter() {
+            let addr = self.node.place.addrs[seat];
+            let Ok(mut line) = TcpStream::connect_timeout(&addr, CONNECT_TIME) else {
+                continue;
+            };
+            let offer = self.linker.offer()?;
+            let frame = self
+                .node
+                .frame(Purpose::Call, self.node.place.seats() as u64);
+            let card = self.linker.card(&offer);
+            if self.node.introduce(&mut line, frame, &card).is_ok() {
+                called.push((seat, line, offer));
+            }
+        }
+        Ok(called)
+    }
+
+    /// Waits for the answer of a node, and links to it. By then it may have admitted this one.
+    fn hear_answer(
+        &self,
+        seat: usize,
+        mut line: TcpStream,
+        offer: L::Offer,
+        patience: Duration,
+    ) -> Result<Called, Failure> {
+        let end = Instant::now() + patience;
+        let frame = hear_frame(&mut line, end)?;
+        if frame.purpose != Purpose::Answer || frame.rank != seat {
+            return Err(Failure::Gone);
+        }
+        let answer = hear_rest(&mut line, &frame, end)?;
+        if answer.hello != self.node.hello {
+            return Ok(Called::Stranger(answer.hello));
+        }
+        self.check(&frame).map_err(Failure::Other)?;
+        let link = self.linker.link(seat, offer, &answer.card);
+        let link = link.map_err(Failure::Other)?;
+        // This node posts nothing before it learns that it may, and then it is linked.
+        say_ready(&mut line)?;
+        let line = Line::new(line).map_err(Failure::Other)?;
+        let peer = Peer::new(frame.incarnation, frame.region_bytes, line);
+        self.inner.seat(seat, Arc::new(peer), link);
+        Ok(Called::Peer)
+    }
+}

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Nodes over VQPs that may come later than others.
+
+use super::linker::{Keys, Port};
+use super::KIND;
+use crate::fabric::rdma;
+use crate::fabric::rdma::meeting::end_of;
+use crate::fabric::rdma::place::Place;
+use crate::fabric::rdma::seats::{self, Seated};
+use crate::fabric::rdma::speech::Node;
+use crate::fabric::{Connected, Fabric, FabricError, Words};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// A node of a fabric over Weft with seats, before it meets the others: for groups with views
+/// ([`Builder::with_views`](crate::multicast::Builder::with_views)).
+///
+/// Each peer has a key of its own to this node's memory, so that one can be cut off. The module
+/// counts the pages of the region once for each seat. (`RLIMIT_MEMLOCK`)
+#[derive(Debug)]
+pub struct WeftSeats {
+    role: Role,
+    words: Words,
+    device: Option<u32>,
+}
+
+#[derive(Debug)]
+enum Role {
+    Founder(Place),
+    Newcomer(Seated),
+}
+
+impl WeftSeats {
+    /// Node `rank` of `founders`, which meet at the first of these addresses: there is one for
+    /// each seat, and all nodes have the same list. Whoever has a seat listens at its address
+    /// (TCP). Data goes by the first RDMA port of the network namespace that
+    /// [`Fabric::connect`] is called in.
+    ///
+    /// # Errors
+    ///
+    /// [`FabricError::BadRank`], [`FabricError::SameAddress`].
+    pub fn founder(
+        rank: usize,
+        founders: usize,
+        addrs: &[SocketAddr],
+    ) -> Result<Self, FabricError> {
+        let place = Place::among(rank, founders, addrs)?;
+        Ok(Self::with(Role::Founder(place)))
+    }
+
+    /// Takes the lowest empty seat whose address is of this host, where others have met at these
+    /// addresses. Waits for them, and for a seat, until the time is over.
+    ///
+    /// # Errors
+    ///
+    /// [`FabricError::BadRank`], [`FabricError::SameAddress`]; [`FabricError::Timeout`] if nobody
+    /// is there, [`FabricError::NoSeat`] if none is empty that this host could have.
+    pub fn newcomer(addrs: &[SocketAddr], timeout: Duration) -> Result<Self, FabricError> {
+        let seated = seats::take_seat(addrs, KIND, timeout)?;
+        Ok(Self::with(Role::Newcomer(seated)))
+    }
+
+    fn with(role: Role) -> Self {
+        Self {
+            role,
+            words: Words::default(),
+            device: None,
+        }
+    }
+
+    /// Another RDMA port, by the index that `weftctl nodes` shows.
+    #[must_use]
+    pub fn device(self, index: u32) -> Self {
+        let device = Some(index);
+        Self { device, ..self }
+    }
+
+    /// How words get there whole, if the default is not right.
+    #[must_use]
+    pub fn words(self, words: Words) -> Self {
+        Self { words, ..self }
+    }
+
+    fn place(&self) -> &Place {
+        match &self.role {
+            Role::Founder(place) => place,
+            Role::Newcomer(seated) => &seated.place,
+        }
+    }
+}
+
+// SAFETY: the endpoint is that of `rdma`, over VQPs that keep their order. Each peer has a key
+// of its own, and who is cut off has none any more.
+unsafe impl Fabric for WeftSeats {
+    fn rank(&self) -> usize {
+        self.place().rank
+    }
+
+    fn nodes(&self) -> usize {
+        self.place().seats()
+    }
+
+    fn has_seats(&self) -> bool {
+        true
+    }
+
+    unsafe fn connect(
+        self,
+        region_bytes: usize,
+        hello: &[u8],
+        timeout: Duration,
+    ) -> Result<Connected, FabricError> {
+        let end = end_of(timeout);
+        let port = Port {
+            addr: self.place().own(),
+            device: self.device,
+            words: self.words,
+            keys: Keys::OwnEach,
+        };
+        let opened = port.open(region_bytes, self.nodes())?;
+        let (memory, linker, transport) = (opened.memory, opened.linker, opened.transport);
+        match self.role {
+            Role::Founder(place) => {
+                let node = Node {
+                    place,
+                    kind: KIND,
+                    region_bytes,
+                    hello: hello.to_vec(),
+                    incarnation: 0,
+                };
+                rdma::connect(node, memory, linker, transport, end)
+            }
+            Role::Newcomer(seated) => {
+                seats::arrive(seated, KIND, hello, memory, linker, transport, end)
+            }
+        }
+    }
+}
