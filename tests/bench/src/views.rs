@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! `weft-bench views`: groups with views under load, over shared memory. In each round one
+//! `weft-bench views`: groups with views under load, over each fabric. In each round one
 //! member is killed and another one leaves, and a newcomer joins another group; the others
 //! say when they deliver again, and how long they had delivered nothing.
 //!
@@ -8,15 +8,17 @@
 //! the host's processes share: from the signal, or from the word to leave, to the first
 //! delivery in the new view at the last member that gets there; of a join, from the moment at
 //! which the newcomer, which runs already, begins to look for a seat, to its first delivery,
-//! behind the state that it is given.
+//! behind the state that it is given. Beside them is how long a message takes in the same
+//! groups, from before it is sent to its delivery at its sender.
 
 mod member;
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use anyhow::{ensure, Result};
 use clap::Args;
 use serde::{Deserialize, Serialize};
+use weft_testkit::place::{Kind, Meeting};
 
 use crate::child::Helper;
 use crate::cli::Common;
@@ -32,10 +34,13 @@ const CALM: Duration = Duration::from_millis(20);
 pub struct ViewsArgs {
     #[command(flatten)]
     common: Common,
+    /// Over which fabrics: over VQPs and verbs on the nodes that `scripts/vm run` makes.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [Kind::Shm], value_enum)]
+    fabrics: Vec<Kind>,
     /// Members of a group. Two of them go.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(4..=32))]
     members: u8,
-    /// Groups.
+    /// Groups of each kind.
     #[arg(long, value_name = "N", default_value_t = 100)]
     rounds: u32,
     /// Bytes of a message.
@@ -57,6 +62,8 @@ struct Resumed {
     at_ns: u64,
     /// How long it had delivered nothing.
     pause_ns: u64,
+    /// How long its last message took that it has delivered before, in the view before.
+    message_ns: Option<u64>,
 }
 
 /// A newcomer's process runs, and waits for the word to join.
@@ -75,7 +82,7 @@ enum Change {
 #[derive(Serialize)]
 struct Row {
     bench: &'static str,
-    fabric: &'static str,
+    fabric: String,
     change: Change,
     members: usize,
     bytes: usize,
@@ -89,41 +96,55 @@ struct Row {
     pause_us_p50: Option<f64>,
     pause_us_p99: Option<f64>,
     pause_us_max: Option<f64>,
+    /// A message in the same groups, in the view before the change.
+    message_us_p50: Option<f64>,
 }
 
 /// What was measured of one kind of change.
 struct Measured {
+    fabric: Kind,
     change: Change,
     resumed: Times,
     pauses: Times,
+    messages: Times,
 }
 
 impl Measured {
-    fn new(change: Change) -> Self {
+    fn new(fabric: Kind, change: Change) -> Self {
         Self {
+            fabric,
             change,
             resumed: Times::new(),
             pauses: Times::new(),
+            messages: Times::new(),
         }
     }
 
-    /// Waits until all have delivered in a view, which was caused at this time.
-    fn hear(&mut self, members: &mut [Helper], view: u64, caused_ns: u64) -> Result<()> {
-        let (last, pause) = resumed(members, view)?;
-        self.record(last.saturating_sub(caused_ns), pause);
-        Ok(())
+    /// Waits until all have delivered in a view; answers with when the last one has.
+    fn hear(&mut self, members: &mut [Helper], view: u64) -> Result<u64> {
+        let (mut last, mut pause) = (0, 0);
+        for member in members {
+            let resumed: Resumed = member.hear()?;
+            ensure!(resumed.view == view, "a member is in view {}", resumed.view);
+            last = last.max(resumed.at_ns);
+            pause = pause.max(resumed.pause_ns);
+            if let Some(message_ns) = resumed.message_ns {
+                self.messages.record(Duration::from_nanos(message_ns));
+            }
+        }
+        self.pauses.record(Duration::from_nanos(pause));
+        Ok(last)
     }
 
-    fn record(&mut self, took_ns: u64, pause_ns: u64) {
+    fn resumed(&mut self, took_ns: u64) {
         self.resumed.record(Duration::from_nanos(took_ns));
-        self.pauses.record(Duration::from_nanos(pause_ns));
     }
 
     fn row(&self, args: &ViewsArgs) -> Row {
         let of = |times: &Times, percent| rounded(times.percentile_us(percent));
         Row {
             bench: "views",
-            fabric: "shm",
+            fabric: self.fabric.to_string(),
             change: self.change,
             members: usize::from(args.members),
             bytes: args.size,
@@ -135,42 +156,20 @@ impl Measured {
             pause_us_p50: of(&self.pauses, 50.0),
             pause_us_p99: of(&self.pauses, 99.0),
             pause_us_max: rounded(self.pauses.max_us()),
+            message_us_p50: of(&self.messages, 50.0),
         }
     }
-}
-
-/// Waits until all have delivered in a view; answers with when the last one has, and the
-/// longest time in which one of them had delivered nothing.
-fn resumed(members: &mut [Helper], view: u64) -> Result<(u64, u64)> {
-    let (mut last, mut pause) = (0, 0);
-    for member in members {
-        let resumed: Resumed = member.hear()?;
-        ensure!(resumed.view == view, "a member is in view {}", resumed.view);
-        last = last.max(resumed.at_ns);
-        pause = pause.max(resumed.pause_ns);
-    }
-    Ok((last, pause))
 }
 
 /// Runs the benchmark.
 pub fn run(args: &ViewsArgs) -> Result<()> {
     let mut json = JsonLines::create(args.common.json.as_deref())?;
-    let rounds = if args.common.quick {
-        args.rounds.min(5)
-    } else {
-        args.rounds
-    };
-    let bar = progress("views".to_owned(), u64::from(rounds));
-    let mut kills = Measured::new(Change::Kill);
-    let mut leaves = Measured::new(Change::Leave);
-    let mut joins = Measured::new(Change::Join);
-    for number in 0..rounds {
-        round(args, number, &mut kills, &mut leaves)?;
-        join(args, &mut joins)?;
-        bar.inc(1);
+    let mut all = Vec::new();
+    for &fabric in &args.fabrics {
+        all.extend(measure(args, fabric)?);
     }
-    bar.finish_and_clear();
     let columns = [
+        "fabric",
         "change",
         "members",
         "bytes",
@@ -181,12 +180,14 @@ pub fn run(args: &ViewsArgs) -> Result<()> {
         "pause p50[us]",
         "p99[us]",
         "max[us]",
+        "message p50[us]",
     ];
-    let mut sheet = Sheet::new(&columns, 1);
-    for measured in [kills, leaves, joins] {
+    let mut sheet = Sheet::new(&columns, 2);
+    for measured in all {
         let row = measured.row(args);
         json.write(&row)?;
         sheet.row(vec![
+            row.fabric.clone(),
             format!("{:?}", row.change).to_lowercase(),
             row.members.to_string(),
             row.bytes.to_string(),
@@ -197,23 +198,41 @@ pub fn run(args: &ViewsArgs) -> Result<()> {
             number(row.pause_us_p50),
             number(row.pause_us_p99),
             number(row.pause_us_max),
+            number(row.message_us_p50),
         ]);
     }
     sheet.print();
     Ok(())
 }
 
-/// A name that no other group has.
-fn fresh_name() -> Result<String> {
-    let born = SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos();
-    Ok(format!("views-{}-{born:x}", std::process::id()))
+/// All changes over one fabric.
+fn measure(args: &ViewsArgs, fabric: Kind) -> Result<[Measured; 3]> {
+    let rounds = if args.common.quick {
+        args.rounds.min(5)
+    } else {
+        args.rounds
+    };
+    let bar = progress(format!("views over {fabric}"), u64::from(rounds));
+    let mut kills = Measured::new(fabric, Change::Kill);
+    let mut leaves = Measured::new(fabric, Change::Leave);
+    let mut joins = Measured::new(fabric, Change::Join);
+    for number in 0..rounds {
+        round(args, number, &mut kills, &mut leaves)?;
+        join(args, &mut joins)?;
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    Ok([kills, leaves, joins])
 }
 
-/// Starts a member; without a rank, a newcomer.
-fn start(args: &ViewsArgs, name: &str, rank: Option<u8>) -> Result<Helper> {
+/// Starts a member; without a rank, a newcomer, for the seat behind the founders'.
+fn start(args: &ViewsArgs, fabric: Kind, meeting: Meeting, rank: Option<u8>) -> Result<Helper> {
+    let node = fabric.node_of(usize::from(rank.unwrap_or(args.members)));
     let mut words = vec![
         "views-member".to_owned(),
-        format!("--name={name}"),
+        format!("--fabric={fabric}"),
+        format!("--meeting={meeting}"),
+        format!("--node={node}"),
         format!("--members={}", args.members),
         format!("--size={}", args.size),
         format!("--window={}", args.window),
@@ -224,28 +243,28 @@ fn start(args: &ViewsArgs, name: &str, rank: Option<u8>) -> Result<Helper> {
 }
 
 /// Starts a group, in which messages flow.
-fn found(args: &ViewsArgs, name: &str) -> Result<Vec<Helper>> {
-    let members = (0..args.members).map(|rank| start(args, name, Some(rank)));
+fn found(args: &ViewsArgs, fabric: Kind) -> Result<(Meeting, Vec<Helper>)> {
+    let meeting = Meeting::call();
+    let members = (0..args.members).map(|rank| start(args, fabric, meeting, Some(rank)));
     let mut members = members.collect::<Result<Vec<_>>>()?;
     for member in &mut members {
         member.hear::<Resumed>()?;
     }
     std::thread::sleep(CALM);
-    Ok(members)
+    Ok((meeting, members))
 }
 
 /// One group, which somebody joins.
 fn join(args: &ViewsArgs, joins: &mut Measured) -> Result<()> {
-    let name = fresh_name()?;
-    let mut members = found(args, &name)?;
-    let mut newcomer = start(args, &name, None)?;
+    let (meeting, mut members) = found(args, joins.fabric)?;
+    let mut newcomer = start(args, joins.fabric, meeting, None)?;
     newcomer.hear::<Ready>()?;
     newcomer.go_on()?;
     let joined: Resumed = newcomer.hear()?;
     ensure!(joined.view == 2, "the newcomer is in view {}", joined.view);
+    joins.hear(&mut members, 2)?;
     // Of a newcomer this is how long it had waited for its first delivery.
-    let (_, pause) = resumed(&mut members, 2)?;
-    joins.record(joined.pause_ns, pause);
+    joins.resumed(joined.pause_ns);
     members.push(newcomer);
     end(&mut members)
 }
@@ -257,18 +276,20 @@ fn end(members: &mut [Helper]) -> Result<()> {
 
 /// One group: a member is killed, then one leaves.
 fn round(args: &ViewsArgs, round: u32, kills: &mut Measured, leaves: &mut Measured) -> Result<()> {
-    let mut members = found(args, &fresh_name()?)?;
+    let (_, mut members) = found(args, kills.fabric)?;
     // In turn: the first one leads.
     let victim = usize::try_from(round)? % members.len();
     let mut victim = members.remove(victim);
     let caused = member::now_ns()?;
     victim.kill()?;
-    kills.hear(&mut members, 2, caused)?;
+    let last = kills.hear(&mut members, 2)?;
+    kills.resumed(last.saturating_sub(caused));
     std::thread::sleep(CALM);
     let leaver = usize::try_from(round)? % members.len();
     let mut leaver = members.remove(leaver);
     let caused = member::now_ns()?;
     leaver.let_go();
-    leaves.hear(&mut members, 3, caused)?;
+    let last = leaves.hear(&mut members, 3)?;
+    leaves.resumed(last.saturating_sub(caused));
     end(&mut members)
 }

@@ -11,8 +11,9 @@ use std::time::Duration;
 use anyhow::{anyhow, Result};
 use clap::Args;
 use nix::time::{clock_gettime, ClockId};
-use weft::fabric::shm::ShmSeats;
-use weft::{Group, SendError, Subgroup};
+use weft::fabric::Fabric;
+use weft::{Group, Subgroup};
+use weft_testkit::place::{Kind, Meeting, Seat, Seats};
 
 use super::{Ready, Resumed};
 use crate::child::{say_ready, wait_for_end, wait_for_word};
@@ -23,7 +24,12 @@ const NAME: &str = "load";
 #[derive(Args)]
 pub struct ViewsMemberArgs {
     #[arg(long)]
-    name: String,
+    fabric: Kind,
+    #[arg(long)]
+    meeting: Meeting,
+    /// On which RDMA node it runs.
+    #[arg(long)]
+    node: usize,
     /// None of a newcomer.
     #[arg(long)]
     rank: Option<usize>,
@@ -48,11 +54,12 @@ struct Watch {
     view: Arc<AtomicU64>,
     said: u64,
     last_ns: u64,
+    message_ns: Option<u64>,
 }
 
 impl Watch {
-    /// A batch is delivered.
-    fn note(&mut self) -> Result<()> {
+    /// A batch is delivered; `sent_ns` is when the last one of the own messages in it was sent.
+    fn note(&mut self, sent_ns: Option<u64>) -> Result<()> {
         let now = now_ns()?;
         let view = self.view.load(Ordering::Relaxed);
         if self.said != view {
@@ -61,24 +68,32 @@ impl Watch {
                 view,
                 at_ns: now,
                 pause_ns: now - self.last_ns,
+                message_ns: self.message_ns,
             })?;
         }
         self.last_ns = now;
+        self.message_ns = sent_ns.map_or(self.message_ns, |sent_ns| Some(now - sent_ns));
         Ok(())
     }
 }
 
+/// When a message was sent, which its first bytes say.
+fn sent_ns(bytes: &[u8]) -> Option<u64> {
+    Some(u64::from_le_bytes(*bytes.first_chunk()?))
+}
+
 /// Takes a seat: one more than there are founders can be had.
-fn node(args: &ViewsMemberArgs) -> Result<ShmSeats> {
-    let seats = args.members + 1;
+fn node(args: &ViewsMemberArgs) -> Result<Seat> {
+    let seats = Seats::new(args.fabric, args.members + 1, args.meeting);
     Ok(match args.rank {
-        Some(rank) => ShmSeats::founder(&args.name, rank, args.members, seats)?,
-        None => ShmSeats::newcomer(&args.name, seats, PATIENCE)?,
+        Some(rank) => seats.founder(rank, args.members)?,
+        None => seats.newcomer(PATIENCE)?,
     })
 }
 
 /// Is a member.
 pub fn run(args: &ViewsMemberArgs) -> Result<()> {
+    args.fabric.enter(args.node)?;
     if args.rank.is_none() {
         say_ready(&Ready)?;
         wait_for_word()?;
@@ -88,16 +103,21 @@ pub fn run(args: &ViewsMemberArgs) -> Result<()> {
         view: Arc::clone(&view),
         said: 0,
         last_ns: now_ns()?,
+        message_ns: None,
     };
+    let node = node(args)?;
+    let own = node.rank();
     let subgroup = Subgroup::new(NAME)
         .window(args.window)
         .max_message(args.size);
     let state = vec![7; args.state];
-    let group = Group::builder(node(args)?)
+    let group = Group::builder(node)
         .subgroup(subgroup)
         .timeout(PATIENCE)
-        .deliver(NAME, move |_| {
-            if let Err(error) = watch.note() {
+        .deliver(NAME, move |batch| {
+            let own = batch.filter(|message| message.sender == own);
+            let sent_ns = own.last().and_then(|message| sent_ns(message.bytes));
+            if let Err(error) = watch.note(sent_ns) {
                 eprintln!("weft-bench: a member cannot say how it goes: {error:#}");
             }
         })
@@ -105,11 +125,14 @@ pub fn run(args: &ViewsMemberArgs) -> Result<()> {
         .on_view(move |next| view.store(next.number, Ordering::Relaxed))
         .join()?;
     let sender = group.sender(NAME)?;
-    let message = vec![7; args.size];
+    let mut message = vec![7; args.size];
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = Arc::clone(&stop);
-    let sending = std::thread::spawn(move || -> Result<(), SendError> {
+    let sending = std::thread::spawn(move || -> Result<()> {
         while !stopped.load(Ordering::Relaxed) {
+            if let Some(first) = message.first_chunk_mut() {
+                *first = now_ns()?.to_le_bytes();
+            }
             sender.send_bytes(&message)?;
         }
         Ok(())
