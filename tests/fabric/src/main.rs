@@ -11,6 +11,7 @@ mod phases;
 mod process;
 mod rdmc;
 mod seeds;
+mod severed;
 mod story;
 mod stream;
 mod transfers;
@@ -24,7 +25,7 @@ use clap::{Parser, Subcommand};
 use weft::fabric::conformance;
 
 use process::patience;
-use weft_testkit::place::{Kind, Placed};
+use weft_testkit::place::{Kind, Meeting, Placed, Seats};
 use weft_testkit::report::Report;
 use weft_testkit::rng;
 
@@ -44,6 +45,11 @@ enum What {
     },
     /// Nodes that are processes, of which one is killed.
     Processes {
+        /// Which fabric.
+        kind: Kind,
+    },
+    /// A node that others have cut off, and that runs.
+    Severed {
         /// Which fabric.
         kind: Kind,
     },
@@ -88,6 +94,7 @@ fn main() -> ExitCode {
             }
         },
         What::Processes { kind } => story::run(&mut report, kind),
+        What::Severed { kind } => severed::run(&mut report, kind),
         What::Speed { kind } => {
             report.check(&format!("{kind} can be measured"), || phases::speed(kind));
         }
@@ -124,7 +131,10 @@ fn as_process(rank: usize, outcome: Result<()>) -> ExitCode {
 }
 
 fn suite(kind: Kind) -> Result<()> {
-    let all = AssertUnwindSafe(|| conformance::run(patience(), |nodes| Placed::all(kind, nodes)));
+    let all = AssertUnwindSafe(|| {
+        conformance::run(patience(), |nodes| Placed::all(kind, nodes));
+        conformance::run_seats(patience(), &Seats::new(kind, Meeting::call()));
+    });
     catch_unwind(all).map_err(|panic| {
         let said = panic
             .downcast_ref::<String>()

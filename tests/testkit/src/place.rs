@@ -15,6 +15,7 @@ use anyhow::{anyhow, Context as _, Error, Result};
 use clap::ValueEnum;
 use nix::errno::Errno;
 use nix::sched::{setns, CloneFlags};
+use weft::fabric::conformance;
 use weft::fabric::shm::{Shm, ShmSeats};
 use weft::fabric::verbs::{Verbs, VerbsSeats};
 use weft::fabric::weft::{Weft, WeftSeats};
@@ -69,11 +70,14 @@ impl Kind {
         }
     }
 
-    /// Moves this thread, and those that it starts, to an RDMA node.
-    pub fn enter(self, node: usize) -> Result<()> {
+    /// Moves this thread, and those that it starts, to the RDMA node of a rank.
+    fn enter(self, rank: usize, addrs: &[SocketAddr]) -> Result<(), FabricError> {
         match self {
             Self::Shm => Ok(()),
-            _ => enter(node),
+            _ => enter(self.node_of(rank)).map_err(|error| FabricError::Rdma {
+                addr: addrs[rank],
+                reason: format!("{error:#}"),
+            }),
         }
     }
 }
@@ -200,10 +204,7 @@ unsafe impl Fabric for Placed {
             return unsafe { node.connect(region_bytes, hello, timeout) };
         }
         let addrs = self.meeting.addrs(self.nodes);
-        enter(self.rank % RDMA_NODES).map_err(|error| FabricError::Rdma {
-            addr: addrs[self.rank],
-            reason: format!("{error:#}"),
-        })?;
+        self.kind.enter(self.rank, &addrs)?;
         let words = self.kind.words();
         if matches!(self.kind, Kind::Weft | Kind::WeftSingle) {
             let node = Weft::new(self.rank, &addrs)?.words(words);
@@ -221,29 +222,25 @@ unsafe impl Fabric for Placed {
 #[derive(Clone, Copy, Debug)]
 pub struct Seats {
     kind: Kind,
-    seats: usize,
     meeting: Meeting,
 }
 
 impl Seats {
-    /// One of so many seats.
+    /// One over such a fabric.
     #[must_use]
-    pub fn new(kind: Kind, seats: usize, meeting: Meeting) -> Self {
-        Self {
-            kind,
-            seats,
-            meeting,
-        }
+    pub fn new(kind: Kind, meeting: Meeting) -> Self {
+        Self { kind, meeting }
     }
 
-    /// A founder, which has to be on the RDMA node of its rank.
-    pub fn founder(self, rank: usize, founders: usize) -> Result<Seat, FabricError> {
-        let addrs = self.meeting.addrs(self.seats);
+    /// A founder. Moves this thread to the RDMA node of its rank.
+    pub fn founder(self, rank: usize, founders: usize, seats: usize) -> Result<Seat, FabricError> {
+        let addrs = self.meeting.addrs(seats);
+        self.kind.enter(rank, &addrs)?;
         let words = self.kind.words();
         Ok(match self.kind {
             Kind::Shm => {
                 let name = self.meeting.name();
-                Seat::Shm(ShmSeats::founder(&name, rank, founders, self.seats)?)
+                Seat::Shm(ShmSeats::founder(&name, rank, founders, seats)?)
             }
             Kind::Weft | Kind::WeftSingle => {
                 Seat::Weft(WeftSeats::founder(rank, founders, &addrs)?.words(words))
@@ -254,14 +251,20 @@ impl Seats {
         })
     }
 
-    /// One that takes an empty seat of the RDMA node that it is on.
-    pub fn newcomer(self, timeout: Duration) -> Result<Seat, FabricError> {
-        let addrs = self.meeting.addrs(self.seats);
+    /// One that takes an empty seat of an RDMA node, to which this thread moves.
+    pub fn newcomer(
+        self,
+        node: usize,
+        seats: usize,
+        timeout: Duration,
+    ) -> Result<Seat, FabricError> {
+        let addrs = self.meeting.addrs(seats);
+        self.kind.enter(node, &addrs)?;
         let words = self.kind.words();
         Ok(match self.kind {
             Kind::Shm => {
                 let name = self.meeting.name();
-                Seat::Shm(ShmSeats::newcomer(&name, self.seats, timeout)?)
+                Seat::Shm(ShmSeats::newcomer(&name, seats, timeout)?)
             }
             Kind::Weft | Kind::WeftSingle => {
                 Seat::Weft(WeftSeats::newcomer(&addrs, timeout)?.words(words))
@@ -270,6 +273,19 @@ impl Seats {
                 Seat::Verbs(VerbsSeats::newcomer(&addrs, timeout)?.words(words))
             }
         })
+    }
+}
+
+/// For the suite: its newcomers are on the first RDMA node.
+impl conformance::Seats for Seats {
+    type Node = Seat;
+
+    fn founder(&self, rank: usize, founders: usize, seats: usize) -> Result<Seat, FabricError> {
+        (*self).founder(rank, founders, seats)
+    }
+
+    fn newcomer(&self, seats: usize, patience: Duration) -> Result<Seat, FabricError> {
+        (*self).newcomer(0, seats, patience)
     }
 }
 

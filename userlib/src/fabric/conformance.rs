@@ -7,6 +7,10 @@
 //! which is no less than what separate processes would show: they share
 //! nothing but the fabric.
 
+mod seats;
+
+pub use seats::{run_seats, Seats};
+
 use super::{
     Connected, Endpoint, Fabric, FabricError, NodeSet, Write, COPIED_BYTES, WORD_ATOMIC_BYTES,
 };

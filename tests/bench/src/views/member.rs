@@ -27,7 +27,7 @@ pub struct ViewsMemberArgs {
     fabric: Kind,
     #[arg(long)]
     meeting: Meeting,
-    /// On which RDMA node it runs.
+    /// On which RDMA node a newcomer runs.
     #[arg(long)]
     node: usize,
     /// None of a newcomer.
@@ -84,16 +84,15 @@ fn sent_ns(bytes: &[u8]) -> Option<u64> {
 
 /// Takes a seat: one more than there are founders can be had.
 fn node(args: &ViewsMemberArgs) -> Result<Seat> {
-    let seats = Seats::new(args.fabric, args.members + 1, args.meeting);
+    let (fabric, seats) = (Seats::new(args.fabric, args.meeting), args.members + 1);
     Ok(match args.rank {
-        Some(rank) => seats.founder(rank, args.members)?,
-        None => seats.newcomer(PATIENCE)?,
+        Some(rank) => fabric.founder(rank, args.members, seats)?,
+        None => fabric.newcomer(args.node, seats, PATIENCE)?,
     })
 }
 
 /// Is a member.
 pub fn run(args: &ViewsMemberArgs) -> Result<()> {
-    args.fabric.enter(args.node)?;
     if args.rank.is_none() {
         say_ready(&Ready)?;
         wait_for_word()?;

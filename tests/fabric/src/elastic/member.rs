@@ -22,7 +22,7 @@ pub struct MemberArgs {
     kind: Kind,
     #[arg(long)]
     meeting: Meeting,
-    /// On which RDMA node it runs.
+    /// On which RDMA node a newcomer runs.
     #[arg(long)]
     node: usize,
     /// A number for its messages.
@@ -85,16 +85,15 @@ pub fn run(args: &MemberArgs) -> Result<()> {
         eprintln!("weft-fabric: a member hangs");
         std::process::exit(3);
     });
-    args.kind.enter(args.node)?;
     let person = args.person as u64;
-    let seats = Seats::new(args.kind, args.seats, args.meeting);
+    let seats = Seats::new(args.kind, args.meeting);
     match args.rank {
         Some(rank) if args.founders == args.seats => {
             let node = Placed::new(args.kind, rank, args.seats, args.meeting);
             take_part(person, node)
         }
-        Some(rank) => take_part(person, seats.founder(rank, args.founders)?),
-        None => take_part(person, seats.newcomer(patience())?),
+        Some(rank) => take_part(person, seats.founder(rank, args.founders, args.seats)?),
+        None => take_part(person, seats.newcomer(args.node, args.seats, patience())?),
     }
 }
 

@@ -32,11 +32,27 @@ fn shared_memory_keeps_the_promises_of_a_fabric() {
     conformance::run(PATIENCE, |nodes| Shm::threads(nodes).expect("a fabric"));
 }
 
+/// Seats in shared memory under a name.
+struct Named(String);
+
+impl conformance::Seats for Named {
+    type Node = ShmSeats;
+
+    fn founder(&self, rank: usize, founders: usize, seats: usize) -> Result<ShmSeats, FabricError> {
+        ShmSeats::founder(&self.0, rank, founders, seats)
+    }
+
+    fn newcomer(&self, seats: usize, patience: Duration) -> Result<ShmSeats, FabricError> {
+        ShmSeats::newcomer(&self.0, seats, patience)
+    }
+}
+
 #[test]
 fn shared_memory_with_seats_keeps_the_promises_of_a_fabric() {
     conformance::run(PATIENCE, |nodes| {
         ShmSeats::threads(nodes, nodes).expect("a fabric").1
     });
+    conformance::run_seats(PATIENCE, &Named(super::fresh_name()));
 }
 
 /// Tries until it is there.
