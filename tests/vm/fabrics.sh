@@ -1,9 +1,10 @@
 #!/bin/bash
 # The fabrics over RDMA keep the promises of a fabric: the library's own suite,
 # and processes on two nodes of which one is killed. And multicast over them
-# delivers one sequence to all members, RDMC large messages whole.
+# delivers one sequence to all members, also of a group whose members are killed and
+# that others join, and RDMC large messages whole.
 # vm: --meta --nodes 2 --mem 2048 --timeout 900
-# checks: 39
+# checks: 46
 . "$(dirname "$0")/lib.sh"
 
 take_base
@@ -20,6 +21,12 @@ for kind in verbs weft; do
   weft-fabric messages "$kind" --members 1,2,3,4 --messages 1000 || FAILURES=$((FAILURES + 1))
   weft-fabric rdmc "$kind" --members 3 --mib 6 --longest 1024 || FAILURES=$((FAILURES + 1))
 done
+
+for kind in verbs weft; do
+  weft-fabric elastic "$kind" --changes 10 --shrinking 3 || FAILURES=$((FAILURES + 1))
+done
+# By verbs a time-out takes as long as TCP needs to notice it.
+weft-fabric severed weft || FAILURES=$((FAILURES + 1))
 
 # copy FABRIC: a file goes from one node to a receiver on each, and is the same there.
 copy() {

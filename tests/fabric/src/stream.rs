@@ -119,6 +119,7 @@ impl Run {
                 spins: 0,
                 quiesce_after: Duration::ZERO,
                 contended_after: Duration::ZERO,
+                ..IdlePolicy::default()
             },
             false => IdlePolicy::default(),
         }

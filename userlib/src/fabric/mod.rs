@@ -308,6 +308,12 @@ pub unsafe trait Endpoint: Send + Sync + fmt::Debug {
         Err(FabricError::NoCaller(seat))
     }
 
+    /// Takes a peer for down that others have put out, though it may run: nothing is posted to it
+    /// any more, and it is cut off, where the fabric can do that.
+    fn evict(&self, peer: usize) {
+        let _ = peer;
+    }
+
     /// For a newcomer, when the others have taken it in: further newcomers can call it from
     /// now on, and it calls nobody any more.
     fn settle(&self) {}

@@ -11,7 +11,7 @@ use super::group::Group;
 use super::layout::Layout;
 use super::member::Upcall;
 use super::shared::Status;
-use super::views::{State, Upcalls, View, ViewUpcall};
+use super::views::{pulse, State, Upcalls, View, ViewUpcall};
 use super::watcher::{Event, EventUpcall};
 use crate::fabric::{Endpoint, Fabric};
 use crate::predicates::{IdlePolicy, Poller, Predicates};
@@ -32,6 +32,7 @@ pub struct Builder<F> {
     on_event: Option<EventUpcall>,
     on_view: Option<ViewUpcall>,
     has_views: bool,
+    term: Option<Duration>,
     state: Option<State>,
     idle: IdlePolicy,
     timeout: Duration,
@@ -55,6 +56,7 @@ impl<F: Fabric> Builder<F> {
             on_event: None,
             on_view: None,
             has_views: false,
+            term: None,
             state: None,
             idle: IdlePolicy::default(),
             timeout: PATIENCE,
@@ -97,11 +99,11 @@ impl<F: Fabric> Builder<F> {
     /// as failed. Messages that were not delivered in one view are delivered in a later one,
     /// as long as their sender stays; those of a sender that goes may be delivered nowhere.
     ///
-    /// Over a fabric with seats ([`ShmSeats::founder`]) nodes join a group that has begun, one with
-    /// each view, and take seats that are empty or whose members have gone. A group that has
-    /// state gives it to them: see [`Self::state`].
+    /// Over a fabric with seats ([`ShmSeats`], `WeftSeats`, `VerbsSeats`) nodes join a group that
+    /// has begun, one with each view, and take seats that are empty or whose members have gone.
+    /// A group that has state gives it to them: see [`Self::state`].
     ///
-    /// [`ShmSeats::founder`]: crate::fabric::shm::ShmSeats::founder
+    /// [`ShmSeats`]: crate::fabric::shm::ShmSeats
     #[must_use]
     pub fn with_views(mut self) -> Self {
         self.has_views = true;
@@ -146,6 +148,22 @@ impl<F: Fabric> Builder<F> {
         self.with_views()
     }
 
+    /// Suspects a member whose polling thread does nothing for so long: its process is stopped,
+    /// a closure of it hangs, or its host does. The others go on without it in a new view; when it
+    /// runs again it finds itself out ([`Ending::Excluded`](super::Ending::Excluded)). The death
+    /// of a process is noticed without that, at once.
+    ///
+    /// By default nobody is suspected for that. A member that gets no processor for so long, or
+    /// whose closure takes so long, is put out wrongly: choose many times what may happen on a
+    /// busy machine, seconds rather than milliseconds. Members count four times in this time, and
+    /// look at the others' counts, so an idle group does not sleep for longer. All nodes say the
+    /// same. Makes the group one with views ([`Self::with_views`]).
+    #[must_use]
+    pub fn suspect_after(mut self, term: Duration) -> Self {
+        self.term = Some(term);
+        self.with_views()
+    }
+
     /// How the polling thread waits.
     #[must_use]
     pub fn idle(mut self, policy: IdlePolicy) -> Self {
@@ -171,7 +189,9 @@ impl<F: Fabric> Builder<F> {
     /// came in time; [`Error::Mismatch`], at every member, if they disagree;
     /// [`Error::NotAdmitted`] at a newcomer.
     pub fn join(self) -> Result<Group, Error> {
-        let idle = self.idle;
+        let mut idle = self.idle;
+        let longest = self.term.map(pulse::longest_sleep);
+        idle.longest_sleep = idle.longest_sleep.into_iter().chain(longest).min();
         let end = Instant::now() + self.timeout;
         let status = Status::new(false, self.has_views);
         let group = self.assemble(status, |endpoint, predicates| {
@@ -269,7 +289,8 @@ impl<F: Fabric> Builder<F> {
         match kind {
             Kind::Fixed => assembly.start_fixed(&layout, upcalls.event, start),
             Kind::Views { .. } => {
-                assembly.start_with_views(&layout, met.meeting, upcalls, self.state, start)
+                let own = (self.state, self.term);
+                assembly.start_with_views(&layout, met.meeting, upcalls, own, start)
             }
         }
     }
@@ -278,6 +299,7 @@ impl<F: Fabric> Builder<F> {
         match self.has_views {
             true => Kind::Views {
                 state_bytes: self.state.as_ref().map(|state| state.max_bytes),
+                term: self.term,
             },
             false => Kind::Fixed,
         }

@@ -7,6 +7,7 @@ use super::error::{ConfigError, Error};
 use super::Options;
 use crate::fabric::{NodeSet, MAX_HELLO_BYTES};
 use crate::smc::Shape;
+use std::time::Duration;
 
 /// Most subgroups of a group.
 pub const MAX_SUBGROUPS: usize = 256;
@@ -231,6 +232,8 @@ pub(super) enum Kind {
     Views {
         /// Most bytes of the application's state, if newcomers are given it.
         state_bytes: Option<usize>,
+        /// How long a member may hang, if one that does is suspected.
+        term: Option<Duration>,
     },
 }
 
@@ -243,10 +246,12 @@ impl Kind {
     fn line(self) -> Option<String> {
         match self {
             Self::Fixed => None,
-            Self::Views { state_bytes: None } => Some("with views".to_owned()),
-            Self::Views {
-                state_bytes: Some(bytes),
-            } => Some(format!("with views, and state of up to {bytes} bytes")),
+            Self::Views { state_bytes, term } => {
+                let state = state_bytes.map(|bytes| format!(", state of up to {bytes} bytes"));
+                let term = term.map(|term| format!(", suspicion after {} us", term.as_micros()));
+                let (state, term) = (state.unwrap_or_default(), term.unwrap_or_default());
+                Some(format!("with views{state}{term}"))
+            }
         }
     }
 }

@@ -114,7 +114,7 @@ impl Layout {
         }
         let (views, end) = match views {
             Kind::Fixed => (None, end),
-            Kind::Views { state_bytes } => {
+            Kind::Views { state_bytes, .. } => {
                 let (views, end) = ViewTables::new(&tables, end, nodes, state_bytes);
                 (Some(views), end)
             }

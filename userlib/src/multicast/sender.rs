@@ -21,6 +21,7 @@ const ROOM_POLICY: IdlePolicy = IdlePolicy {
     spins: 16,
     quiesce_after: Duration::from_micros(100),
     contended_after: Duration::from_micros(10),
+    longest_sleep: None,
 };
 
 /// Sends to one subgroup. Clone it for further threads: their messages are

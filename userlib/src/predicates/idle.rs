@@ -22,6 +22,8 @@ pub struct IdlePolicy {
     /// sleep at once. The scheduler runs a thread that is woken before one
     /// that only yielded.
     pub contended_after: Duration,
+    /// Longest sleep; none: until somebody rings.
+    pub longest_sleep: Option<Duration>,
 }
 
 impl Default for IdlePolicy {
@@ -32,6 +34,7 @@ impl Default for IdlePolicy {
             spins: 50,
             quiesce_after: Duration::from_millis(1),
             contended_after: Duration::from_micros(20),
+            longest_sleep: None,
         }
     }
 }

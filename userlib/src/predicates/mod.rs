@@ -283,7 +283,7 @@ impl Shared {
             } else if !stop && !idle.pause() {
                 self.sleeps.fetch_add(1, Ordering::Relaxed);
                 let mut ready = || self.round(predicates) || self.stop.load(Ordering::Acquire);
-                self.endpoint.sleep(None, &mut ready);
+                self.endpoint.sleep(policy.longest_sleep, &mut ready);
                 idle.reset();
             }
             if stop {

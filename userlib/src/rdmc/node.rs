@@ -234,6 +234,7 @@ impl Node {
                 spins: 0,
                 quiesce_after: POLL,
                 contended_after: CONTENDED,
+                ..IdlePolicy::default()
             },
             timeout: PATIENCE,
         }

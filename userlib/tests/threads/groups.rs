@@ -356,6 +356,7 @@ fn the_polling_policy_is_a_choice() {
         spins: 0,
         quiesce_after: Duration::ZERO,
         contended_after: Duration::ZERO,
+        ..IdlePolicy::default()
     };
     let delivered = members(2, move |node| {
         let group = Group::builder(node)

@@ -61,6 +61,7 @@ pub fn run(args: &RdmcMemberArgs) -> Result<()> {
             spins: 0,
             quiesce_after: Duration::ZERO,
             contended_after: Duration::ZERO,
+            ..IdlePolicy::default()
         });
     }
     let node = builder.join()?;

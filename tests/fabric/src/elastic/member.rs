@@ -5,10 +5,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use weft::fabric::Fabric;
-use weft::{Group, Subgroup};
+use weft::{Group, SendError, Subgroup};
 use weft_testkit::place::{Kind, Meeting, Placed, Seats};
 
 use crate::process::patience;
@@ -35,6 +36,9 @@ pub struct MemberArgs {
     founders: usize,
     #[arg(long)]
     seats: usize,
+    /// How long a member may hang.
+    #[arg(long)]
+    term_ms: Option<u64>,
 }
 
 /// What a member keeps of its messages.
@@ -86,21 +90,28 @@ pub fn run(args: &MemberArgs) -> Result<()> {
         std::process::exit(3);
     });
     let person = args.person as u64;
+    let term = args.term_ms.map(Duration::from_millis);
     let seats = Seats::new(args.kind, args.meeting);
     match args.rank {
         Some(rank) if args.founders == args.seats => {
             let node = Placed::new(args.kind, rank, args.seats, args.meeting);
-            take_part(person, node)
+            take_part(person, node, term)
         }
-        Some(rank) => take_part(person, seats.founder(rank, args.founders, args.seats)?),
-        None => take_part(person, seats.newcomer(args.node, args.seats, patience())?),
+        Some(rank) => {
+            let node = seats.founder(rank, args.founders, args.seats)?;
+            take_part(person, node, term)
+        }
+        None => {
+            let node = seats.newcomer(args.node, args.seats, patience())?;
+            take_part(person, node, term)
+        }
     }
 }
 
-fn take_part(person: u64, node: impl Fabric) -> Result<()> {
+fn take_part(person: u64, node: impl Fabric, term: Option<Duration>) -> Result<()> {
     let journal = Arc::new(Mutex::new(Journal::default()));
     let [delivered, taken, restored, shown] = [(); 4].map(|()| Arc::clone(&journal));
-    let group = Group::builder(node)
+    let mut builder = Group::builder(node)
         .subgroup(Subgroup::new(NAME).window(16).max_message(16))
         .timeout(patience())
         .deliver(NAME, move |batch| {
@@ -118,9 +129,11 @@ fn take_part(person: u64, node: impl Fabric) -> Result<()> {
         .on_view(move |view| {
             let hash = shown.lock().expect("no panic").hash;
             println!("VIEW {} {:?} {hash:x}", view.number, view.members);
-        })
-        .join()
-        .context("it does not get in")?;
+        });
+    if let Some(term) = term {
+        builder = builder.suspect_after(term);
+    }
+    let group = builder.join().context("it does not get in")?;
     let sender = group.sender(NAME)?;
     let (ended, end) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
@@ -131,7 +144,14 @@ fn take_part(person: u64, node: impl Fabric) -> Result<()> {
         if end.try_recv().is_ok() {
             break;
         }
-        sender.send_value(&[person, number])?;
+        match sender.send_value(&[person, number]) {
+            Ok(()) => {}
+            Err(SendError::Stopped { ending }) => {
+                println!("OUT {ending:?}");
+                return Ok(());
+            }
+            Err(error) => return Err(error.into()),
+        }
     }
     group.leave(patience())?;
     println!("LEFT");

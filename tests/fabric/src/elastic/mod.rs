@@ -6,6 +6,7 @@
 mod joins;
 mod kills;
 mod member;
+mod stops;
 
 pub use member::{run as be_member, MemberArgs};
 
@@ -16,6 +17,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail, ensure, Context as _, Result};
+use nix::sys::signal::{kill, Signal};
+use nix::unistd::Pid;
 use weft_testkit::place::{Kind, Meeting};
 use weft_testkit::report::Report;
 use weft_testkit::rng::Rng;
@@ -36,6 +39,9 @@ pub struct Args {
     /// Groups without newcomers, in which some are killed one after the other.
     #[arg(long, value_name = "N", default_value_t = 5)]
     shrinking: usize,
+    /// Members that are stopped, and go on when the others have.
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    stops: usize,
     /// Repeats a run's random choices.
     #[arg(long)]
     seed: Option<u64>,
@@ -49,6 +55,8 @@ pub fn run(report: &mut Report, args: &Args) {
     report.check_within(&name, LONGEST, || kills::run(kind, args.shrinking));
     let name = format!("{kind}: those who join while others are killed have the same behind them");
     report.check_within(&name, LONGEST, || joins::run(kind, args.changes, &mut rng));
+    let name = format!("{kind}: others go on without one that is stopped, which finds itself out");
+    report.check_within(&name, LONGEST, || stops::run(kind, args.stops));
 }
 
 /// What a member has said of a view: its number, and a text that is the same for all.
@@ -59,7 +67,8 @@ struct Process {
     child: Child,
     input: Option<ChildStdin>,
     said: Arc<Mutex<Vec<Said>>>,
-    reader: Option<JoinHandle<bool>>,
+    /// Answers with how it has ended.
+    reader: Option<JoinHandle<Option<String>>>,
     /// Which RDMA node it is on.
     node: usize,
 }
@@ -79,14 +88,15 @@ impl Process {
         let said = Arc::new(Mutex::new(Vec::new()));
         let heard = Arc::clone(&said);
         let reader = std::thread::spawn(move || {
-            let mut has_left = false;
+            let mut end = None;
             for line in BufReader::new(output).lines().map_while(Result::ok) {
-                has_left |= line == "LEFT";
                 if let Some(view) = read_view(&line) {
                     heard.lock().expect("no panic").push(view);
+                } else if line == "LEFT" || line.starts_with("OUT ") {
+                    end = Some(line);
                 }
             }
-            has_left
+            end
         });
         Ok(Self {
             input: child.stdin.take(),
@@ -121,7 +131,7 @@ impl Process {
         }
     }
 
-    fn join_reader(&mut self) -> Result<bool> {
+    fn join_reader(&mut self) -> Result<Option<String>> {
         let reader = self.reader.take().context("it was joined")?;
         reader.join().map_err(|_| anyhow!("the reader panicked"))
     }
@@ -141,10 +151,25 @@ impl Process {
     /// Lets it leave, and answers with all that it has said.
     fn leave(mut self) -> Result<Vec<Said>> {
         drop(self.input.take());
-        let status = self.child.wait()?;
-        let has_left = self.join_reader()?;
-        ensure!(status.success() && has_left, "{status}, left: {has_left}");
+        self.ends(&["LEFT"])?;
         Ok(self.said())
+    }
+
+    /// Waits until it has ended, in one of these ways.
+    fn ends(&mut self, hows: &[&str]) -> Result<()> {
+        let status = self.child.wait()?;
+        let end = self.join_reader()?;
+        let is_it = end.as_ref().is_some_and(|end| hows.contains(&end.as_str()));
+        ensure!(
+            status.success() && is_it,
+            "wanted: {hows:?}; {status}, {end:?}"
+        );
+        Ok(())
+    }
+
+    fn signal(&self, signal: Signal) -> Result<()> {
+        kill(Pid::from_raw(self.child.id().try_into()?), signal)?;
+        Ok(())
     }
 }
 

@@ -235,6 +235,10 @@ unsafe impl<T: Transport> Endpoint for RdmaEndpoint<T> {
         self.inner.admit(seat)
     }
 
+    fn evict(&self, peer: usize) {
+        self.inner.evict(peer);
+    }
+
     fn settle(&self) {
         self.inner.settle();
     }

@@ -198,6 +198,14 @@ impl<T: Transport> Inner<T> {
         wake(&self.reception);
     }
 
+    /// Takes a peer for down, which is cut off then.
+    pub(super) fn evict(&self, peer: usize) {
+        if self.peer(peer).is_ok() && !self.health().is_down(peer) {
+            self.health().mark_down(peer, "it was put out");
+            wake(&self.reception);
+        }
+    }
+
     fn remains(&self) -> MutexGuard<'_, Vec<T::Link>> {
         self.remains.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -18,6 +18,7 @@ use crate::fabric::{Endpoint, Meeting, NodeSet};
 use crate::predicates::{Poller, Predicates};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// A group on the way to being started.
 pub(super) struct Assembly {
@@ -91,7 +92,7 @@ impl Assembly {
         layout: &Layout,
         meeting: Meeting,
         upcalls: Upcalls,
-        state: Option<State>,
+        (state, term): (Option<State>, Option<Duration>),
         start: impl FnOnce(Arc<dyn Endpoint>, Predicates) -> Result<Poller, Error>,
     ) -> Result<Group, Error> {
         let board = Arc::new(Board::default());
@@ -103,6 +104,7 @@ impl Assembly {
             board: Arc::clone(&board),
             upcalls,
             state,
+            term,
         };
         let mut views = Views::new(begun, self.members)?;
         let mut predicates = Predicates::default();

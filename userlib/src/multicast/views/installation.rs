@@ -43,6 +43,9 @@ impl Views {
         self.begin(view);
         self.welcome_newcomer();
         self.tell_installed(number, everybody);
+        for seat in self.view.failed.iter() {
+            self.endpoint.evict(seat);
+        }
         // The others need not wait while the application's state is copied.
         self.give_state();
         self.tell_view();
@@ -79,6 +82,7 @@ impl Views {
         self.view = view;
         self.opened = false;
         self.take_in();
+        self.renew_pulse();
         if let Some(transfer) = &mut self.transfer {
             transfer.begin_anew();
         }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Views: groups that go on when members leave or fail (virtual synchrony: spindle §II.A).
+//! Views: groups that go on when members come, leave or fail (virtual synchrony: spindle §II.A).
 //!
 //! One predicate holds all subgroups of a member and changes their view. While nothing
 //! happens it looks at two words of each peer in a step, and lets the subgroups go on. The
 //! steps of a change, what each word means, and why that is right, are in ARCHITECTURE.md
 //! under "Views"; here [`suspicion`] is whom a member trusts, [`agreement`] how the trusted
-//! ones agree on the end of a view, and [`installation`] what follows from it. [`joining`] is
+//! ones agree on the end of a view, and [`installation`] what follows from it. [`pulse`] is how
+//! one that hangs is noticed. [`joining`] is
 //! what members do for a newcomer, [`arriving`] what it does itself, and [`state`] how it gets
 //! the application's state.
 
@@ -20,6 +21,7 @@ mod installation;
 mod joining;
 mod newcomer;
 mod part;
+pub(super) mod pulse;
 pub(super) mod rows;
 pub(super) mod state;
 mod suspicion;
@@ -40,9 +42,11 @@ use crate::fabric::{Endpoint, FabricError, Meeting, NodeSet, MAX_NODES};
 use crate::predicates::Outcome;
 use crate::sst::Table;
 use part::Part;
+use pulse::Pulse;
 use rows::{SeatRow, ViewRow, WelcomeRow};
 use state::Transfer;
 use std::sync::Arc;
+use std::time::Duration;
 
 pub(super) type ViewUpcall = Box<dyn FnMut(&View) + Send>;
 
@@ -98,6 +102,8 @@ pub(super) struct Views {
     lacking: NodeSet,
     /// The application's state, if newcomers are given it.
     transfer: Option<Transfer>,
+    /// If members that hang are suspected.
+    pulse: Option<Pulse>,
     /// Peers that were posted to in this step.
     rung: NodeSet,
 }
@@ -112,6 +118,8 @@ pub(super) struct Begun<'a> {
     pub(super) upcalls: Upcalls,
     /// The application's state, if newcomers are given it.
     pub(super) state: Option<State>,
+    /// How long a member may hang, if one that does is suspected.
+    pub(super) term: Option<Duration>,
 }
 
 impl Views {
@@ -155,6 +163,7 @@ impl Views {
             incarnations: Box::new([0; MAX_NODES]),
             lacking: NodeSet::EMPTY,
             transfer,
+            pulse: group.term.map(Pulse::new),
             rung: NodeSet::EMPTY,
             endpoint: Arc::clone(endpoint),
             upcalls: group.upcalls,
@@ -198,6 +207,7 @@ impl Views {
         let Some(mut fired) = self.note_installed() else {
             return self.stop(Ending::Excluded);
         };
+        self.keep_pulse();
         fired |= self.see_newcomers(down);
         if self.must_change(down) {
             return self.change(down) || fired;

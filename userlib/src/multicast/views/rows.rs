@@ -20,6 +20,8 @@ crate::sst_row! {
         pub(in super::super) stopped: Flag,
         /// It has the application's state: it came with the group, or was given it.
         pub(in super::super) restored: Flag,
+        /// Counts as long as its polling thread runs, where that is looked at.
+        pub(in super::super) pulse: Counter,
         /// For each seat the incarnation of the newcomer that it has admitted there.
         pub(in super::super) admitted: [Counter; MAX_NODES],
     }
@@ -81,6 +83,7 @@ impl SeatRow {
     /// Makes it the row of a newcomer.
     pub(super) fn erase(&self) {
         self.installed.store(0);
+        self.pulse.store(0);
         for flag in [&self.leaving, &self.stopped, &self.restored] {
             flag.lower();
         }
