@@ -25,7 +25,7 @@ done
 for kind in verbs weft; do
   weft-fabric elastic "$kind" --changes 10 --shrinking 3 || FAILURES=$((FAILURES + 1))
 done
-# By verbs a time-out takes as long as TCP needs to notice it.
+# By verbs soft-RoCE has no time-out, and when TCP has one both nodes know.
 weft-fabric severed weft || FAILURES=$((FAILURES + 1))
 
 # copy FABRIC: a file goes from one node to a receiver on each, and is the same there.

@@ -2,14 +2,13 @@
 
 //! Members are killed and others join, at the same time.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{ensure, Result};
 use weft_testkit::place::{Kind, Meeting};
 use weft_testkit::rng::Rng;
 
-use super::Process;
+use super::{check_same, members_of, Process, Said};
 use crate::process::patience;
 
 const SEATS: usize = 6;
@@ -37,7 +36,7 @@ struct Group {
     meeting: Meeting,
     members: Vec<Process>,
     /// Of those who are there no more.
-    said: Vec<(u64, String)>,
+    said: Vec<Said>,
     joins: usize,
     kills: usize,
 }
@@ -96,6 +95,7 @@ impl Group {
         let count = self.members.len();
         if count > FOUNDERS && kills {
             let victim = rng.below(count);
+            self.members[victim].check_alive()?;
             self.said.extend(self.members.swap_remove(victim).kill()?);
             self.kills += 1;
         }
@@ -108,9 +108,7 @@ impl Group {
         loop {
             let last = self.members.iter().map(|member| member.said().pop());
             let last: Vec<_> = last.collect();
-            let view = last[0].as_ref().map_or("", |view| &view.1);
-            let members = view.split_once('}').map_or("", |view| view.0);
-            let count = members.split(", ").count();
+            let count = members_of(last[0].as_ref());
             if count == last.len() && last.iter().all(|view| *view == last[0]) {
                 return Ok(());
             }
@@ -125,11 +123,6 @@ impl Group {
         for member in self.members {
             self.said.extend(member.leave()?);
         }
-        let mut views: BTreeMap<u64, String> = BTreeMap::new();
-        for (number, view) in self.said {
-            let known = views.entry(number).or_insert_with(|| view.clone());
-            ensure!(*known == view, "of view {number}: {known} and {view}");
-        }
-        Ok(())
+        check_same(self.said)
     }
 }

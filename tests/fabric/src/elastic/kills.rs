@@ -39,7 +39,8 @@ fn kill(kind: Kind, round: u64, victims: &[usize]) -> Result<()> {
     for (number, &victim) in (2..).zip(victims) {
         // In the midst of its sending.
         std::thread::sleep(Duration::from_micros(500 + 3137 * (round % 11)));
-        if let Some(victim) = members[victim].take() {
+        if let Some(mut victim) = members[victim].take() {
+            victim.check_alive()?;
             victim.kill()?;
         }
         let staying = members.iter_mut().flatten();

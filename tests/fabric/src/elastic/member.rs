@@ -4,6 +4,7 @@
 //! view it prints a hash of all that was delivered in the group before.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use weft::fabric::Fabric;
 use weft::{Group, SendError, Subgroup};
 use weft_testkit::place::{Kind, Meeting, Placed, Seats};
 
+use super::mortal::{Countdown, Mortal};
 use crate::process::patience;
 
 const NAME: &str = "elastic";
@@ -108,9 +110,41 @@ pub fn run(args: &MemberArgs) -> Result<()> {
     }
 }
 
+/// What it is told on its standard input.
+#[derive(Default)]
+struct Orders {
+    is_paused: AtomicBool,
+    has_ended: AtomicBool,
+    posts: Countdown,
+}
+
+impl Orders {
+    fn hear(&self) {
+        for line in std::io::stdin().lines().map_while(Result::ok) {
+            match line.split_once(' ') {
+                None if line == "pause" => self.is_paused.store(true, Ordering::Relaxed),
+                None if line == "resume" => self.is_paused.store(false, Ordering::Relaxed),
+                Some(("die", posts)) => {
+                    let posts = posts.parse().expect("a number");
+                    self.posts.store(posts, Ordering::Relaxed);
+                    println!("MORTAL");
+                }
+                _ => panic!("what is {line:?}?"),
+            }
+        }
+        self.has_ended.store(true, Ordering::Relaxed);
+        self.is_paused.store(false, Ordering::Relaxed);
+    }
+}
+
 fn take_part(person: u64, node: impl Fabric, term: Option<Duration>) -> Result<()> {
     let journal = Arc::new(Mutex::new(Journal::default()));
     let [delivered, taken, restored, shown] = [(); 4].map(|()| Arc::clone(&journal));
+    let posts = Countdown::default();
+    let node = Mortal {
+        node,
+        posts: Arc::clone(&posts),
+    };
     let mut builder = Group::builder(node)
         .subgroup(Subgroup::new(NAME).window(16).max_message(16))
         .timeout(patience())
@@ -135,13 +169,26 @@ fn take_part(person: u64, node: impl Fabric, term: Option<Duration>) -> Result<(
     }
     let group = builder.join().context("it does not get in")?;
     let sender = group.sender(NAME)?;
-    let (ended, end) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
-        std::io::stdin().lines().for_each(drop);
-        ended.send(()).ok();
+    let orders = Arc::new(Orders {
+        posts,
+        ..Orders::default()
     });
+    let heard = Arc::clone(&orders);
+    std::thread::spawn(move || heard.hear());
     for number in 0_u64.. {
-        if end.try_recv().is_ok() {
+        if orders.is_paused.load(Ordering::Relaxed) {
+            // Nothing is under way then.
+            group.flush(patience())?;
+            println!("PAUSED");
+            while orders.is_paused.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_micros(200));
+                if let Some(ending) = group.ending(NAME)? {
+                    println!("OUT {ending:?}");
+                    return Ok(());
+                }
+            }
+        }
+        if orders.has_ended.load(Ordering::Relaxed) {
             break;
         }
         match sender.send_value(&[person, number]) {

@@ -6,12 +6,16 @@
 mod joins;
 mod kills;
 mod member;
+mod mortal;
+mod posts;
 mod stops;
 
 pub use member::{run as be_member, MemberArgs};
 
-use std::io::{BufRead, BufReader};
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write as _};
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{channel, Receiver};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -42,6 +46,10 @@ pub struct Args {
     /// Members that are stopped, and go on when the others have.
     #[arg(long, value_name = "N", default_value_t = 2)]
     stops: usize,
+    /// Groups of four of which one is killed at a post in a change of view: each so many posts;
+    /// 0: none.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    posts: usize,
     /// Repeats a run's random choices.
     #[arg(long)]
     seed: Option<u64>,
@@ -57,6 +65,10 @@ pub fn run(report: &mut Report, args: &Args) {
     report.check_within(&name, LONGEST, || joins::run(kind, args.changes, &mut rng));
     let name = format!("{kind}: others go on without one that is stopped, which finds itself out");
     report.check_within(&name, LONGEST, || stops::run(kind, args.stops));
+    if args.posts > 0 {
+        let name = format!("{kind}: a death at any post of a change of view leaves all the same");
+        report.check_within(&name, LONGEST, || posts::run(kind, args.posts));
+    }
 }
 
 /// What a member has said of a view: its number, and a text that is the same for all.
@@ -67,6 +79,8 @@ struct Process {
     child: Child,
     input: Option<ChildStdin>,
     said: Arc<Mutex<Vec<Said>>>,
+    /// Single words that it has said.
+    words: Receiver<String>,
     /// Answers with how it has ended.
     reader: Option<JoinHandle<Option<String>>>,
     /// Which RDMA node it is on.
@@ -87,6 +101,7 @@ impl Process {
         let output = child.stdout.take().context("it has no output")?;
         let said = Arc::new(Mutex::new(Vec::new()));
         let heard = Arc::clone(&said);
+        let (told, words) = channel();
         let reader = std::thread::spawn(move || {
             let mut end = None;
             for line in BufReader::new(output).lines().map_while(Result::ok) {
@@ -94,6 +109,8 @@ impl Process {
                     heard.lock().expect("no panic").push(view);
                 } else if line == "LEFT" || line.starts_with("OUT ") {
                     end = Some(line);
+                } else {
+                    told.send(line).ok();
                 }
             }
             end
@@ -102,6 +119,7 @@ impl Process {
             input: child.stdin.take(),
             child,
             said,
+            words,
             reader: Some(reader),
             node,
         })
@@ -124,6 +142,28 @@ impl Process {
         }
     }
 
+    /// Tells it something.
+    fn tell(&mut self, what: &str) -> Result<()> {
+        let input = self.input.as_mut().context("it was let go")?;
+        Ok(writeln!(input, "{what}")?)
+    }
+
+    /// Waits for a word.
+    fn hears(&mut self, word: &str) -> Result<()> {
+        let said = self.words.recv_timeout(patience())?;
+        ensure!(said == word, "it said {said:?} instead of {word:?}");
+        Ok(())
+    }
+
+    fn has_ended(&mut self) -> Result<bool> {
+        Ok(self.child.try_wait()?.is_some())
+    }
+
+    /// It leaves as soon as it reads that.
+    fn let_go(&mut self) {
+        drop(self.input.take());
+    }
+
     fn check_alive(&mut self) -> Result<()> {
         match self.child.try_wait()? {
             None => Ok(()),
@@ -138,7 +178,6 @@ impl Process {
 
     /// Kills it, and answers with all that it has said.
     fn kill(mut self) -> Result<Vec<Said>> {
-        self.check_alive()?;
         self.child.kill()?;
         self.child.wait()?;
         self.join_reader()?;
@@ -150,7 +189,7 @@ impl Process {
 
     /// Lets it leave, and answers with all that it has said.
     fn leave(mut self) -> Result<Vec<Said>> {
-        drop(self.input.take());
+        self.let_go();
         self.ends(&["LEFT"])?;
         Ok(self.said())
     }
@@ -184,4 +223,24 @@ impl Drop for Process {
 fn read_view(line: &str) -> Option<Said> {
     let (number, view) = line.strip_prefix("VIEW ")?.split_once(' ')?;
     Some((number.parse().ok()?, view.to_owned()))
+}
+
+/// How many members a view has.
+fn members_of(said: Option<&Said>) -> usize {
+    let view = said.map_or("", |said| &said.1);
+    let members = view.split_once('}').map_or("", |view| view.0);
+    members
+        .split(", ")
+        .filter(|member| !member.is_empty())
+        .count()
+}
+
+/// Everybody has to have said the same of each view.
+fn check_same(said: Vec<Said>) -> Result<()> {
+    let mut views: BTreeMap<u64, String> = BTreeMap::new();
+    for (number, view) in said {
+        let known = views.entry(number).or_insert_with(|| view.clone());
+        ensure!(*known == view, "of view {number}: {known} and {view}");
+    }
+    Ok(())
 }

@@ -256,6 +256,10 @@ impl<T: Transport> Inner<T> {
             if let Ok(word) = self.memory.all.word(control::rung_by(peer)) {
                 word.store(0, Ordering::Release);
             }
+            // If it runs, it learns it by that: what it posts may never be answered.
+            if let Some(peer) = self.holder(peer) {
+                peer.line.hang_up();
+            }
         }
         self.severed.fetch_or(cut.bits(), Ordering::AcqRel);
         severed.union(cut)

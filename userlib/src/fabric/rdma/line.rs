@@ -9,7 +9,7 @@ use nix::sys::socket::sockopt::{
     KeepAlive, TcpKeepCount, TcpKeepIdle, TcpKeepInterval, TcpUserTimeout,
 };
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 
 /// A host that has gone without a word is noticed after this many seconds of
@@ -77,6 +77,12 @@ impl Line {
         setsockopt(&stream, TcpKeepCount, &KEEP_PROBES).map_err(set)?;
         setsockopt(&stream, TcpUserTimeout, &USER_TIMEOUT_MS).map_err(set)?;
         Ok(Self(stream))
+    }
+
+    /// Ends the line, at both ends.
+    pub(super) fn hang_up(&self) {
+        // It may have ended already.
+        let _ = self.0.shutdown(Shutdown::Both);
     }
 
     /// Sends a note.
