@@ -14,6 +14,8 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 pub(super) const RETRY: Duration = Duration::from_millis(10);
+/// How long the other side may take to make room for what this node says.
+const WRITE_TIME: Duration = Duration::from_secs(1);
 
 /// What a node says of itself.
 #[derive(Clone, Debug)]
@@ -59,8 +61,7 @@ impl Node {
 
     /// Says a frame alone.
     pub(super) fn say(line: &mut TcpStream, frame: Frame) -> Result<(), Failure> {
-        let said = line.write_all(&frame.to_bytes());
-        said.map_err(|_| Failure::Gone)
+        write(line, &frame.to_bytes())
     }
 
     /// Says who this node is.
@@ -76,8 +77,7 @@ impl Node {
             hello_bytes: self.hello.len(),
             ..frame
         };
-        let all = [&frame.to_bytes(), card, &self.hello].concat();
-        line.write_all(&all).map_err(|_| Failure::Gone)
+        write(line, &[&frame.to_bytes(), card, &self.hello].concat())
     }
 
     /// Whether who has sent a frame can be a node of the same fabric, as far as that is for a
@@ -104,6 +104,12 @@ impl Node {
         }
         Ok(())
     }
+}
+
+fn write(line: &mut TcpStream, bytes: &[u8]) -> Result<(), Failure> {
+    let set = line.set_write_timeout(Some(WRITE_TIME));
+    set.map_err(|error| Failure::Other(FabricError::io("setsockopt", &error)))?;
+    line.write_all(bytes).map_err(|_| Failure::Gone)
 }
 
 /// The frame that comes next. One who does not send one is not of our release, or a stranger:

@@ -132,7 +132,7 @@ impl VerbsTransport {
         let is_full = |made: u64| made - link.done.load(Ordering::Acquire) >= u64::from(SEND_QUEUE);
         if queue.list.is_full() || is_full(queue.made) {
             self.flush(peer, link, queue)?;
-            self.wait(peer, || !is_full(queue.made))?;
+            self.wait(peer, link, || !is_full(queue.made))?;
         }
         queue.made += 1;
         let of_link = ((link.number & LINK_MASK) << PEER_BITS) | peer as u64;
@@ -142,16 +142,24 @@ impl VerbsTransport {
 
     fn flush(&self, peer: usize, link: &Link, queue: &mut Queue) -> Result<(), Gone> {
         link.qp.post_list(&mut queue.list).map_err(|error| {
-            self.health.mark_down(peer, &error.to_string());
+            if self.is_live(peer, link) {
+                self.health.mark_down(peer, &error.to_string());
+            }
             Gone
         })
     }
 
+    /// Whether this is the link to a peer that is not down.
+    fn is_live(&self, peer: usize, link: &Link) -> bool {
+        let live = self.link(peer);
+        live.is_ok_and(|live| live.number == link.number)
+    }
+
     /// Reaps completions until `done`, or until the peer is down.
-    fn wait(&self, peer: usize, done: impl Fn() -> bool) -> Result<(), Gone> {
+    fn wait(&self, peer: usize, link: &Link, done: impl Fn() -> bool) -> Result<(), Gone> {
         let mut rounds = 0;
         while !done() {
-            if self.health.is_down(peer) {
+            if !self.is_live(peer, link) {
                 return Err(Gone);
             }
             self.poll();
@@ -255,7 +263,8 @@ impl Transport for VerbsTransport {
             self.flush(peer, &link, &mut queue)?;
             queue.made
         };
-        self.wait(peer, || link.done.load(Ordering::Acquire) >= seq)
+        let is_done = || link.done.load(Ordering::Acquire) >= seq;
+        self.wait(peer, &link, is_done)
     }
 
     fn poll(&self) {

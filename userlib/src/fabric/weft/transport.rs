@@ -302,7 +302,11 @@ impl Transport for WeftTransport {
         while link.done.load(Ordering::Acquire) < number {
             let mut shared = self.lock();
             self.reap(&mut shared, SLICE);
-            self.link(&shared.links, peer)?;
+            // Another node may have the peer's seat by now.
+            let now = self.link(&shared.links, peer)?;
+            if !Arc::ptr_eq(now, &link) {
+                return Err(Gone);
+            }
         }
         Ok(())
     }

@@ -13,6 +13,8 @@
 
 mod calling;
 mod reception;
+#[cfg(test)]
+mod tests;
 
 pub(super) use reception::Reception;
 
