@@ -11,6 +11,7 @@ use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use weft::fabric::MAX_NODES;
 
 use crate::link::{MAX_CHUNK_BYTES, MIN_CHUNK_BYTES};
+use crate::place::Party;
 
 /// Sends a file or a directory to many receivers at once, over RDMC.
 ///
@@ -22,6 +23,13 @@ use crate::link::{MAX_CHUNK_BYTES, MIN_CHUNK_BYTES};
 ///   weft-cp receive /srv/a --name image --rank 1 --receivers 2
 ///
 ///   weft-cp receive /srv/b --name image --rank 2 --receivers 2
+///
+/// With --elastic receivers come when they like, as many as like: the sender names an address,
+/// and serves together those who have called there while it served others.
+///
+///   weft-cp send disk.img --elastic 127.0.0.1:7600
+///
+///   weft-cp receive /srv/a --elastic 127.0.0.1:7600
 ///
 /// Exit status: 0 if all receivers have everything, 1 if not, 2 if the command
 /// line is wrong.
@@ -76,8 +84,8 @@ pub struct SendArgs {
 pub struct ReceiveArgs {
     /// A directory that exists.
     pub dir: PathBuf,
-    /// Which receiver this is, from 1 on.
-    #[arg(long, value_name = "R")]
+    /// Which receiver this is, from 1 on. Not with --elastic.
+    #[arg(long, value_name = "R", default_value_t = 0, hide_default_value = true)]
     pub rank: usize,
     /// Replace a file of the same name. A directory is never replaced.
     #[arg(long)]
@@ -90,9 +98,14 @@ pub struct ReceiveArgs {
 /// What all are told.
 #[derive(Debug, clap::Args)]
 pub struct CommonArgs {
-    /// How many receivers there are; the same everywhere.
-    #[arg(long, value_name = "N")]
+    /// How many receivers there are; the same everywhere. Not with --elastic.
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub receivers: usize,
+    /// Receivers come when they like, and call the sender at this address of its host; with weft
+    /// or verbs an address of the RDMA network. If a receiver fails, those that were served
+    /// together with it call again by themselves.
+    #[arg(long, value_name = "IP:PORT")]
+    pub elastic: Option<SocketAddr>,
     /// What to send over; the same everywhere.
     #[arg(long, value_enum, default_value_t = Kind::Shm)]
     pub fabric: Kind,
@@ -110,7 +123,8 @@ pub struct CommonArgs {
     /// counts; each takes five times its own as memory.
     #[arg(long, value_name = "BYTES", default_value = "16M", value_parser = parse_chunk)]
     pub chunk: usize,
-    /// How long to wait for the others to come.
+    /// How long to wait for the others to come. With --elastic the sender ends when nobody has
+    /// called for so long.
     #[arg(long, value_name = "SECONDS", default_value_t = 60,
           value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub timeout: u64,
@@ -138,6 +152,26 @@ impl CommonArgs {
     pub fn patience(&self) -> Duration {
         Duration::from_secs(self.timeout)
     }
+
+    /// Who takes part, without --elastic.
+    pub(crate) fn party(&self) -> Party {
+        Party {
+            fabric: self.fabric,
+            receivers: self.receivers,
+            name: self.name.clone().unwrap_or_default(),
+            nodes: self.nodes.clone(),
+            device: self.device,
+            chunk: self.chunk,
+            patience: self.patience(),
+        }
+    }
+
+    fn has_elastic_conflict(&self, rank: Option<usize>) -> bool {
+        self.receivers != 0
+            || rank.is_some_and(|rank| rank != 0)
+            || self.name.is_some()
+            || !self.nodes.is_empty()
+    }
 }
 
 impl Args {
@@ -158,6 +192,10 @@ impl Args {
             What::Send(args) => (&args.common, None),
             What::Receive(args) => (&args.common, Some(args.rank)),
         };
+        if common.elastic.is_some() {
+            let what = "--elastic tells all that --receivers, --rank, --name and --nodes would: leave them out";
+            return common.has_elastic_conflict(rank).then(|| what.to_owned());
+        }
         let receivers = common.receivers;
         let most = MAX_NODES - 1;
         if !(1..=most).contains(&receivers) {
@@ -233,6 +271,10 @@ mod tests {
             "send f --name n --receivers 1 --nodes 10.0.0.1:1,10.0.0.2:1",
             "receive d --name n --receivers 2 --rank 0",
             "receive d --name n --receivers 2 --rank 3",
+            "receive d --name n --receivers 2",
+            "receive d --elastic 127.0.0.1:7600 --rank 1",
+            "send f --elastic 127.0.0.1:7600 --receivers 1",
+            "send f --elastic 127.0.0.1:7600 --name n",
         ] {
             let error = parse(&format!("weft-cp {bad}")).expect_err(bad);
             assert_eq!(error.exit_code(), 2, "{bad}");

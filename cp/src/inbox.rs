@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use anyhow::{anyhow, Context, Result};
 use weft::rdmc::{End, Event, Group, Message, Node};
 
-use crate::args::CommonArgs;
 use crate::link::{join, node_name, report_group, stream_group, what_happened, Pool, WINDOW};
+use crate::place::Party;
 use crate::signals::Signals;
 use crate::wire::{Report, GIVE_UP, MAX_REPORT_BYTES, STREAM, VERSION};
 
@@ -47,23 +47,23 @@ pub struct Inbox {
 
 impl Inbox {
     /// Meets the others, and says what it takes.
-    pub fn open(args: &CommonArgs, rank: usize, signals: &Signals) -> Result<Self> {
+    pub fn open(party: &Party, rank: usize, signals: &Signals) -> Result<Self> {
         let messages = usize::try_from(WINDOW)? + 1;
-        let node = join(args, rank, messages, REPORTS)?;
-        let messages_free = Pool::new(&node, messages, args.chunk)?;
+        let node = join(party, rank, messages, REPORTS)?;
+        let messages_free = Pool::new(&node, messages, party.chunk)?;
         let reports_free = Pool::new(&node, REPORTS, MAX_REPORT_BYTES)?;
         let (tell, events) = channel();
         let (memory, told) = (messages_free.clone(), tell.clone());
         let _stream = node.create_group(
-            &stream_group(args.receivers),
-            args.patience(),
+            &stream_group(party.receivers),
+            party.patience,
             move |_| memory.take(),
             move |event| hear_stream(event, &told),
         )?;
         let (pool, told) = (reports_free.clone(), tell.clone());
         let reports = node.create_group(
             &report_group(rank),
-            args.patience(),
+            party.patience,
             |_| None,
             move |event| hear_reports(event, &pool, &told),
         )?;
@@ -82,11 +82,16 @@ impl Inbox {
         };
         let ready = inbox.report(&Report::Ready {
             version: VERSION,
-            chunk_bytes: args.chunk as u64,
+            chunk_bytes: party.chunk as u64,
         });
         // Another receiver may have failed before this one was ready.
         ready.map_err(|error| anyhow!(inbox.explain(&error)))?;
         Ok(inbox)
+    }
+
+    /// Whether the transfer was given up, and not because of this receiver.
+    pub fn is_over(&self) -> bool {
+        self.is_over
     }
 
     /// Reports to the sender.

@@ -46,6 +46,7 @@
 
 pub mod args;
 mod consume;
+mod elastic;
 mod entry;
 mod inbox;
 mod landing;

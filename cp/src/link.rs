@@ -7,8 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::{Context, Result};
 use weft::rdmc::{Buffer, End, EndReason, GroupConfig, Memory, Node};
 
-use crate::args::CommonArgs;
-use crate::place::Place;
+use crate::place::{Party, Place};
 use crate::wire::MAX_REPORT_BYTES;
 
 /// Messages of the stream that are sent and not yet written everywhere.
@@ -23,15 +22,15 @@ const PAGE: usize = 4096;
 
 /// Meets the others. There is memory for so many messages of the stream, and so
 /// many reports.
-pub fn join(args: &CommonArgs, rank: usize, messages: usize, reports: usize) -> Result<Node> {
+pub fn join(party: &Party, rank: usize, messages: usize, reports: usize) -> Result<Node> {
     // Groups take some of it, over a network, for the blocks that come first:
     // as many groups of reports as there are receivers, and the stream's.
-    let landings = BLOCK_BYTES + args.receivers * MAX_REPORT_BYTES;
-    let memory = messages * args.chunk.next_multiple_of(PAGE) + reports * MAX_REPORT_BYTES;
-    Node::builder(Place::new(args, rank)?)
+    let landings = BLOCK_BYTES + party.receivers * MAX_REPORT_BYTES;
+    let memory = messages * party.chunk.next_multiple_of(PAGE) + reports * MAX_REPORT_BYTES;
+    Node::builder(Place::new(party, rank)?)
         .memory(memory + landings)
-        .groups(args.receivers + 1)
-        .timeout(args.patience())
+        .groups(party.receivers + 1)
+        .timeout(party.patience)
         .join()
         .context("cannot meet the others (the sender is node 0, receiver K is node K)")
 }

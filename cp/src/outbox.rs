@@ -11,8 +11,8 @@ use std::time::Duration;
 use anyhow::{anyhow, ensure, Context, Result};
 use weft::rdmc::{Buffer, Event, Group, Message, Node, SendError, SendReason};
 
-use crate::args::CommonArgs;
 use crate::link::{join, report_group, stream_group, Pool, WINDOW};
+use crate::place::Party;
 use crate::produce::Sink;
 use crate::signals::Signals;
 use crate::wire::{shortened, Report, GIVE_UP, MAX_REPORT_BYTES, STREAM};
@@ -27,6 +27,14 @@ enum Incident {
     Free(Buffer),
     /// Something about receivers.
     Happened(Happening),
+}
+
+/// Why a transfer was given up.
+pub enum Failure {
+    /// By receivers, which are named.
+    OfReceivers(anyhow::Error),
+    /// By this sender.
+    Own(anyhow::Error),
 }
 
 /// The sender's end of the stream, and of all reports.
@@ -49,25 +57,25 @@ pub struct Outbox {
 
 impl Outbox {
     /// Meets the receivers, and hears from each what it takes.
-    pub fn open(args: &CommonArgs, signals: &Signals) -> Result<Self> {
+    pub fn open(party: &Party, signals: &Signals) -> Result<Self> {
         let messages = usize::try_from(WINDOW)?;
         // A report of each receiver can come at a time; and the last word.
-        let node = join(args, 0, messages, args.receivers + 1)?;
-        let free = (0..messages).map(|_| node.allocate(args.chunk));
+        let node = join(party, 0, messages, party.receivers + 1)?;
+        let free = (0..messages).map(|_| node.allocate(party.chunk));
         let free = free.collect::<Result<_, _>>()?;
         let last = node.allocate(MAX_REPORT_BYTES)?;
         let (tell, events) = channel();
-        let config = stream_group(args.receivers);
+        let config = stream_group(party.receivers);
         let told = tell.clone();
         let of_stream = move |event| hear_stream(event, &told);
-        let stream = node.create_group(&config, args.patience(), |_| None, of_stream)?;
-        let reports = (1..=args.receivers).map(|receiver| {
+        let stream = node.create_group(&config, party.patience, |_| None, of_stream)?;
+        let reports = (1..=party.receivers).map(|receiver| {
             let pool = Pool::new(&node, 1, MAX_REPORT_BYTES)?;
             let (memory, told) = (pool.clone(), tell.clone());
             let config = report_group(receiver);
             let hear = move |event| hear_report(receiver, event, &pool, &told);
             let give = move |_| memory.take();
-            Ok(node.create_group(&config, args.patience(), give, hear)?)
+            Ok(node.create_group(&config, party.patience, give, hear)?)
         });
         let _reports = reports.collect::<Result<_>>()?;
         signals.tell(move || drop(tell.send(Incident::Happened(Happening::Interrupted))));
@@ -75,12 +83,12 @@ impl Outbox {
             stream,
             _reports,
             events,
-            crowd: Crowd::new(args.receivers),
+            crowd: Crowd::new(party.receivers),
             free,
             last: Some(last),
             current: None,
             filled: 0,
-            chunk_bytes: args.chunk,
+            chunk_bytes: party.chunk,
             sent: 0,
             _node: node,
         })
@@ -122,7 +130,7 @@ impl Outbox {
     }
 
     /// Tells all receivers to give up, and why; answers with the whole failure.
-    pub fn give_up(mut self, why: anyhow::Error) -> anyhow::Error {
+    pub fn give_up(mut self, why: anyhow::Error) -> Failure {
         if let Some(mut buffer) = self.last.take() {
             let reason = format!("{why:#}");
             let reason = shortened(&reason);
@@ -143,8 +151,8 @@ impl Outbox {
             }
         }
         match self.crowd.failures() {
-            Some(failures) => anyhow!(failures),
-            None => why,
+            Some(failures) => Failure::OfReceivers(anyhow!(failures)),
+            None => Failure::Own(why),
         }
     }
 

@@ -2,6 +2,7 @@
 
 //! A node on the fabric that the command line names.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -12,7 +13,27 @@ use weft::fabric::verbs::Verbs;
 use weft::fabric::weft::Weft;
 use weft::fabric::{Connected, Fabric, FabricError};
 
-use crate::args::{CommonArgs, Kind};
+use crate::args::Kind;
+
+/// Who takes part in a transfer, and where they meet.
+#[derive(Clone, Debug)]
+#[cfg_attr(
+    not(any(feature = "weft", feature = "verbs")),
+    expect(dead_code, reason = "for networks")
+)]
+pub struct Party {
+    pub fabric: Kind,
+    pub receivers: usize,
+    /// With shared memory.
+    pub name: String,
+    /// Without: the sender's address, then the receivers'.
+    pub nodes: Vec<SocketAddr>,
+    pub device: Option<u32>,
+    /// Longest message.
+    pub chunk: usize,
+    /// How long to wait for the others.
+    pub patience: Duration,
+}
 
 /// A node of one of the fabrics.
 pub enum Place {
@@ -25,24 +46,23 @@ pub enum Place {
 
 impl Place {
     /// The node of this rank: 0 is the sender.
-    pub fn new(args: &CommonArgs, rank: usize) -> Result<Self> {
-        Ok(match args.fabric {
+    pub fn new(party: &Party, rank: usize) -> Result<Self> {
+        Ok(match party.fabric {
             Kind::Shm => {
-                let name = args.name.as_deref().unwrap_or_default();
                 // No other program's nodes, whatever they are called.
-                let name = format!("cp-{name}");
-                Self::Shm(Shm::new(&name, rank, args.receivers + 1)?)
+                let name = format!("cp-{}", party.name);
+                Self::Shm(Shm::new(&name, rank, party.receivers + 1)?)
             }
             #[cfg(feature = "weft")]
             Kind::Weft => {
-                let node = Weft::new(rank, &args.nodes)?;
-                Self::Weft(match args.device {
+                let node = Weft::new(rank, &party.nodes)?;
+                Self::Weft(match party.device {
                     Some(index) => node.device(index),
                     None => node,
                 })
             }
             #[cfg(feature = "verbs")]
-            Kind::Verbs => Self::Verbs(Verbs::new(rank, &args.nodes)?),
+            Kind::Verbs => Self::Verbs(Verbs::new(rank, &party.nodes)?),
         })
     }
 }

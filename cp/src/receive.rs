@@ -6,7 +6,9 @@ use anyhow::{ensure, Context, Result};
 
 use crate::args::ReceiveArgs;
 use crate::consume::{await_commit, consume};
+use crate::elastic::Caller;
 use crate::inbox::Inbox;
+use crate::place::Party;
 use crate::progress::Progress;
 use crate::signals::Signals;
 use crate::wire::{Begin, Report};
@@ -24,8 +26,42 @@ pub fn run(args: &ReceiveArgs, signals: &Signals) -> Result<()> {
         there.is_dir(),
         "{dir} is no directory: name the one to receive into"
     );
+    let Some(at) = args.common.elastic else {
+        let received = take_part(args, &args.common.party(), args.rank, signals);
+        return received.map_err(|failure| match failure {
+            Failure::Own(error) | Failure::OfOthers(error) => error,
+        });
+    };
+    let mut caller = Caller::new(at, &args.common);
+    loop {
+        let (party, rank) = caller.call()?;
+        match take_part(args, &party, rank, signals) {
+            Ok(()) => return Ok(()),
+            Err(Failure::Own(error)) => return Err(error),
+            Err(Failure::OfOthers(error)) => caller.note_failure(error),
+        }
+        signals.forget();
+    }
+}
+
+/// Why a transfer was given up.
+enum Failure {
+    /// By this receiver.
+    Own(anyhow::Error),
+    /// By the sender, or another receiver.
+    OfOthers(anyhow::Error),
+}
+
+/// Receives it with the others of one party.
+fn take_part(
+    args: &ReceiveArgs,
+    party: &Party,
+    rank: usize,
+    signals: &Signals,
+) -> Result<(), Failure> {
     let progress = Progress::new(args.common.quiet);
-    let mut inbox = Inbox::open(&args.common, args.rank, signals)?;
+    // Somebody did not come, if not all have met.
+    let mut inbox = Inbox::open(party, rank, signals).map_err(Failure::OfOthers)?;
     match transfer(args, &mut inbox, &progress) {
         Ok(begin) => {
             // The sender wanted it named: that it is gone now changes nothing here.
@@ -35,9 +71,10 @@ pub fn run(args: &ReceiveArgs, signals: &Signals) -> Result<()> {
             progress.finish(|bytes| format!("received {bytes}"), begin.bytes);
             Ok(())
         }
+        Err(error) if inbox.is_over() => Err(Failure::OfOthers(error)),
         Err(error) => {
             inbox.report_failed(&error);
-            Err(error)
+            Err(Failure::Own(error))
         }
     }
 }

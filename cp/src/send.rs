@@ -2,10 +2,14 @@
 
 //! `weft-cp send`.
 
-use anyhow::Result;
+use std::time::Duration;
+
+use anyhow::{ensure, Result};
 
 use crate::args::SendArgs;
-use crate::outbox::Outbox;
+use crate::elastic::Desk;
+use crate::outbox::{Failure, Outbox};
+use crate::place::Party;
 use crate::produce::{produce, Sink as _};
 use crate::progress::Progress;
 use crate::scan::{scan, Listing};
@@ -18,13 +22,54 @@ use crate::wire::{encode, Record};
 ///
 /// What went wrong, with every receiver that has failed and why.
 pub fn run(args: &SendArgs, signals: &Signals) -> Result<()> {
-    let listing = scan(&args.path)?;
+    match args.common.elastic {
+        None => serve(args, &args.common.party(), signals).map_err(|failure| match failure {
+            Failure::Own(error) | Failure::OfReceivers(error) => error,
+        }),
+        Some(at) => {
+            let mut desk = Desk::open(at, &args.common)?;
+            serve_all(args, &mut desk, signals)
+        }
+    }
+}
+
+/// Serves those who call, until nobody does.
+fn serve_all(args: &SendArgs, desk: &mut Desk, signals: &Signals) -> Result<()> {
+    // That it cannot be sent is to be said before anybody comes.
+    scan(&args.path)?;
+    let (mut served, mut failed) = (0, 0);
+    while let Some(party) = desk.next_party()? {
+        let to = party.receivers;
+        let outcome = serve(args, &party, signals);
+        signals.forget();
+        match outcome {
+            Ok(()) => served += to,
+            // Those among them who did not fail call again.
+            Err(Failure::OfReceivers(error)) => {
+                failed += 1;
+                tracing::warn!("a transfer to {to} receivers was given up: {error:#}");
+            }
+            Err(Failure::Own(error)) => return Err(error),
+        }
+    }
+    let patience: Duration = args.common.patience();
+    ensure!(
+        served > 0,
+        "nobody has it: {failed} transfers were given up, and nobody has called for {patience:?}"
+    );
+    Ok(())
+}
+
+/// Sends it to the receivers of one party.
+fn serve(args: &SendArgs, party: &Party, signals: &Signals) -> Result<(), Failure> {
+    let listing = scan(&args.path).map_err(Failure::Own)?;
     let progress = Progress::new(args.common.quiet);
-    let mut outbox = Outbox::open(&args.common, signals)?;
+    // Somebody did not come, if not all have met.
+    let mut outbox = Outbox::open(party, signals).map_err(Failure::OfReceivers)?;
     match transfer(&listing, &mut outbox, &progress) {
         Ok(()) => {
             drop(outbox);
-            let to = args.common.receivers;
+            let to = party.receivers;
             progress.finish(
                 |bytes| format!("sent {bytes} to {to} receivers"),
                 listing.begin.bytes,

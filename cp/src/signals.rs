@@ -42,7 +42,7 @@ impl Signals {
                 match &*told {
                     Some(interrupted) => interrupted(),
                     None => {
-                        eprintln!("weft-cp: error: {signal} before the transfer began");
+                        eprintln!("weft-cp: error: {signal} while no transfer was under way");
                         std::process::exit(1);
                     }
                 }
@@ -51,6 +51,12 @@ impl Signals {
         let thread = thread::Builder::new().name("signals".to_owned());
         thread.spawn(wait).context("no thread for signals")?;
         Ok(Self { whom })
+    }
+
+    /// They end the process again: nothing is under way.
+    pub(crate) fn forget(&self) {
+        let mut whom = self.whom.lock().unwrap_or_else(PoisonError::into_inner);
+        *whom = None;
     }
 
     /// From now on, signals are told.

@@ -4,7 +4,7 @@
 # delivers one sequence to all members, also of a group whose members are killed and
 # that others join, and RDMC large messages whole.
 # vm: --meta --nodes 2 --mem 2048 --timeout 900
-# checks: 46
+# checks: 47
 . "$(dirname "$0")/lib.sh"
 
 take_base
@@ -43,5 +43,20 @@ copy() {
 }
 check "weft-cp copies a file to both nodes" copy weft
 check "and by verbs" copy verbs
+
+# copy_elastic FABRIC: a receiver on each node comes when it likes.
+copy_elastic() {
+  local fabric=$1 to=/tmp/late-$1 node sender receivers=()
+  mkdir -p "$to/0" "$to/1"
+  head -c 1000000 /dev/urandom >"$to/file"
+  weft-cp send "$to/file" --fabric "$fabric" --elastic 10.77.0.1:7600 --timeout 10 &
+  sender=$!
+  for node in 0 1; do
+    in_node "$node" weft-cp receive "$to/$node" --fabric "$fabric" --elastic 10.77.0.1:7600 &
+    receivers+=($!)
+  done
+  wait "${receivers[0]}" && wait "${receivers[1]}" && cmp "$to/file" "$to/0/file" && cmp "$to/file" "$to/1/file" && wait "$sender"
+}
+check "receivers come when they like" copy_elastic weft
 check "workers that ended left nothing" within 10 back_to_base
 done_testing

@@ -2,6 +2,7 @@
 
 //! The command, as processes of this host: one sender and its receivers.
 
+mod elastic;
 mod failures;
 mod scene;
 mod transfers;

@@ -75,19 +75,23 @@ impl Scene {
     }
 
     fn start(&self, what: &str, path: &Path, options: &[&str]) -> Process {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_weft-cp"));
-        command.arg(what).arg(path);
-        command.args([
-            "--name",
-            &self.name,
-            "--receivers",
-            &self.receivers.to_string(),
-        ]);
-        command.args(["--timeout", "100"]).args(options);
-        command.stdin(Stdio::null()).stdout(Stdio::piped());
-        let child = command.stderr(Stdio::piped()).spawn().expect("it starts");
-        Process(Some(child))
+        let receivers = self.receivers.to_string();
+        let meeting = ["--name", &self.name, "--receivers", &receivers];
+        start(
+            what,
+            path,
+            &[&meeting[..], &["--timeout", "100"], options].concat(),
+        )
     }
+}
+
+/// Starts a sender or a receiver.
+pub fn start(what: &str, path: &Path, options: &[&str]) -> Process {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weft-cp"));
+    command.arg(what).arg(path).args(options);
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    let child = command.stderr(Stdio::piped()).spawn().expect("it starts");
+    Process(Some(child))
 }
 
 /// One of the processes. Dropped, it is killed.

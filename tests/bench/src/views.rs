@@ -8,9 +8,12 @@
 //! the host's processes share: from the signal, or from the word to leave, to the first
 //! delivery in the new view at the last member that gets there; of a join, from the moment at
 //! which the newcomer, which runs already, begins to look for a seat, to its first delivery,
-//! behind the state that it is given. Beside them is how long a message takes in the same
+//! behind the state that it is given. In other groups, in which members that hang are suspected
+//! after some time, one is stopped: others take it for down so much later, and should not have
+//! taken it, or anybody else, for down before. Beside them is how long a message takes in the same
 //! groups, from before it is sent to its delivery at its sender.
 
+mod hang;
 mod member;
 
 use std::time::Duration;
@@ -49,6 +52,10 @@ pub struct ViewsArgs {
     /// Messages that a sender may have under way.
     #[arg(long, value_name = "N", default_value_t = 100)]
     window: usize,
+    /// Times after which a member that hangs is suspected, in milliseconds, in a tenth as many groups
+    /// for each.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [100, 500])]
+    suspect_after: Vec<u64>,
     /// Bytes of the state that a newcomer is given.
     #[arg(long, value_name = "BYTES", default_value_t = 4096)]
     state: usize,
@@ -77,6 +84,15 @@ enum Change {
     Kill,
     Leave,
     Join,
+    Hang,
+}
+
+/// What a group is made of.
+#[derive(Clone, Copy, Debug)]
+struct Ground {
+    fabric: Kind,
+    /// How long a member may hang, if one that does is suspected.
+    term_ms: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -88,6 +104,10 @@ struct Row {
     bytes: usize,
     window: usize,
     changes: u64,
+    /// How long a member may hang.
+    term_ms: Option<u64>,
+    /// Members that were put out though they ran.
+    wrong: Option<u64>,
     /// To the first delivery in the new view; of a join, at the newcomer.
     resumed_us_p50: Option<f64>,
     resumed_us_p99: Option<f64>,
@@ -102,7 +122,8 @@ struct Row {
 
 /// What was measured of one kind of change.
 struct Measured {
-    fabric: Kind,
+    ground: Ground,
+    wrong: Option<u64>,
     change: Change,
     resumed: Times,
     pauses: Times,
@@ -110,9 +131,10 @@ struct Measured {
 }
 
 impl Measured {
-    fn new(fabric: Kind, change: Change) -> Self {
+    fn new(ground: Ground, change: Change) -> Self {
         Self {
-            fabric,
+            ground,
+            wrong: None,
             change,
             resumed: Times::new(),
             pauses: Times::new(),
@@ -144,7 +166,9 @@ impl Measured {
         let of = |times: &Times, percent| rounded(times.percentile_us(percent));
         Row {
             bench: "views",
-            fabric: self.fabric.to_string(),
+            fabric: self.ground.fabric.to_string(),
+            term_ms: self.ground.term_ms,
+            wrong: self.wrong,
             change: self.change,
             members: usize::from(args.members),
             bytes: args.size,
@@ -181,6 +205,8 @@ pub fn run(args: &ViewsArgs) -> Result<()> {
         "p99[us]",
         "max[us]",
         "message p50[us]",
+        "suspects after[ms]",
+        "#wrong",
     ];
     let mut sheet = Sheet::new(&columns, 2);
     for measured in all {
@@ -199,6 +225,10 @@ pub fn run(args: &ViewsArgs) -> Result<()> {
             number(row.pause_us_p99),
             number(row.pause_us_max),
             number(row.message_us_p50),
+            row.term_ms
+                .map_or_else(|| "-".to_owned(), |term| term.to_string()),
+            row.wrong
+                .map_or_else(|| "-".to_owned(), |wrong| wrong.to_string()),
         ]);
     }
     sheet.print();
@@ -206,27 +236,38 @@ pub fn run(args: &ViewsArgs) -> Result<()> {
 }
 
 /// All changes over one fabric.
-fn measure(args: &ViewsArgs, fabric: Kind) -> Result<[Measured; 3]> {
+fn measure(args: &ViewsArgs, fabric: Kind) -> Result<Vec<Measured>> {
     let rounds = if args.common.quick {
         args.rounds.min(5)
     } else {
         args.rounds
     };
     let bar = progress(format!("views over {fabric}"), u64::from(rounds));
-    let mut kills = Measured::new(fabric, Change::Kill);
-    let mut leaves = Measured::new(fabric, Change::Leave);
-    let mut joins = Measured::new(fabric, Change::Join);
+    let ground = Ground {
+        fabric,
+        term_ms: None,
+    };
+    let mut kills = Measured::new(ground, Change::Kill);
+    let mut leaves = Measured::new(ground, Change::Leave);
+    let mut joins = Measured::new(ground, Change::Join);
     for number in 0..rounds {
         round(args, number, &mut kills, &mut leaves)?;
         join(args, &mut joins)?;
         bar.inc(1);
     }
     bar.finish_and_clear();
-    Ok([kills, leaves, joins])
+    let mut all = vec![kills, leaves, joins];
+    for &term_ms in &args.suspect_after {
+        let term_ms = Some(term_ms);
+        let ground = Ground { fabric, term_ms };
+        all.push(hang::measure(args, ground, rounds.div_ceil(10))?);
+    }
+    Ok(all)
 }
 
 /// Starts a member; without a rank, a newcomer, for the seat behind the founders'.
-fn start(args: &ViewsArgs, fabric: Kind, meeting: Meeting, rank: Option<u8>) -> Result<Helper> {
+fn start(args: &ViewsArgs, ground: Ground, meeting: Meeting, rank: Option<u8>) -> Result<Helper> {
+    let Ground { fabric, term_ms } = ground;
     let node = fabric.node_of(usize::from(rank.unwrap_or(args.members)));
     let mut words = vec![
         "views-member".to_owned(),
@@ -239,13 +280,14 @@ fn start(args: &ViewsArgs, fabric: Kind, meeting: Meeting, rank: Option<u8>) -> 
         format!("--state={}", args.state),
     ];
     words.extend(rank.map(|rank| format!("--rank={rank}")));
+    words.extend(term_ms.map(|term| format!("--term-ms={term}")));
     Helper::spawn(&words)
 }
 
 /// Starts a group, in which messages flow.
-fn found(args: &ViewsArgs, fabric: Kind) -> Result<(Meeting, Vec<Helper>)> {
+fn found(args: &ViewsArgs, ground: Ground) -> Result<(Meeting, Vec<Helper>)> {
     let meeting = Meeting::call();
-    let members = (0..args.members).map(|rank| start(args, fabric, meeting, Some(rank)));
+    let members = (0..args.members).map(|rank| start(args, ground, meeting, Some(rank)));
     let mut members = members.collect::<Result<Vec<_>>>()?;
     for member in &mut members {
         member.hear::<Resumed>()?;
@@ -256,8 +298,8 @@ fn found(args: &ViewsArgs, fabric: Kind) -> Result<(Meeting, Vec<Helper>)> {
 
 /// One group, which somebody joins.
 fn join(args: &ViewsArgs, joins: &mut Measured) -> Result<()> {
-    let (meeting, mut members) = found(args, joins.fabric)?;
-    let mut newcomer = start(args, joins.fabric, meeting, None)?;
+    let (meeting, mut members) = found(args, joins.ground)?;
+    let mut newcomer = start(args, joins.ground, meeting, None)?;
     newcomer.hear::<Ready>()?;
     newcomer.go_on()?;
     let joined: Resumed = newcomer.hear()?;
@@ -276,7 +318,7 @@ fn end(members: &mut [Helper]) -> Result<()> {
 
 /// One group: a member is killed, then one leaves.
 fn round(args: &ViewsArgs, round: u32, kills: &mut Measured, leaves: &mut Measured) -> Result<()> {
-    let (_, mut members) = found(args, kills.fabric)?;
+    let (_, mut members) = found(args, kills.ground)?;
     // In turn: the first one leads.
     let victim = usize::try_from(round)? % members.len();
     let mut victim = members.remove(victim);

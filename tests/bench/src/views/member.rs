@@ -41,6 +41,9 @@ pub struct ViewsMemberArgs {
     window: usize,
     #[arg(long)]
     state: usize,
+    /// How long a member may hang.
+    #[arg(long)]
+    term_ms: Option<u64>,
 }
 
 /// Time by a clock that all processes of the host share.
@@ -110,7 +113,7 @@ pub fn run(args: &ViewsMemberArgs) -> Result<()> {
         .window(args.window)
         .max_message(args.size);
     let state = vec![7; args.state];
-    let group = Group::builder(node)
+    let mut builder = Group::builder(node)
         .subgroup(subgroup)
         .timeout(PATIENCE)
         .deliver(NAME, move |batch| {
@@ -121,8 +124,11 @@ pub fn run(args: &ViewsMemberArgs) -> Result<()> {
             }
         })
         .state(args.state, move || state.clone(), |_| {})
-        .on_view(move |next| view.store(next.number, Ordering::Relaxed))
-        .join()?;
+        .on_view(move |next| view.store(next.number, Ordering::Relaxed));
+    if let Some(term_ms) = args.term_ms {
+        builder = builder.suspect_after(Duration::from_millis(term_ms));
+    }
+    let group = builder.join()?;
     let sender = group.sender(NAME)?;
     let mut message = vec![7; args.size];
     let stop = Arc::new(AtomicBool::new(false));

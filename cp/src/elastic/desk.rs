@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The sender's side: who has called, and who is served together.
+
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd as _;
+use std::time::{Duration, Instant};
+
+use anyhow::{ensure, Context as _, Result};
+use nix::errno::Errno;
+use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
+use weft::fabric::MAX_NODES;
+
+use super::{free_addr, hear, say, Call, Turn, MEETING_TIME};
+use crate::args::{CommonArgs, Kind};
+use crate::place::Party;
+
+/// Most receivers of a party.
+const MOST: usize = MAX_NODES - 1;
+/// How long one that has called may take to say what it wants.
+const STRANGER_PATIENCE: Duration = Duration::from_secs(1);
+/// How long others are waited for when somebody has called: they may have been started together.
+const GATHERING: Duration = Duration::from_millis(200);
+
+/// One that waits for its turn.
+struct Waiting {
+    line: TcpStream,
+    own: Option<SocketAddr>,
+}
+
+/// Where receivers call.
+pub struct Desk {
+    listener: TcpListener,
+    /// A party of its own kind: the next one differs in who takes part.
+    party: Party,
+    waiting: Vec<Waiting>,
+    served: u64,
+}
+
+impl Desk {
+    /// Listens at an address.
+    pub fn open(at: SocketAddr, args: &CommonArgs) -> Result<Self> {
+        let listener = TcpListener::bind(at);
+        let listener = listener.with_context(|| format!("cannot listen at {at} for receivers"))?;
+        listener.set_nonblocking(true)?;
+        Ok(Self {
+            listener,
+            party: args.party(),
+            waiting: Vec::new(),
+            served: 0,
+        })
+    }
+
+    /// Waits until somebody has called, and tells those who are there that it is their turn. None,
+    /// if nobody has called for as long as the sender has patience.
+    pub fn next_party(&mut self) -> Result<Option<Party>> {
+        loop {
+            let end = Instant::now() + self.party.patience;
+            while self.waiting.is_empty() {
+                if !self.receive(end)? {
+                    return Ok(None);
+                }
+            }
+            let end = Instant::now() + GATHERING;
+            while self.waiting.len() < MOST && self.receive(end)? {}
+            self.waiting.retain(|waiting| is_there(&waiting.line));
+            if let Some(party) = self.begin()? {
+                return Ok(Some(party));
+            }
+        }
+    }
+
+    /// Receives some who call; false if nobody has until the end.
+    fn receive(&mut self, end: Instant) -> Result<bool> {
+        let left = end.saturating_duration_since(Instant::now());
+        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+        let mut fds = [PollFd::new(self.listener.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut fds, timeout) {
+            Ok(0) => return Ok(false),
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(errno) => return Err(errno).context("cannot wait for receivers"),
+        }
+        while self.waiting.len() < MOST {
+            let Ok((line, from)) = self.listener.accept() else {
+                break;
+            };
+            match self.hear(line) {
+                Ok(waiting) => self.waiting.push(waiting),
+                Err(error) => tracing::warn!("{from} has called, but: {error:#}"),
+            }
+        }
+        Ok(true)
+    }
+
+    fn hear(&self, line: TcpStream) -> Result<Waiting> {
+        line.set_nonblocking(false)?;
+        let call = Call::from_line(&hear(&line, Some(STRANGER_PATIENCE))?)?;
+        ensure!(
+            call.fabric == self.party.fabric,
+            "it uses another fabric: give both the same --fabric"
+        );
+        let has_addr = call.own.is_some() == (call.fabric != Kind::Shm);
+        ensure!(has_addr, "it does not say where it listens");
+        Ok(Waiting {
+            line,
+            own: call.own,
+        })
+    }
+
+    /// Tells those who wait. None, if nobody does any more.
+    fn begin(&mut self) -> Result<Option<Party>> {
+        let waiting = std::mem::take(&mut self.waiting);
+        if waiting.is_empty() {
+            return Ok(None);
+        }
+        self.served += 1;
+        let receivers = waiting.len();
+        let (mut name, mut nodes) = (String::new(), Vec::new());
+        if self.party.fabric == Kind::Shm {
+            name = format!("elastic-{}-{}", std::process::id(), self.served);
+        } else {
+            nodes.push(free_addr(self.listener.local_addr()?.ip())?);
+            nodes.extend(waiting.iter().filter_map(|waiting| waiting.own));
+        }
+        for (waiting, rank) in waiting.iter().zip(1..) {
+            let turn = Turn {
+                rank,
+                receivers,
+                name: name.clone(),
+                nodes: nodes.clone(),
+            };
+            if let Err(error) = say(&waiting.line, &turn.to_line(), STRANGER_PATIENCE) {
+                // The others learn it when they do not meet it.
+                tracing::warn!("receiver {rank} has gone: {error:#}");
+            }
+        }
+        Ok(Some(Party {
+            receivers,
+            name,
+            nodes,
+            patience: MEETING_TIME,
+            ..self.party.clone()
+        }))
+    }
+}
+
+/// Whether one that waits has not hung up: it says nothing meanwhile.
+fn is_there(line: &TcpStream) -> bool {
+    if line.set_nonblocking(true).is_err() {
+        return false;
+    }
+    let peeked = line.peek(&mut [0]);
+    let waits = peeked.is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
+    waits && line.set_nonblocking(false).is_ok()
+}

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Receivers that come when they like.
+
+use std::fs::{self, File};
+use std::net::TcpListener;
+
+use nix::sys::signal::Signal;
+
+use crate::scene::{start, Process, Scene};
+
+/// A sender that serves whoever calls, and the directories of receivers.
+struct Elastic {
+    scene: Scene,
+    at: String,
+}
+
+impl Elastic {
+    fn new(receivers: usize) -> Self {
+        let free = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let at = free.local_addr().expect("its address").to_string();
+        let scene = Scene::new(receivers);
+        Self { scene, at }
+    }
+
+    /// One that ends when nobody has called for some seconds.
+    fn sender(&self, patience: &str) -> Process {
+        let path = self.scene.dir(0).join("file");
+        let options = ["--elastic", &self.at, "--timeout", patience];
+        start("send", &path, &options)
+    }
+
+    fn receiver(&self, rank: usize) -> Process {
+        let options = ["--elastic", &self.at, "--timeout", "60", "--chunk", "16K"];
+        start("receive", &self.scene.dir(rank), &options)
+    }
+
+    fn has_it(&self, rank: usize) {
+        let read = |rank: usize| fs::read(self.scene.dir(rank).join("file")).expect("it is there");
+        assert!(read(rank) == read(0), "receiver {rank} has something else");
+        assert_eq!(self.scene.names_in(rank), ["file"]);
+    }
+}
+
+#[test]
+fn all_who_come_while_the_sender_is_there_get_the_file() {
+    let elastic = Elastic::new(5);
+    fs::write(elastic.scene.dir(0).join("file"), vec![7; 1 << 20]).unwrap();
+    // One is there before the sender.
+    let early = elastic.receiver(1);
+    let sender = elastic.sender("10");
+    let two = [2, 3].map(|rank| elastic.receiver(rank));
+    early.ends_well();
+    two.into_iter().for_each(Process::ends_well);
+    // All that were served are gone.
+    let late = [4, 5].map(|rank| elastic.receiver(rank));
+    late.into_iter().for_each(Process::ends_well);
+    sender.ends_well();
+    (1..=5).for_each(|rank| elastic.has_it(rank));
+}
+
+#[test]
+fn those_who_were_served_with_one_that_dies_are_served_again() {
+    let elastic = Elastic::new(3);
+    let file = elastic.scene.dir(0).join("file");
+    // All holes: more than is written before one is stopped.
+    File::create(file).unwrap().set_len(64 << 20).unwrap();
+    let sender = elastic.sender("10");
+    let victim = elastic.receiver(1);
+    let others = [2, 3].map(|rank| elastic.receiver(rank));
+    victim.stop_while_writing(&elastic.scene.dir(1));
+    victim.signal(Signal::SIGKILL);
+    others.into_iter().for_each(Process::ends_well);
+    sender.ends_well();
+    elastic.has_it(2);
+    elastic.has_it(3);
+    assert_eq!(elastic.scene.names_in(1), [""; 0]);
+}
+
+#[test]
+fn a_sender_to_whom_nobody_comes_says_so() {
+    let elastic = Elastic::new(1);
+    fs::write(elastic.scene.dir(0).join("file"), "text").unwrap();
+    elastic.sender("1").ends_with(&["nobody has called for 1s"]);
+}
+
+#[test]
+fn a_receiver_without_a_sender_says_where_it_looked() {
+    let elastic = Elastic::new(1);
+    let options = ["--elastic", &elastic.at, "--timeout", "1"];
+    let receiver = start("receive", &elastic.scene.dir(1), &options);
+    receiver.ends_with(&["no sender serves at", &elastic.at]);
+}
