@@ -2,11 +2,11 @@
 
 //! A connected node, whatever carries its requests.
 
-use super::control::{self, Memory, CONTROL_BYTES};
+use super::control::{self, CONTROL_BYTES};
 use super::inner::{Inner, Peer};
 use super::line::Line;
 use super::meeting::{self, meet};
-use super::seats::Reception;
+use super::seats::{Opened, Reception};
 use super::speech::Node;
 use super::watch;
 use super::{Gone, Linker, Transport, MAX_PIECE_BYTES};
@@ -22,13 +22,16 @@ const CHUNK: usize = 32;
 
 /// Makes the endpoint of a node: meets the other founders and connects to them. Returns when
 /// theirs are, too. Where there are seats for others, they are received from then on.
-pub(in crate::fabric) fn connect<L: Linker>(
+pub(super) fn connect<L: Linker>(
     node: Node,
-    memory: Memory,
-    linker: L,
-    transport: L::Transport,
+    opened: Opened<L>,
     end: Instant,
 ) -> Result<Connected, FabricError> {
+    let Opened {
+        memory,
+        linker,
+        transport,
+    } = opened;
     let (rank, seats, founders) = (node.place.rank, node.place.seats(), node.place.founders);
     let inner = Inner::new(rank, seats, memory, transport)?;
     let mut hellos = vec![Vec::new(); seats];

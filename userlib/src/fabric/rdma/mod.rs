@@ -27,8 +27,6 @@ pub(super) mod speech;
 mod watch;
 pub(super) mod words;
 
-pub(super) use endpoint::connect;
-
 use super::{FabricError, Write};
 use health::Health;
 use std::fmt;

@@ -4,6 +4,7 @@
 
 use super::transport::{Link, Target, VerbsTransport, SEND_QUEUE};
 use crate::fabric::rdma::control::Memory;
+use crate::fabric::rdma::seats::Opened;
 use crate::fabric::rdma::Linker;
 use crate::fabric::{FabricError, Words, WORD_ATOMIC_BYTES};
 use std::net::{IpAddr, SocketAddr};
@@ -25,13 +26,6 @@ pub(super) struct Port {
     pub(super) words: Words,
 }
 
-/// What a node has of its device.
-pub(super) struct Opened {
-    pub(super) memory: Memory,
-    pub(super) linker: VerbsLinker,
-    pub(super) transport: VerbsTransport,
-}
-
 impl Port {
     /// Opens the device, registers the node's memory, and makes a completion queue with room
     /// for all that may be under way to so many nodes.
@@ -40,7 +34,7 @@ impl Port {
         region_bytes: usize,
         nodes: usize,
         end: Instant,
-    ) -> Result<Opened, FabricError> {
+    ) -> Result<Opened<VerbsLinker>, FabricError> {
         let bytes = Memory::bytes(region_bytes)?;
         // When a queue pair fails, all that is posted on it completes.
         let entries = SEND_QUEUE * u32::try_from(nodes).unwrap_or(u32::MAX);

@@ -15,10 +15,9 @@ mod transport;
 
 pub use seats::VerbsSeats;
 
-use super::rdma;
 use super::rdma::meeting::end_of;
 use super::rdma::place::Place;
-use super::rdma::speech::Node;
+use super::rdma::seats::Role;
 use super::{Connected, Fabric, FabricError, Words};
 use linker::Port;
 use std::net::SocketAddr;
@@ -78,14 +77,7 @@ unsafe impl Fabric for Verbs {
             words: self.words,
         };
         let opened = port.open(region_bytes, self.place.seats(), end)?;
-        let node = Node {
-            place: self.place,
-            kind: KIND,
-            region_bytes,
-            hello: hello.to_vec(),
-            incarnation: 0,
-        };
-        rdma::connect(node, opened.memory, opened.linker, opened.transport, end)
+        Role::Founder(self.place).connect(KIND, hello, opened, end)
     }
 }
 

@@ -4,11 +4,9 @@
 
 use super::linker::Port;
 use super::KIND;
-use crate::fabric::rdma;
 use crate::fabric::rdma::meeting::end_of;
 use crate::fabric::rdma::place::Place;
-use crate::fabric::rdma::seats::{self, Seated};
-use crate::fabric::rdma::speech::Node;
+use crate::fabric::rdma::seats::Role;
 use crate::fabric::{Connected, Fabric, FabricError, Words};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -19,12 +17,6 @@ use std::time::Duration;
 pub struct VerbsSeats {
     role: Role,
     words: Words,
-}
-
-#[derive(Debug)]
-enum Role {
-    Founder(Place),
-    Newcomer(Seated),
 }
 
 impl VerbsSeats {
@@ -52,8 +44,7 @@ impl VerbsSeats {
     /// [`FabricError::BadRank`], [`FabricError::SameAddress`]; [`FabricError::Timeout`] if nobody
     /// is there, [`FabricError::NoSeat`] if none is empty that this host could have.
     pub fn newcomer(addrs: &[SocketAddr], timeout: Duration) -> Result<Self, FabricError> {
-        let seated = seats::take_seat(addrs, KIND, timeout)?;
-        Ok(Self::with(Role::Newcomer(seated)))
+        Ok(Self::with(Role::newcomer(addrs, KIND, timeout)?))
     }
 
     fn with(role: Role) -> Self {
@@ -68,23 +59,16 @@ impl VerbsSeats {
     pub fn words(self, words: Words) -> Self {
         Self { words, ..self }
     }
-
-    fn place(&self) -> &Place {
-        match &self.role {
-            Role::Founder(place) => place,
-            Role::Newcomer(seated) => &seated.place,
-        }
-    }
 }
 
 // SAFETY: the endpoint is that of `rdma`, over queue pairs that keep their order.
 unsafe impl Fabric for VerbsSeats {
     fn rank(&self) -> usize {
-        self.place().rank
+        self.role.place().rank
     }
 
     fn nodes(&self) -> usize {
-        self.place().seats()
+        self.role.place().seats()
     }
 
     fn has_seats(&self) -> bool {
@@ -99,25 +83,10 @@ unsafe impl Fabric for VerbsSeats {
     ) -> Result<Connected, FabricError> {
         let end = end_of(timeout);
         let port = Port {
-            addr: self.place().own(),
+            addr: self.role.place().own(),
             words: self.words,
         };
         let opened = port.open(region_bytes, self.nodes(), end)?;
-        let (memory, linker, transport) = (opened.memory, opened.linker, opened.transport);
-        match self.role {
-            Role::Founder(place) => {
-                let node = Node {
-                    place,
-                    kind: KIND,
-                    region_bytes,
-                    hello: hello.to_vec(),
-                    incarnation: 0,
-                };
-                rdma::connect(node, memory, linker, transport, end)
-            }
-            Role::Newcomer(seated) => {
-                seats::arrive(seated, KIND, hello, memory, linker, transport, end)
-            }
-        }
+        self.role.connect(KIND, hello, opened, end)
     }
 }

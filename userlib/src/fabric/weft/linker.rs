@@ -5,6 +5,7 @@
 use super::transport::{Link, WeftTransport, BATCH, SEND_QUEUE};
 use super::MAX_WEFT_REGION_BYTES;
 use crate::fabric::rdma::control::Memory;
+use crate::fabric::rdma::seats::Opened;
 use crate::fabric::rdma::Linker;
 use crate::fabric::{FabricError, Words};
 use std::net::SocketAddr;
@@ -39,17 +40,14 @@ pub(super) struct Port {
     pub(super) keys: Keys,
 }
 
-/// What a node has of the module.
-pub(super) struct Opened {
-    pub(super) memory: Memory,
-    pub(super) linker: WeftLinker,
-    pub(super) transport: WeftTransport,
-}
-
 impl Port {
     /// Opens a session, registers the node's memory, and makes queues with room for all that
     /// may be under way to so many nodes.
-    pub(super) fn open(self, region_bytes: usize, nodes: usize) -> Result<Opened, FabricError> {
+    pub(super) fn open(
+        self,
+        region_bytes: usize,
+        nodes: usize,
+    ) -> Result<Opened<WeftLinker>, FabricError> {
         let bytes = Memory::bytes(region_bytes)?;
         if region_bytes > MAX_WEFT_REGION_BYTES {
             return Err(FabricError::RegionTooLong {

@@ -19,11 +19,10 @@ mod transport;
 
 pub use seats::WeftSeats;
 
-use super::rdma;
 use super::rdma::control::CONTROL_BYTES;
 use super::rdma::meeting::end_of;
 use super::rdma::place::Place;
-use super::rdma::speech::Node;
+use super::rdma::seats::Role;
 use super::{Connected, Fabric, FabricError, Words};
 use linker::{Keys, Port};
 use std::net::SocketAddr;
@@ -98,14 +97,7 @@ unsafe impl Fabric for Weft {
             keys: Keys::One,
         };
         let opened = port.open(region_bytes, self.place.seats())?;
-        let node = Node {
-            place: self.place,
-            kind: KIND,
-            region_bytes,
-            hello: hello.to_vec(),
-            incarnation: 0,
-        };
-        rdma::connect(node, opened.memory, opened.linker, opened.transport, end)
+        Role::Founder(self.place).connect(KIND, hello, opened, end)
     }
 }
 

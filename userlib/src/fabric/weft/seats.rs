@@ -4,11 +4,9 @@
 
 use super::linker::{Keys, Port};
 use super::KIND;
-use crate::fabric::rdma;
 use crate::fabric::rdma::meeting::end_of;
 use crate::fabric::rdma::place::Place;
-use crate::fabric::rdma::seats::{self, Seated};
-use crate::fabric::rdma::speech::Node;
+use crate::fabric::rdma::seats::Role;
 use crate::fabric::{Connected, Fabric, FabricError, Words};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -23,12 +21,6 @@ pub struct WeftSeats {
     role: Role,
     words: Words,
     device: Option<u32>,
-}
-
-#[derive(Debug)]
-enum Role {
-    Founder(Place),
-    Newcomer(Seated),
 }
 
 impl WeftSeats {
@@ -57,8 +49,7 @@ impl WeftSeats {
     /// [`FabricError::BadRank`], [`FabricError::SameAddress`]; [`FabricError::Timeout`] if nobody
     /// is there, [`FabricError::NoSeat`] if none is empty that this host could have.
     pub fn newcomer(addrs: &[SocketAddr], timeout: Duration) -> Result<Self, FabricError> {
-        let seated = seats::take_seat(addrs, KIND, timeout)?;
-        Ok(Self::with(Role::Newcomer(seated)))
+        Ok(Self::with(Role::newcomer(addrs, KIND, timeout)?))
     }
 
     fn with(role: Role) -> Self {
@@ -81,24 +72,17 @@ impl WeftSeats {
     pub fn words(self, words: Words) -> Self {
         Self { words, ..self }
     }
-
-    fn place(&self) -> &Place {
-        match &self.role {
-            Role::Founder(place) => place,
-            Role::Newcomer(seated) => &seated.place,
-        }
-    }
 }
 
 // SAFETY: the endpoint is that of `rdma`, over VQPs that keep their order. Each peer has a key
 // of its own, and who is cut off has none any more.
 unsafe impl Fabric for WeftSeats {
     fn rank(&self) -> usize {
-        self.place().rank
+        self.role.place().rank
     }
 
     fn nodes(&self) -> usize {
-        self.place().seats()
+        self.role.place().seats()
     }
 
     fn has_seats(&self) -> bool {
@@ -113,27 +97,12 @@ unsafe impl Fabric for WeftSeats {
     ) -> Result<Connected, FabricError> {
         let end = end_of(timeout);
         let port = Port {
-            addr: self.place().own(),
+            addr: self.role.place().own(),
             device: self.device,
             words: self.words,
             keys: Keys::OwnEach,
         };
         let opened = port.open(region_bytes, self.nodes())?;
-        let (memory, linker, transport) = (opened.memory, opened.linker, opened.transport);
-        match self.role {
-            Role::Founder(place) => {
-                let node = Node {
-                    place,
-                    kind: KIND,
-                    region_bytes,
-                    hello: hello.to_vec(),
-                    incarnation: 0,
-                };
-                rdma::connect(node, memory, linker, transport, end)
-            }
-            Role::Newcomer(seated) => {
-                seats::arrive(seated, KIND, hello, memory, linker, transport, end)
-            }
-        }
+        self.role.connect(KIND, hello, opened, end)
     }
 }

@@ -207,7 +207,9 @@ impl Views {
         let Some(mut fired) = self.note_installed() else {
             return self.stop(Ending::Excluded);
         };
-        self.keep_pulse();
+        if self.pulse.is_some() {
+            self.keep_pulse();
+        }
         fired |= self.see_newcomers(down);
         if self.must_change(down) {
             return self.change(down) || fired;

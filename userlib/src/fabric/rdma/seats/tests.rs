@@ -20,7 +20,7 @@ fn free_addrs(count: usize) -> Vec<SocketAddr> {
 }
 
 fn refusal(addrs: &[SocketAddr]) -> FabricError {
-    take_seat(addrs, KIND, SHORT).expect_err("nobody gives it a seat")
+    Role::newcomer(addrs, KIND, SHORT).expect_err("nobody gives it a seat")
 }
 
 #[test]
