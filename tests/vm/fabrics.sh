@@ -23,7 +23,7 @@ for kind in verbs weft; do
 done
 
 for kind in verbs weft; do
-  weft-fabric elastic "$kind" --changes 10 --shrinking 3 || FAILURES=$((FAILURES + 1))
+  weft-fabric elastic "$kind" --changes 8 --shrinking 2 --stops 1 || FAILURES=$((FAILURES + 1))
 done
 # By verbs soft-RoCE has no time-out, and when TCP has one both nodes know.
 weft-fabric severed weft || FAILURES=$((FAILURES + 1))

@@ -12,7 +12,7 @@ fn members_over_shared_memory_are_killed_and_join_and_all_have_the_same_sequence
     let status = Command::new(env!("CARGO_BIN_EXE_weft-fabric"))
         .args(["elastic", "shm"])
         .args(counts)
-        .arg("--posts=7")
+        .args(["--posts=11", "--stops=1"])
         .status();
     assert!(status.expect("weft-fabric runs").success());
 }
