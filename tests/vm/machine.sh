@@ -14,7 +14,7 @@ listens() {
 }
 
 # perftest's server side in node 1, its client in node 0. The client starts when the
-# server listens: one that was started at a venture has once crashed inside librdmacm.
+# server listens: one that was started earlier has once crashed inside librdmacm.
 read_latency() {
   local server status=0
   ip netns exec n1 ib_read_lat -d rxe1 -s 8 -n 100 "$@" >/dev/null 2>&1 &
