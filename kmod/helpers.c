@@ -9,6 +9,7 @@
 #include <linux/module.h>
 #include <linux/mutex.h>
 #include <linux/netdevice.h>
+#include <linux/mm.h>
 #include <linux/ns_common.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
@@ -277,9 +278,38 @@ fault:
 
 /* ---- rings ---- */
 
+/*
+ * So many bytes are taken in one piece, if one is free, in the kernel's own mapping: no
+ * range of addresses has to be found and mapped for them, and none flushed from all
+ * CPUs when they go.
+ */
+#define WEFT_ONE_PIECE (128u << 10)
+/* Pages that are mapped under one hold of a lock. */
+#define WEFT_MAP_BATCH 16
+
 void *weft_rings_alloc(size_t bytes)
 {
-	return __vmalloc(bytes, GFP_KERNEL_ACCOUNT | __GFP_ZERO);
+	gfp_t gfp = GFP_KERNEL_ACCOUNT | __GFP_ZERO;
+	void *base = NULL;
+
+	/* As kvmalloc: nothing is reclaimed to make a piece. */
+	if (bytes <= WEFT_ONE_PIECE)
+		base = alloc_pages_exact(bytes, (gfp & ~__GFP_DIRECT_RECLAIM) | __GFP_NOWARN);
+	return base ?: __vmalloc(bytes, gfp);
+}
+
+/* Process context. */
+void weft_rings_free(void *base, size_t bytes)
+{
+	if (is_vmalloc_addr(base))
+		vfree(base);
+	else
+		free_pages_exact(base, bytes);
+}
+
+struct page *weft_rings_page(void *at)
+{
+	return is_vmalloc_addr(at) ? vmalloc_to_page(at) : virt_to_page(at);
 }
 
 /*
@@ -289,14 +319,20 @@ void *weft_rings_alloc(size_t bytes)
  */
 int weft_rings_map(struct vm_area_struct *vma, void *base, size_t bytes)
 {
-	size_t at;
+	struct page *batch[WEFT_MAP_BATCH];
+	unsigned long count, left;
+	size_t at = 0;
 	int err = 0;
 
 	if (vma->vm_end - vma->vm_start != bytes || !(vma->vm_flags & VM_SHARED))
 		return -EINVAL;
 	vm_flags_set(vma, VM_DONTCOPY | VM_DONTEXPAND | VM_DONTDUMP);
-	for (at = 0; at < bytes && !err; at += PAGE_SIZE)
-		err = vm_insert_page(vma, vma->vm_start + at, vmalloc_to_page(base + at));
+	for (; at < bytes && !err; at += count << PAGE_SHIFT) {
+		count = min_t(unsigned long, WEFT_MAP_BATCH, (bytes - at) >> PAGE_SHIFT);
+		for (left = 0; left < count; left++)
+			batch[left] = weft_rings_page(base + at + (left << PAGE_SHIFT));
+		err = vm_insert_pages(vma, vma->vm_start + at, batch, &left);
+	}
 	return err;
 }
 

@@ -66,6 +66,8 @@ void weft_eventfd_signal(struct eventfd_ctx *eventfd);
 bool weft_user_read(u64 *to, u64 from, size_t words);
 bool weft_user_write(u64 to, const u64 *from, size_t words);
 void *weft_rings_alloc(size_t bytes);
+void weft_rings_free(void *base, size_t bytes);
+struct page *weft_rings_page(void *at);
 int weft_rings_map(struct vm_area_struct *vma, void *base, size_t bytes);
 u64 weft_mm_pinned_add(struct mm_struct *mm, long pages);
 unsigned long weft_memlock_pages(void);

@@ -63,7 +63,7 @@ impl Drop for Memory {
         // SAFETY: allocated by `new`, by the invariant, and not used after this: rings
         // and mappings hold the `Block`, which hands it to `frees`. Process context:
         // `frees` drops it, or `Block::new` that failed.
-        unsafe { bindings::vfree(self.base.as_ptr().cast()) };
+        unsafe { bindings::weft_rings_free(self.base.as_ptr().cast(), self.bytes as usize) };
     }
 }
 
@@ -100,8 +100,8 @@ impl Block {
             let at = offset as usize + index * PAGE_SIZE;
             // SAFETY: within the block, as `count` says.
             let address = unsafe { block.base().as_ptr().add(at) };
-            // SAFETY: an address of memory from vmalloc.
-            NonNull::new(unsafe { bindings::vmalloc_to_page(address.cast()) })
+            // SAFETY: an address of memory from `weft_rings_alloc`.
+            NonNull::new(unsafe { bindings::weft_rings_page(address.cast()) })
         };
         // SAFETY: they are the block's, whose memory the kernel has mapped.
         unsafe { UserPages::lent(block.clone(), count, writable, page_at) }
