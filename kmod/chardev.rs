@@ -427,6 +427,8 @@ fn hello(file: &File, arg: &Arg<'_>) -> Result {
         uapi::NODE_ANY => node::of_caller()?,
         index => (index, visible_node(index)?),
     };
+    // Before the rest, which it goes on beside.
+    node.look_up_ahead(&request.peer);
     request.node = index;
     request.node_count = count_visible() as u32;
     let session = Session::new(node, current_user())?;

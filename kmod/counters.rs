@@ -71,6 +71,8 @@ counters! {
     connects_uncached,
     /// READs posted to meta servers.
     meta_reads,
+    /// Look-ups whose first READ was on its way when they began.
+    lookups_ahead,
     /// Requests sent by initiators, repeats included.
     requests_sent,
     /// Requests that targets carried out.

@@ -350,6 +350,17 @@ impl Node {
         Ok(peer)
     }
 
+    /// Begins to look a peer up that somebody will connect to soon, unless the cache has it
+    /// or its GID is zero. Waits for nothing and tells nobody how it ends.
+    pub(crate) fn look_up_ahead(&self, gid: &Gid) {
+        if gid.is_zero() || self.dccache.find(gid).is_some() {
+            return;
+        }
+        if let Ok(using) = DeviceUse::new(self) {
+            using.directory().begin(gid);
+        }
+    }
+
     /// The peer that a message came from, to answer it. What has to be known of it
     /// came with the message (krcore §4.4); nothing else relies on that.
     ///

@@ -75,7 +75,7 @@ pub use work::*;
 pub const DEVICE_PATH: &str = "/dev/weft";
 
 /// Version of this contract. Another version is answered with `EPROTONOSUPPORT`.
-pub const ABI_VERSION: u32 = 5;
+pub const ABI_VERSION: u32 = 6;
 
 /// Rings that one session may hold.
 pub const MAX_RINGS_PER_SESSION: usize = 4096;
@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn request_numbers_follow_the_kernels_encoding() {
         assert_eq!(IOC_NOP, 0x5700);
-        assert_eq!(IOC_HELLO, 0xc060_5701);
+        assert_eq!(IOC_HELLO, 0xc070_5701);
         assert_eq!(IOC_QCONNECT, 0x4020_5705);
     }
 

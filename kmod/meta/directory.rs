@@ -159,6 +159,14 @@ impl Directory {
         Err(outcome)
     }
 
+    /// Posts the first READ of a look-up that will come soon, to the first server. The
+    /// look-up finds it if it comes on this CPU.
+    pub(crate) fn begin(&self, gid: &Gid) {
+        if let Some(server) = self.connected().next() {
+            server.begin(gid, cpu());
+        }
+    }
+
     /// Whether every configured server is connected and has our record; connects
     /// to those that are not, once the port is active. May sleep for seconds.
     pub(crate) fn maintain(&self) -> bool {
@@ -325,6 +333,15 @@ impl Server {
             }
         }
         Err(EAGAIN)
+    }
+
+    /// As [`Link::begin`], by the link that [`Self::look_up`] would take.
+    fn begin(&self, gid: &Gid, lane: usize) {
+        let count = self.links.len();
+        let mut links =
+            (0..count).filter_map(|turn| self.links.get(lane.wrapping_add(turn) % count));
+        // A link that is broken is passed over, as there.
+        let _ = links.any(|link| link.begin(gid));
     }
 
     /// Whether the server answers by one of its links; those by which it does not are

@@ -5,9 +5,10 @@
 use kernel::prelude::*;
 use kernel::sync::{Arc, Mutex};
 use weft_core::gid::Gid;
-use weft_core::kv::{Lookup, Step};
+use weft_core::kv::{Lookup, ReadAt, Step};
 use weft_core::meta::{Publication, Record, Welcome};
 
+use crate::clock::now_ns;
 use crate::counters::{Counted, COUNTERS};
 use crate::rdma::Connection;
 use crate::sync::lock_interruptible;
@@ -21,10 +22,21 @@ pub(crate) struct Answer {
     pub(crate) reads: u32,
 }
 
+/// How long before a look-up the READ of its bucket may have been posted.
+const AHEAD_NS: u64 = 10_000_000;
+
+/// A READ that was posted ahead of the look-up that it is for.
+struct Ahead {
+    at: ReadAt,
+    posted_ns: u64,
+}
+
 struct State {
     connection: Connection,
     /// A request has failed: the queue pair is in error.
     broken: bool,
+    /// The connection's last request, if it is one of these.
+    ahead: Option<Ahead>,
 }
 
 /// A connection to a meta server, used by one thread at a time.
@@ -47,7 +59,7 @@ impl Link {
         Arc::pin_init(
             pin_init!(Self {
                 welcome,
-                state <- kernel::new_mutex!(State { connection, broken: false }, "weft_meta_link"),
+                state <- kernel::new_mutex!(State { connection, broken: false, ahead: None }, "weft_meta_link"),
                 _count: Counted::one(&COUNTERS.meta_links),
             }),
             GFP_KERNEL,
@@ -89,13 +101,47 @@ impl Link {
         self.find(gid).map(|answer| answer.record)
     }
 
+    /// Posts the first READ of a look-up that will come soon, without waiting for it. Answers
+    /// whether the link can be used; if it is in use, nothing is posted.
+    pub(crate) fn begin(&self, gid: &Gid) -> bool {
+        let Some(mut state) = self.state.try_lock() else {
+            return true;
+        };
+        if state.broken {
+            return false;
+        }
+        let at = Lookup::new(self.welcome.geometry, gid.0).next_read();
+        let (addr, rkey) = self.place_of(&at);
+        match state.connection.begin_read(addr, rkey, at.len) {
+            Ok(true) => {
+                state.ahead = Some(Ahead {
+                    at,
+                    posted_ns: now_ns(),
+                });
+            }
+            Ok(false) => {}
+            Err(_) => state.broken = true,
+        }
+        !state.broken
+    }
+
+    fn place_of(&self, at: &ReadAt) -> (u64, u32) {
+        let addr = self.welcome.table_addr.wrapping_add(at.offset);
+        (addr, self.welcome.table_rkey)
+    }
+
     fn find(&self, gid: &Gid) -> Result<Answer> {
         let mut lookup = Lookup::new(self.welcome.geometry, gid.0);
         let mut at = lookup.next_read();
         let mut state = lock_interruptible(&self.state)?;
         loop {
-            let addr = self.welcome.table_addr.wrapping_add(at.offset);
-            let bucket = state.read(addr, self.welcome.table_rkey, at.len)?;
+            let (addr, rkey) = self.place_of(&at);
+            let bucket = match state.take_ahead(&at) {
+                true => state.request(|connection| connection.finish_read(at.len, REQUEST_NS)),
+                false => {
+                    state.request(|connection| connection.read(addr, rkey, at.len, REQUEST_NS))
+                }
+            }?;
             let record = match lookup.feed(bucket) {
                 Step::Read(next) => {
                     at = next;
@@ -118,7 +164,9 @@ impl Link {
     ///
     /// `ETIMEDOUT`, `EIO`: the link is broken.
     pub(crate) fn tell(&self, publication: &Publication) -> Result {
-        self.state.lock().guarded(|connection| {
+        let mut state = self.state.lock();
+        state.ahead = None;
+        state.guarded(|connection| {
             connection.send(&publication.encode(self.welcome.token), REQUEST_NS)
         })
     }
@@ -132,11 +180,27 @@ impl State {
         f(&mut self.connection).inspect_err(|_| self.broken = true)
     }
 
-    fn read(&mut self, addr: u64, rkey: u32, len: u32) -> Result<&[u8]> {
+    /// Whether the last request is a READ for this that was posted just before. Either way
+    /// it is nobody's any more.
+    fn take_ahead(&mut self, at: &ReadAt) -> bool {
+        let ahead = self.ahead.take();
+        let is_it = ahead.is_some_and(|ahead| {
+            ahead.at == *at && now_ns().saturating_sub(ahead.posted_ns) < AHEAD_NS
+        });
+        if is_it {
+            COUNTERS.lookups_ahead.bump();
+        }
+        is_it
+    }
+
+    fn request<'a>(
+        &'a mut self,
+        read: impl FnOnce(&'a mut Connection) -> Result<&'a [u8]>,
+    ) -> Result<&'a [u8]> {
         if self.broken {
             return Err(crate::errno::not_conn());
         }
-        match self.connection.read(addr, rkey, len, REQUEST_NS) {
+        match read(&mut self.connection) {
             Ok(bytes) => Ok(bytes),
             // A signal ended the wait; the link is as good as before.
             Err(EINTR) => Err(EINTR),

@@ -22,7 +22,8 @@ pub(crate) struct Connection {
     pub(super) pd: Arc<Pd>,
     pub(super) private: [u8; PRIVATE_BYTES],
     pub(super) next_number: u64,
-    /// The request that is on its way; a signal may have ended the wait for it.
+    /// The request that is on its way: a signal has ended the wait for it, or nobody waits
+    /// yet.
     pub(super) unfinished: Option<u64>,
 }
 
@@ -52,13 +53,32 @@ impl Connection {
         timeout_ns: u64,
     ) -> Result<&[u8]> {
         self.finish(timeout_ns)?;
-        self.request(
-            bindings::ib_wr_opcode_IB_WR_RDMA_READ,
-            addr,
-            rkey,
-            len,
-            timeout_ns,
-        )?;
+        self.post(bindings::ib_wr_opcode_IB_WR_RDMA_READ, addr, rkey, len)?;
+        self.finish_read(len, timeout_ns)
+    }
+
+    /// Posts a READ without waiting for it; `false`, if another request is on its way. The
+    /// next request waits for it, or [`Connection::finish_read`] takes its bytes before that.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` (longer than a page); another one, and the connection is unusable.
+    pub(crate) fn begin_read(&mut self, addr: u64, rkey: u32, len: u32) -> Result<bool> {
+        if let Some(number) = self.unfinished {
+            let Some(outcome) = self.cq.outcome_of(number) else {
+                return Ok(false);
+            };
+            self.unfinished = None;
+            outcome?;
+        }
+        self.post(bindings::ib_wr_opcode_IB_WR_RDMA_READ, addr, rkey, len)?;
+        Ok(true)
+    }
+
+    /// Waits for the READ that is the last request, and answers its `len` bytes. Errors as
+    /// for [`Connection::read`].
+    pub(crate) fn finish_read(&mut self, len: u32, timeout_ns: u64) -> Result<&[u8]> {
+        self.finish(timeout_ns)?;
         Ok(self.buffer.received(len as usize))
     }
 
@@ -66,23 +86,17 @@ impl Connection {
     pub(crate) fn send(&mut self, message: &[u8], timeout_ns: u64) -> Result {
         self.finish(timeout_ns)?;
         self.buffer.put(message);
-        self.request(
+        self.post(
             bindings::ib_wr_opcode_IB_WR_SEND,
             0,
             0,
             message.len() as u32,
-            timeout_ns,
-        )
+        )?;
+        self.finish(timeout_ns)
     }
 
-    fn request(
-        &mut self,
-        opcode: bindings::ib_wr_opcode,
-        addr: u64,
-        rkey: u32,
-        len: u32,
-        timeout_ns: u64,
-    ) -> Result {
+    /// Posts a request. No other one is on its way.
+    fn post(&mut self, opcode: bindings::ib_wr_opcode, addr: u64, rkey: u32, len: u32) -> Result {
         if len as usize > kernel::page::PAGE_SIZE {
             return Err(EINVAL);
         }
@@ -108,7 +122,7 @@ impl Connection {
         // gone.
         to_result(unsafe { bindings::weft_ib_post_send((*self.id.as_ptr()).qp, &wr.wr) })?;
         self.unfinished = Some(number);
-        self.finish(timeout_ns)
+        Ok(())
     }
 
     /// Waits for the request that is on its way, if there is one. Until it has ended, its

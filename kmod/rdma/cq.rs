@@ -222,7 +222,7 @@ impl EventCq {
     }
 
     /// The outcome of a request, if its completion is there.
-    fn outcome_of(&self, number: u64) -> Option<Result> {
+    pub(super) fn outcome_of(&self, number: u64) -> Option<Result> {
         while let Some((done, status)) = self.poll() {
             if done == number {
                 let ok = status == bindings::ib_wc_status_IB_WC_SUCCESS;

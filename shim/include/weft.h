@@ -192,6 +192,8 @@ struct weft_start_attr {
 	size_t length;		/* bytes of memory, 1 to WEFT_MAX_START_MEMORY */
 	int access;		/* to the memory, as for weft_reg_mr() */
 	uint32_t reserved;	/* 0 */
+	const union ibv_gid *gid; /* whom it will connect to first, or NULL: looked up
+				   * meanwhile, if the node does not know it */
 };
 
 /*

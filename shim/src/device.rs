@@ -151,7 +151,7 @@ impl Device {
     }
 
     fn open_hello(node: u32) -> Result<Self, Error> {
-        let (device, _) = Self::hello(node, uapi::RingsCreate::zeroed())?;
+        let (device, _) = Self::hello(node, uapi::RingsCreate::zeroed(), Gid::default())?;
         Ok(device)
     }
 
@@ -167,16 +167,22 @@ impl Device {
             memory_access: config.access.bits(),
             ..config.queues.to_raw()
         };
-        Self::hello(config.node.unwrap_or(NODE_ANY), rings)
+        let node = config.node.unwrap_or(NODE_ANY);
+        Self::hello(node, rings, config.peer.unwrap_or_default())
     }
 
-    fn hello(node: u32, rings: uapi::RingsCreate) -> Result<(Self, uapi::RingsCreate), Error> {
+    fn hello(
+        node: u32,
+        rings: uapi::RingsCreate,
+        peer: Gid,
+    ) -> Result<(Self, uapi::RingsCreate), Error> {
         let flags = OFlag::O_RDWR | OFlag::O_CLOEXEC;
         let fd = open(DEVICE_PATH, flags, Mode::empty()).map_err(Error::of_open)?;
         let mut arg = uapi::Hello {
             abi_version: ABI_VERSION,
             node,
             rings,
+            peer,
             ..Pod::zeroed()
         };
         let node = (node != NODE_ANY).then_some(node);

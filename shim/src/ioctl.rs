@@ -210,7 +210,7 @@ mod tests {
         let w = uapi::IOC_TYPE;
         let expected = [
             (uapi::IOC_NOP, io!(w, 0)),
-            (uapi::IOC_HELLO, iorw!(w, 1, 96)),
+            (uapi::IOC_HELLO, iorw!(w, 1, 112)),
             (uapi::IOC_NODE, iorw!(w, 2, 128)),
             (uapi::IOC_VQP_CREATE, iorw!(w, 3, 64)),
             (uapi::IOC_VQP_DESTROY, iow!(w, 4, 8)),

@@ -8,6 +8,7 @@ use crate::device::Device;
 use crate::error::Error;
 use crate::mr::{Access, MemoryRegion};
 use crate::queues::{Queues, QueuesConfig};
+use weft_core::gid::Gid;
 
 /// A description of the session, the queues and the memory that a worker starts with.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +21,9 @@ pub struct StartConfig {
     pub memory: usize,
     /// Who may do what to them.
     pub access: Access,
+    /// The peer that it will connect to first. If the node does not know that one, it is looked
+    /// up while the rest is made.
+    pub peer: Option<Gid>,
 }
 
 impl Default for StartConfig {
@@ -30,6 +34,7 @@ impl Default for StartConfig {
             queues: QueuesConfig::default(),
             memory: 64 << 10,
             access: Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE,
+            peer: None,
         }
     }
 }
@@ -42,7 +47,8 @@ impl Default for StartConfig {
 /// use std::time::Duration;
 /// use weft_shim::{QpConfig, SendWr, Start, StartConfig, Wc};
 ///
-/// let Start { device: _device, mut queues, memory } = Start::new(&StartConfig::default())?;
+/// let Start { device: _device, mut queues, memory } =
+///     Start::new(&StartConfig { peer: Some(gid), ..StartConfig::default() })?;
 /// let qp = queues.connect(gid, 0, &QpConfig::default())?;
 /// memory.store_u64(0, 42)?;
 /// let write = SendWr::write(memory.slice(0..8)?, remote).on(&qp).signaled();

@@ -13,7 +13,7 @@ pod! {
     /// none in this network namespace; with `CAP_NET_ADMIN` any can be named),
     /// `EALREADY` (said before), those of [`RingsCreate`]. After an error there is no
     /// session.
-    pub struct Hello [96] {
+    pub struct Hello [112] {
         /// In: the caller's [`ABI_VERSION`].
         pub abi_version: u32,
         /// In: the node's index or [`NODE_ANY`]. Out: the index.
@@ -24,6 +24,11 @@ pod! {
         pub reserved: u32,
         /// The first rings; all zero: none.
         pub rings: RingsCreate,
+        /// In: a peer that the session will connect to, or zero. If the node's DCCache lacks
+        /// it, it is looked up meanwhile, so that [`QConnect`](super::QConnect) waits for
+        /// less of that. A hint: nothing is told of how the look-up ends, and one may be left
+        /// out when there are many.
+        pub peer: Gid,
     }
 }
 

@@ -14,6 +14,7 @@ use std::ffi::c_int;
 use std::mem::offset_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use weft_core::gid::Gid;
 use weft_core::uapi::{
     self, Pod, ABI_VERSION, DEVICE_PATH, MAX_INLINE, MAX_MRS_PER_SESSION, MAX_MR_BYTES,
     MAX_MSG_BYTES, MAX_NODES, MAX_PEERS_PER_USER, MAX_PORT, MAX_RECV_SGE, MAX_RECV_WR,
@@ -92,17 +93,18 @@ pub extern "C" fn weft_abi_version() -> u32 {
 #[no_mangle]
 pub extern "C" fn weft_open_device(node: c_int) -> *mut Device {
     handle(|| {
-        let (session, _) = open_session(node, uapi::RingsCreate::zeroed())?;
+        let (session, _) = open_session(node, uapi::RingsCreate::zeroed(), Gid::default())?;
         let session = Arc::new(session);
         Ok(Device { session })
     })
 }
 
 /// A session, with the rings and the memory that are wanted, and what the module says of
-/// these.
+/// these. `peer`: whom it will connect to, or zero.
 pub(super) fn open_session(
     node: c_int,
     rings: uapi::RingsCreate,
+    peer: Gid,
 ) -> Result<(Session, uapi::RingsCreate), Errno> {
     let node = match node {
         -1 => NODE_ANY,
@@ -113,6 +115,7 @@ pub(super) fn open_session(
         abi_version: ABI_VERSION,
         node,
         rings,
+        peer,
         ..Pod::zeroed()
     };
     ioctl::hello(fd.as_fd(), &mut arg)?;

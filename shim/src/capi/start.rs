@@ -8,11 +8,13 @@ use super::mr::Mr;
 use super::queues::{Queues, Sizes};
 use super::sized::{self, Extensible};
 use super::status;
+use super::verbs::IbvGid;
 use nix::errno::Errno;
 use std::ffi::{c_int, c_void};
-use std::mem::size_of;
+use std::mem::offset_of;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use weft_core::gid::Gid;
 use weft_core::uapi;
 
 /// `struct weft_start_attr`.
@@ -27,11 +29,12 @@ pub struct StartAttr {
     pub length: usize,
     pub access: c_int,
     pub reserved: u32,
+    pub gid: *const IbvGid,
 }
 
-// SAFETY: it is, and has numbers and a pointer.
+// SAFETY: it is, and has numbers and pointers.
 unsafe impl Extensible for StartAttr {
-    const MIN_SIZE: usize = size_of::<Self>();
+    const MIN_SIZE: usize = offset_of!(Self, gid);
 }
 
 /// See `weft.h`.
@@ -53,7 +56,9 @@ pub unsafe extern "C" fn weft_start(
         if to.iter().any(|to| to.is_null()) || attr.reserved != 0 {
             return Err(Errno::EINVAL);
         }
-        let (session, new_cq, new_mr) = start(&attr)?;
+        // SAFETY: null, or the caller promises it.
+        let peer = unsafe { attr.gid.as_ref() }.map_or(Gid::default(), |gid| gid.raw);
+        let (session, new_cq, new_mr) = start(&attr, peer)?;
         // SAFETY: not null, and the caller promises the rest.
         unsafe { device.write(Box::into_raw(Box::new(Device { session }))) };
         // SAFETY: as above.
@@ -64,7 +69,7 @@ pub unsafe extern "C" fn weft_start(
     })
 }
 
-fn start(attr: &StartAttr) -> Result<(Arc<super::device::Session>, Cq, Mr), Errno> {
+fn start(attr: &StartAttr, peer: Gid) -> Result<(Arc<super::device::Session>, Cq, Mr), Errno> {
     let memory_bytes = u32::try_from(attr.length).map_err(|_| Errno::EINVAL)?;
     if memory_bytes == 0 {
         return Err(Errno::EINVAL);
@@ -74,7 +79,7 @@ fn start(attr: &StartAttr) -> Result<(Arc<super::device::Session>, Cq, Mr), Errn
         memory_access: u32::try_from(attr.access).map_err(|_| Errno::EINVAL)?,
         ..Sizes::of_cq(attr.cqe)?.to_raw()
     };
-    let (session, said) = open_session(attr.node, wanted)?;
+    let (session, said) = open_session(attr.node, wanted, peer)?;
     let session = Arc::new(session);
     let (queues, mapping) = Queues::with_memory(&session, &said)?;
     let at = said.memory_offset as usize;

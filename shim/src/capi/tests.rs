@@ -367,6 +367,7 @@ fn the_headers_structs_are_laid_out_as_in_rust() {
         length = "length",
         access = "access",
         reserved = "reserved",
+        gid = "gid",
     );
     compile("cc", &["-std=c11"], &c);
 }

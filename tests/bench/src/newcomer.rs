@@ -222,6 +222,7 @@ fn connect(began_ns: u64, task: Option<&OsStr>) -> Result<()> {
                 queues: queues_config(),
                 memory: REGION_BYTES,
                 access: Access::LOCAL_WRITE,
+                peer: Some(Node(node).gid()),
             })?;
             laps.done(Step::Open);
             let qp = queues.connect(Node(node).gid(), 0, &qp_config())?;

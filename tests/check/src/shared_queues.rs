@@ -4,6 +4,7 @@
 //! that are not connected: one call submits requests of any of them, one completion ring
 //! has what comes of all, and nobody's mistake is another's. Three nodes.
 
+mod ahead;
 mod batches;
 mod creation;
 mod destroyed;
@@ -123,6 +124,20 @@ fn shared_rings(report: &mut Report) {
         start::refused,
     );
     report.check("nor is one whose answer cannot be written", start::unheard);
+    report.check(
+        "nobody sees what was in the memory of sessions before",
+        start::never_stale,
+    );
+    report.check(
+        "a peer that a session names at its beginning is looked up meanwhile",
+        ahead::used,
+    );
+    report.check(
+        "a look-up never takes another one's READ",
+        ahead::of_another,
+    );
+    report.check("an unknown peer is no error until then", ahead::unknown);
+    report.check("sessions that do not connect stop nobody", ahead::unused);
     report.check("poll tells of any ring's completions", several::any_ring);
     report.check("edge-triggered epoll does too", several::edges);
 }

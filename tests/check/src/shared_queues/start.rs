@@ -21,6 +21,8 @@ use crate::world::{counter, full_access, gid};
 
 /// Bytes of memory: more than one page, and not a whole number of them.
 const BYTES: usize = 9000;
+/// So often is memory given back and taken.
+const STALE_ROUNDS: usize = 20;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn start(node: u32) -> Result<Start> {
@@ -156,6 +158,28 @@ pub fn without_memory() -> Result<()> {
     let write = SendWr::write(own.slice(0..8)?, here.memory.remote());
     succeeds(&mut there.queues, write.on(&qp))?;
     ensure!(here.memory.load_u64(0)? == 7);
+    Ok(())
+}
+
+/// Memory that sessions have left full of bytes comes to the next ones without them. Of
+/// these lengths the module takes some in one piece and some page by page.
+pub fn never_stale() -> Result<()> {
+    for round in 0..STALE_ROUNDS {
+        for bytes in [4096, 20_000, 64 << 10, 120 << 10, 300 << 10] {
+            let config = StartConfig {
+                node: Some(0),
+                memory: bytes,
+                access: full_access(),
+                ..StartConfig::default()
+            };
+            let some = [Start::new(&config)?, Start::new(&config)?];
+            for Start { memory, .. } in &some {
+                let clean = bytes_of(memory)?.iter().all(|&byte| byte == 0);
+                ensure!(clean, "round {round}: bytes of before in {bytes}");
+                memory.copy_in(0, &vec![0xa5; bytes])?;
+            }
+        }
+    }
     Ok(())
 }
 

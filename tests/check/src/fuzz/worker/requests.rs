@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use nix::errno::Errno;
+use weft_core::gid::Gid;
 use weft_core::uapi::{self, Pod, ACCESS_ALL};
 
 use crate::raw::{vqp_on, Queue as Rings, Said, Session};
@@ -77,6 +78,9 @@ impl Fuzzer<'_> {
                 memory_access: uapi::ACCESS_ALL,
                 ..Pod::zeroed()
             };
+        }
+        if self.rng.below(3) == 0 {
+            hello.peer = Gid::from_ipv4([10, 77, 0, self.rng.below(256) as u8]);
         }
         let outcome = self.call(&session, uapi::IOC_HELLO, &mut hello);
         let foreign = match outcome {
