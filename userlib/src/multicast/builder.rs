@@ -155,7 +155,7 @@ impl<F: Fabric> Builder<F> {
     ///
     /// By default nobody is suspected for that. A member that gets no processor for so long, or
     /// whose closure takes so long, is put out wrongly: choose many times what may happen on a
-    /// busy machine, seconds rather than milliseconds. Members count four times in this time, and
+    /// busy machine, seconds rather than milliseconds; 10 ms to a day are possible. Members count four times in this time, and
     /// look at the others' counts, so an idle group does not sleep for longer. All nodes say the
     /// same. Makes the group one with views ([`Self::with_views`]).
     #[must_use]
@@ -264,6 +264,9 @@ impl<F: Fabric> Builder<F> {
         }
         if self.fabric.has_seats() && !kind.has_views() {
             return Err(ConfigError::SeatsWithoutViews.into());
+        }
+        if let Some(term) = self.term.filter(|term| !pulse::TERMS.contains(term)) {
+            return Err(ConfigError::BadTerm(term).into());
         }
         let layout = Layout::new(&specs, nodes, kind)?;
         let hello = config::hello(&specs, kind)?;

@@ -6,6 +6,7 @@ use super::config::{MAX_NAME_BYTES, MAX_SUBGROUPS};
 use crate::fabric::{FabricError, NodeSet, MAX_HELLO_BYTES};
 use crate::predicates::TooManyPredicates;
 use crate::smc::BadShape;
+use std::time::Duration;
 
 /// Settings that no group can have.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -83,6 +84,9 @@ pub enum ConfigError {
         "the fabric has seats for nodes that come later: make the group with Builder::with_views"
     )]
     SeatsWithoutViews,
+    /// The time after which a member that hangs is suspected is none that makes sense.
+    #[error("suspicion after {0:?}: take 10 ms to a day, and many times what a member may wait for a processor")]
+    BadTerm(Duration),
     /// A delivery was set for what does not exist.
     #[error("there is no subgroup {0:?} to deliver from: add it with Builder::subgroup")]
     NoSuchSubgroup(String),

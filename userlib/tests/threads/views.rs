@@ -5,7 +5,7 @@
 use crate::{members, PATIENCE};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use weft::fabric::shm::Shm;
 use weft::fabric::Fabric;
 use weft::multicast::{Builder, ConfigError};
@@ -161,6 +161,13 @@ fn a_group_with_views_says_what_it_cannot_have() {
         }
     };
     let name = || "test".to_owned();
+    let node = Shm::threads(2).expect("a fabric").remove(0);
+    let builder = Group::builder(node).subgroup(subgroup());
+    let refused = builder
+        .deliver("test", |_| {})
+        .suspect_after(Duration::ZERO);
+    let error = refused.join().expect_err("nobody is so fast");
+    assert_eq!(error, Error::Config(ConfigError::BadTerm(Duration::ZERO)));
     assert_eq!(
         refusal(subgroup(), false),
         ConfigError::NoClosureWithViews(name())

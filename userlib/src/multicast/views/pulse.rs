@@ -9,8 +9,12 @@
 use super::rows::SeatRow;
 use super::Views;
 use crate::fabric::{NodeSet, MAX_NODES};
+use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
+/// How long a member may be allowed to hang.
+pub(in super::super) const TERMS: RangeInclusive<Duration> =
+    Duration::from_millis(10)..=Duration::from_secs(24 * 3600);
 /// Counts in a term.
 const BEATS: u32 = 4;
 
