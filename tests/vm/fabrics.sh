@@ -23,7 +23,7 @@ for kind in verbs weft; do
 done
 
 for kind in verbs weft; do
-  weft-fabric elastic "$kind" --changes 8 --shrinking 2 --stops 1 || FAILURES=$((FAILURES + 1))
+  weft-fabric elastic "$kind" --changes 5 --shrinking 1 --stops 1 || FAILURES=$((FAILURES + 1))
 done
 # By verbs soft-RoCE has no time-out, and when TCP has one both nodes know.
 weft-fabric severed weft || FAILURES=$((FAILURES + 1))
@@ -49,7 +49,7 @@ copy_elastic() {
   local fabric=$1 to=/tmp/late-$1 node sender receivers=()
   mkdir -p "$to/0" "$to/1"
   head -c 1000000 /dev/urandom >"$to/file"
-  weft-cp send "$to/file" --fabric "$fabric" --elastic 10.77.0.1:7600 --timeout 10 &
+  weft-cp send "$to/file" --fabric "$fabric" --elastic 10.77.0.1:7600 --timeout 5 &
   sender=$!
   for node in 0 1; do
     in_node "$node" weft-cp receive "$to/$node" --fabric "$fabric" --elastic 10.77.0.1:7600 &
