@@ -87,7 +87,7 @@ pub(super) fn start<T: Transport>(
     meeting: Meeting,
 ) -> Result<Connected, FabricError> {
     let endpoint = RdmaEndpoint {
-        _reception: reception,
+        reception,
         _watch: watch::start(Arc::clone(&inner))?,
         inner,
     };
@@ -149,9 +149,9 @@ fn pieces(write: &Write) -> impl Iterator<Item = Write> + use<> {
 /// A connected node.
 #[derive(Debug)]
 struct RdmaEndpoint<T: Transport> {
-    /// Dropped, and joined, before the rest goes.
-    _reception: Option<Thread>,
-    /// So is this.
+    /// The thread that receives newcomers, where there are seats. Both threads are dropped, and
+    /// joined, before the rest goes.
+    reception: Option<Thread>,
     _watch: Thread,
     inner: Arc<Inner<T>>,
 }
@@ -240,6 +240,10 @@ unsafe impl<T: Transport> Endpoint for RdmaEndpoint<T> {
 
     fn evict(&self, peer: usize) {
         self.inner.evict(peer);
+        if self.reception.is_none() {
+            // No other thread cuts off who is down.
+            self.inner.severed();
+        }
     }
 
     fn settle(&self) {

@@ -135,10 +135,8 @@ impl<T: Transport> Inner<T> {
     /// All who are listened to, with their seats.
     pub(super) fn all_lines(&self) -> Vec<(usize, Arc<Peer>)> {
         let calls = self.calls();
-        let called = calls
-            .iter()
-            .map(|call| call.as_ref().map(|call| &call.peer));
-        let called = called.map(Option::<&Arc<Peer>>::cloned);
+        let peer_of = |call: &Call<T::Link>| Arc::clone(&call.peer);
+        let called = calls.iter().map(|call| call.as_ref().map(peer_of));
         let holders = (0..self.seats()).map(|seat| self.holder(seat));
         let both = holders.enumerate().chain(called.enumerate());
         both.filter_map(|(seat, peer)| Some((seat, peer?)))
@@ -198,7 +196,7 @@ impl<T: Transport> Inner<T> {
         wake(&self.reception);
     }
 
-    /// Takes a peer for down, which is cut off then.
+    /// Takes a peer for down. The reception, if there is one, cuts it off.
     pub(super) fn evict(&self, peer: usize) {
         if self.peer(peer).is_ok() && !self.health().is_down(peer) {
             self.health().mark_down(peer, "it was put out");

@@ -15,6 +15,7 @@ use crate::fabric::FabricError;
 use nix::errno::Errno;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sys::eventfd::EventFd;
+use std::io::ErrorKind;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -67,11 +68,25 @@ impl<L: Linker> Reception<L> {
                     return;
                 }
             }
-            while let Ok((line, _)) = self.listener.accept() {
-                if let Err(failure) = self.receive(line) {
-                    tracing::debug!(?failure, "a newcomer was not received");
-                }
+            self.accept();
+        }
+    }
+
+    /// Receives one that has called, if somebody has. Others are there in the next round, so
+    /// that however many call, the thread sees when it is to stop and who has gone.
+    fn accept(&mut self) {
+        let received = match self.listener.accept() {
+            Ok((line, _)) => self.receive(line),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
+            Err(error) => {
+                tracing::warn!(%error, "a newcomer cannot be heard");
+                // The call stays there: without descriptors, as an example, for some time.
+                std::thread::sleep(RETRY);
+                Ok(())
             }
+        };
+        if let Err(failure) = received {
+            tracing::debug!(?failure, "a newcomer was not received");
         }
     }
 
