@@ -69,7 +69,8 @@ counters! {
     connects_cached,
     /// Successful `qconnect`s that asked a meta server.
     connects_uncached,
-    /// READs posted to meta servers.
+    /// READs of look-ups at meta servers. One that was posted ahead for nobody is not among
+    /// them.
     meta_reads,
     /// Look-ups whose first READ was on its way when they began.
     lookups_ahead,

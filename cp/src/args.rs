@@ -84,7 +84,7 @@ pub struct SendArgs {
 pub struct ReceiveArgs {
     /// A directory that exists.
     pub dir: PathBuf,
-    /// Which receiver this is, from 1 on. Not with --elastic.
+    /// The receiver's rank, from 1 on. Not with --elastic.
     #[arg(long, value_name = "R", default_value_t = 0, hide_default_value = true)]
     pub rank: usize,
     /// Replace a file of the same name. A directory is never replaced.
@@ -153,7 +153,7 @@ impl CommonArgs {
         Duration::from_secs(self.timeout)
     }
 
-    /// Who takes part, without --elastic.
+    /// The party that the command line names. With --elastic it has no receivers yet.
     pub(crate) fn party(&self) -> Party {
         Party {
             fabric: self.fabric,

@@ -43,6 +43,11 @@
 //! dies ends the stream's group at all others, which then do the same.
 //! Who dies between *commit* and its own renaming is named by the sender, while
 //! the others keep what they have: they had it checked.
+//!
+//! # Receivers that come late
+//!
+//! With `--elastic` the sender makes one party after the other of those who have called
+//! (`elastic`), and each party is a transfer as above, with nodes and groups of its own.
 
 pub mod args;
 mod consume;

@@ -15,7 +15,7 @@ use weft::fabric::{Connected, Fabric, FabricError};
 
 use crate::args::Kind;
 
-/// Who takes part in a transfer, and where they meet.
+/// The nodes of a transfer, and where they meet.
 #[derive(Clone, Debug)]
 #[cfg_attr(
     not(any(feature = "weft", feature = "verbs")),

@@ -152,7 +152,7 @@ impl Queues {
         self.connector().connect(gid, port, config)
     }
 
-    /// What another thread can connect queue pairs to these queues with, while this one
+    /// Something by which another thread connects queue pairs to these queues, while this one
     /// uses them.
     #[must_use]
     pub fn connector(&self) -> Connector {

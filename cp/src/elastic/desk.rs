@@ -32,7 +32,7 @@ struct Waiting {
 /// Where receivers call.
 pub struct Desk {
     listener: TcpListener,
-    /// A party of its own kind: the next one differs in who takes part.
+    /// All that parties have in common.
     party: Party,
     waiting: Vec<Waiting>,
     served: u64,
@@ -82,8 +82,11 @@ impl Desk {
             Err(errno) => return Err(errno).context("cannot wait for receivers"),
         }
         while self.waiting.len() < MOST {
-            let Ok((line, from)) = self.listener.accept() else {
-                break;
+            let (line, from) = match self.listener.accept() {
+                Ok(called) => called,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::ConnectionAborted => continue,
+                Err(error) => return Err(error).context("receivers cannot be heard"),
             };
             match self.hear(line) {
                 Ok(waiting) => self.waiting.push(waiting),

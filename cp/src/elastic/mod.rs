@@ -29,7 +29,7 @@ use clap::ValueEnum as _;
 
 use crate::args::Kind;
 
-/// What a line begins with: the release of what is said here.
+/// The beginning of each line: the release of what is said here.
 const RELEASE: &str = "weft-cp 1";
 const NONE: &str = "-";
 /// Longest line: an address takes at most 47 bytes and a comma.
@@ -37,7 +37,7 @@ const MAX_LINE_BYTES: u64 = 4096;
 /// How long those of a party have to meet: they are all there.
 const MEETING_TIME: Duration = Duration::from_secs(20);
 
-/// What a receiver says.
+/// A receiver's line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Call {
     fabric: Kind,
@@ -45,7 +45,7 @@ struct Call {
     own: Option<SocketAddr>,
 }
 
-/// What the sender answers.
+/// The sender's line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Turn {
     rank: usize,

@@ -87,7 +87,7 @@ enum Change {
     Hang,
 }
 
-/// What a group is made of.
+/// The fabric of a group, and how it takes members that hang.
 #[derive(Clone, Copy, Debug)]
 struct Ground {
     fabric: Kind,
