@@ -16,6 +16,7 @@
 
 mod meter;
 mod peer;
+mod probes;
 
 #[cfg(all(test, not(loom)))]
 mod tests;

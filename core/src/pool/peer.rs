@@ -6,6 +6,7 @@
 use core::num::NonZeroU64;
 
 use super::meter::{Samples, Traffic, SMALL_BYTES};
+use super::probes::Probes;
 use super::Transport;
 use crate::gid::Gid;
 
@@ -36,11 +37,8 @@ pub const RETRY_NS: u64 = 60_000_000_000;
 const MAX_DOUBLINGS: u32 = 4;
 /// After a judgement nothing is tried for so long, whatever changes.
 const REST_NS: u64 = 1_000_000_000;
-/// Looks in a row at which the transport has to cost twice what it did, or the other half.
-const CHANGED_LOOKS: u32 = 3;
-/// Round trips by DC of which the shortest is what later ones are compared with: one alone
-/// may have met anything.
-const FIRST_PROBES: u32 = 10;
+/// Looks in a row at which the transport has to cost twice what it did.
+const WORSE_LOOKS: u32 = 3;
 /// How long a queue pair is kept that nothing uses.
 pub const LINGER_NS: u64 = 5_000_000_000;
 /// How long a queue pair may take to come up.
@@ -143,13 +141,8 @@ enum Stage {
     New,
     /// The other is being tried since then; the one before did cost so much.
     Trial { since_ns: u64, before: Cost },
-    /// Judged then; the transport in use did cost so much, a round trip by DC took so long.
-    Settled {
-        since_ns: u64,
-        cost: Cost,
-        probe_ns: u64,
-        probes: u32,
-    },
+    /// Judged then; the transport in use did cost so much.
+    Settled { since_ns: u64, cost: Cost },
 }
 
 /// How a trial has ended.
@@ -187,7 +180,7 @@ pub(super) struct Peer {
     pub(super) moves: u32,
     hot_looks: u32,
     worse_looks: u32,
-    better_looks: u32,
+    probes: Probes,
     has_changed: bool,
     /// Trials in a row that came to nothing.
     failures: u32,
@@ -211,7 +204,7 @@ impl Peer {
             moves: 0,
             hot_looks: 0,
             worse_looks: 0,
-            better_looks: 0,
+            probes: Probes::NEW,
             has_changed: false,
             failures: 0,
             stage: Stage::New,
@@ -254,32 +247,17 @@ impl Peer {
     /// that the other is to be tried at once.
     fn look_for_change(&mut self, probe_ns: u64) {
         let now = *self.cost(self.uses);
-        let Stage::Settled {
-            cost,
-            probe_ns: first_ns,
-            probes,
-            ..
-        } = &mut self.stage
-        else {
+        let Stage::Settled { cost, .. } = &self.stage else {
             return;
         };
         let is_worse = compare(&self.heat, &now, cost)
             .is_some_and(|(now, before)| now >= before.saturating_mul(2));
-        let is_other_better = match probe_ns {
-            0 => None,
-            // The requests are on RC: otherwise nobody asks for a round trip.
-            _ if *probes < FIRST_PROBES => {
-                *probes += 1;
-                *first_ns = probe_ns.min(*first_ns);
-                Some(false)
-            }
-            _ => Some(probe_ns <= *first_ns / 2),
-        };
         count(&mut self.worse_looks, is_worse);
-        if let Some(is_better) = is_other_better {
-            count(&mut self.better_looks, is_better);
+        // The requests are on RC: otherwise nobody asks for a round trip.
+        if probe_ns != 0 {
+            self.probes.see(probe_ns);
         }
-        self.has_changed = self.worse_looks.max(self.better_looks) >= CHANGED_LOOKS;
+        self.has_changed = self.worse_looks >= WORSE_LOOKS || self.probes.are_better();
     }
 
     pub(super) fn is_hot(&self) -> bool {
@@ -363,7 +341,9 @@ impl Peer {
             .is_some_and(|(new, old)| new <= (old / 100).saturating_mul(KEPT_PER_CENT));
         if is_kept {
             self.failures = 0;
+            self.probes = Probes::NEW;
         } else {
+            self.probes = self.probes.after_trial();
             self.failures = self.failures.saturating_add(1);
             self.go_by(self.uses.other());
         }
@@ -379,16 +359,15 @@ impl Peer {
         self.stage = Stage::Settled {
             since_ns: now_ns,
             cost: *self.cost(self.uses),
-            probe_ns: u64::MAX,
-            probes: 0,
         };
-        (self.worse_looks, self.better_looks) = (0, 0);
+        self.worse_looks = 0;
         self.has_changed = false;
     }
 
     /// It uses this transport from now on, whatever it costs.
     pub(super) fn take(&mut self, by: Transport) {
         self.stage = Stage::New;
+        self.probes = Probes::NEW;
         self.go_by(by);
     }
 
@@ -396,6 +375,7 @@ impl Peer {
     pub(super) fn lost(&mut self, now_ns: u64) {
         self.opened_ns = None;
         self.failures = self.failures.saturating_add(1);
+        self.probes = Probes::NEW;
         self.go_by(Transport::Dc);
         self.settle(now_ns);
     }

@@ -146,6 +146,24 @@ fn a_busy_peer_moves_to_rc_if_that_is_faster_and_back_if_it_no_longer_is() {
 }
 
 #[test]
+fn it_moves_back_whenever_dc_becomes_the_faster_one() {
+    // Also while the pool still sees how long DC takes, and just after DC was tried again
+    // because RC has become slower too.
+    for slow_ms in (1_000..3_000).step_by(100) {
+        for rc_later_ns in [100_000, 250_000] {
+            let (mut node, peer) = (Node::new(Mode::Auto, 4), gid(1));
+            while node.uses(&peer) == Transport::Dc {
+                node.run(&peer, 100, 1000, 400_000, 100_000);
+            }
+            node.run(&peer, 1_000, 1000, 400_000, 100_000);
+            node.run(&peer, slow_ms, 1000, 400_000, rc_later_ns);
+            node.run(&peer, 5_000, 1000, 50_000, rc_later_ns);
+            assert_eq!(node.uses(&peer), Transport::Dc, "slow for {slow_ms} ms");
+        }
+    }
+}
+
+#[test]
 fn where_dc_is_faster_a_trial_is_short_and_rare() {
     let (mut node, peer) = (Node::new(Mode::Auto, 4), gid(1));
     node.run(&peer, 3_600_000, 1000, 40_000, 100_000);
