@@ -66,6 +66,7 @@
 
 pub mod conformance;
 mod error;
+mod newcomer;
 #[cfg(any(feature = "verbs", feature = "weft"))]
 mod rdma;
 mod region;
@@ -80,6 +81,7 @@ pub mod verbs;
 pub mod weft;
 
 pub use error::FabricError;
+pub use newcomer::Newcomer;
 #[cfg(any(feature = "verbs", feature = "weft"))]
 pub use rdma::words::Words;
 pub use region::Region;

@@ -36,6 +36,7 @@ mod tests;
 mod views;
 mod watcher;
 
+pub use crate::fabric::Newcomer;
 pub use builder::Builder;
 pub use config::{Order, Subgroup, MAX_NAME_BYTES, MAX_SUBGROUPS};
 pub use deliverer::{Batch, Message};
@@ -45,5 +46,5 @@ pub use group::Group;
 pub use metrics::{Batches, Metrics, BATCH_BUCKETS};
 pub use options::Options;
 pub use sender::{Sender, Slot};
-pub use views::{Newcomer, View};
+pub use views::View;
 pub use watcher::{Ending, Event};

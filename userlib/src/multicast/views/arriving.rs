@@ -6,8 +6,8 @@
 //! it installs that view, as the members do.
 
 use super::rows::WelcomeRow;
-use super::{Newcomer, View, Views};
-use crate::fabric::NodeSet;
+use super::{View, Views};
+use crate::fabric::{Newcomer, NodeSet};
 use crate::multicast::watcher::Ending;
 
 impl Views {
@@ -49,11 +49,11 @@ impl Views {
 }
 
 fn view_of(row: &WelcomeRow) -> View {
-    View {
-        number: row.number.get(),
-        members: NodeSet::from_bits(row.members.get()),
-        left: NodeSet::from_bits(row.left.get()),
-        failed: NodeSet::from_bits(row.failed.get()),
-        joined: Newcomer::from_word(row.newcomer.get()),
-    }
+    let mut view = View::none();
+    view.number = row.number.get();
+    view.members = NodeSet::from_bits(row.members.get());
+    view.left = NodeSet::from_bits(row.left.get());
+    view.failed = NodeSet::from_bits(row.failed.get());
+    view.joined = Newcomer::from_word(row.newcomer.get());
+    view.with_incarnations(|seat| row.incarnations[seat].get())
 }

@@ -9,8 +9,8 @@
 
 use super::agreement::Proposal;
 use super::rows::{SeatRow, SequenceRow, WelcomeRow};
-use super::{Newcomer, Phase, Views};
-use crate::fabric::NodeSet;
+use super::{Phase, Views};
+use crate::fabric::{Newcomer, NodeSet};
 use crate::sst::Columns;
 
 impl Views {
@@ -124,6 +124,13 @@ impl Views {
         own.failed.store(self.view.failed.bits());
         own.newcomer.store(newcomer.word());
         own.lacking.store(self.lacking.bits());
+        for seat in self.view.members.iter() {
+            // Of those that the group began with its row says so already.
+            if let Some(incarnation @ 1..) = self.view.incarnation(seat) {
+                self.welcomes.own().incarnations[seat].store(incarnation);
+                self.welcome(WelcomeRow::incarnations().word(seat), to);
+            }
+        }
         self.welcome(WelcomeRow::number().through(WelcomeRow::lacking()), to);
         for at in 0..self.parts.len() {
             let part = &self.parts[at];

@@ -19,7 +19,6 @@ mod board;
 mod fingerprint;
 mod installation;
 mod joining;
-mod newcomer;
 mod part;
 pub(super) mod pulse;
 pub(super) mod rows;
@@ -29,7 +28,6 @@ mod telling;
 mod view;
 
 pub(super) use board::Board;
-pub use newcomer::Newcomer;
 pub(super) use state::State;
 pub use view::View;
 
@@ -38,7 +36,7 @@ use super::layout::Layout;
 use super::member::Member;
 use super::shared::Status;
 use super::watcher::{Ending, EventUpcall};
-use crate::fabric::{Endpoint, FabricError, Meeting, NodeSet, MAX_NODES};
+use crate::fabric::{Endpoint, FabricError, Meeting, Newcomer, NodeSet, MAX_NODES};
 use crate::predicates::Outcome;
 use crate::sst::Table;
 use part::Part;

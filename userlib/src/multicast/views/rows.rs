@@ -38,10 +38,12 @@ crate::sst_row! {
         pub(in super::super) left: Counter,
         /// Those that have failed.
         pub(in super::super) failed: Counter,
-        /// Who is welcome, as a [`super::Newcomer`].
+        /// Who is welcome, as a [`crate::fabric::Newcomer`].
         pub(in super::super) newcomer: Counter,
         /// Members without the application's state.
         pub(in super::super) lacking: Counter,
+        /// The incarnations of the view's members, by seat; 0 of those the group began with.
+        pub(in super::super) incarnations: [Counter; MAX_NODES],
         /// Bytes of the state at the beginning of a view, or [`super::state::NONE`].
         pub(in super::super) state_bytes: Counter,
         /// The view.
@@ -72,7 +74,7 @@ crate::sst_row! {
         pub(in super::super) next: Counter,
         /// Members of this one that have left.
         pub(in super::super) left: Counter,
-        /// Who joins with the next view, as a [`super::Newcomer`]; 0 if nobody does.
+        /// Who joins with the next view, as a [`crate::fabric::Newcomer`]; 0 if nobody does.
         pub(in super::super) newcomer: Counter,
         /// Members of the next view without the application's state.
         pub(in super::super) lacking: Counter,
@@ -106,6 +108,7 @@ impl WelcomeRow {
         ] {
             counter.store(0);
         }
+        self.incarnations.iter().for_each(|seat| seat.store(0));
     }
 }
 

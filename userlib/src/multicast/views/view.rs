@@ -2,8 +2,8 @@
 
 //! A view: who is in the group.
 
-use super::Newcomer;
-use crate::fabric::NodeSet;
+use crate::fabric::{Newcomer, NodeSet, MAX_NODES};
+use std::fmt;
 
 /// The members of a group from one change to the next. All members that install the view
 /// of a number install the same one.
@@ -20,9 +20,29 @@ pub struct View {
     pub failed: NodeSet,
     /// Who has joined with this view, if anybody has.
     pub joined: Option<Newcomer>,
+    incarnations: Incarnations,
+}
+
+/// By seat; 0 where no newcomer is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Incarnations([u64; MAX_NODES]);
+
+impl fmt::Debug for Incarnations {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let newcomers = self.0.iter().enumerate().filter(|(_, &of)| of != 0);
+        f.debug_map().entries(newcomers).finish()
+    }
 }
 
 impl View {
+    /// Tells a member apart from all others that have had its seat, or will have it: 0 if the
+    /// group began with it. None, if nobody has the seat in this view.
+    #[must_use]
+    pub fn incarnation(&self, seat: usize) -> Option<u64> {
+        let incarnation = self.incarnations.0.get(seat).copied();
+        incarnation.filter(|_| self.members.contains(seat))
+    }
+
     /// The first one.
     pub(in super::super) fn first(members: NodeSet) -> Self {
         Self {
@@ -31,6 +51,7 @@ impl View {
             left: NodeSet::EMPTY,
             failed: NodeSet::EMPTY,
             joined: None,
+            incarnations: Incarnations([0; MAX_NODES]),
         }
     }
 
@@ -44,13 +65,28 @@ impl View {
 
     /// The one that follows.
     pub(super) fn next(&self, members: NodeSet, left: NodeSet, joined: Option<Newcomer>) -> Self {
+        let of = |seat| self.incarnation(seat).unwrap_or(0);
         Self {
             number: self.number + 1,
             members,
             left,
             failed: self.members.minus(members).minus(left),
             joined,
+            ..*self
         }
+        .with_incarnations(of)
+    }
+
+    /// With these incarnations of its members, besides who has joined with it.
+    pub(super) fn with_incarnations(mut self, of: impl Fn(usize) -> u64) -> Self {
+        self.incarnations = Incarnations([0; MAX_NODES]);
+        for seat in self.members.iter() {
+            self.incarnations.0[seat] = of(seat);
+        }
+        if let Some(newcomer) = self.joined {
+            self.incarnations.0[newcomer.seat] = newcomer.incarnation;
+        }
+        self
     }
 
     /// Which of two tables is this view's.

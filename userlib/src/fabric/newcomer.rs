@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Who joins a group that has begun.
+//! A node that comes when others have met.
 
-use crate::fabric::{MAX_INCARNATION, MAX_NODES};
+use super::{MAX_INCARNATION, MAX_NODES};
 
-/// A node that joined a group in which it was not from the beginning.
+/// A node that has come to others who had met before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Newcomer {
@@ -15,17 +15,17 @@ pub struct Newcomer {
 }
 
 impl Newcomer {
-    pub(in super::super) fn new(seat: usize, incarnation: u64) -> Self {
+    pub(crate) fn new(seat: usize, incarnation: u64) -> Self {
         Self { seat, incarnation }
     }
 
     /// As a word of a row; never 0.
-    pub(super) fn word(self) -> u64 {
+    pub(crate) fn word(self) -> u64 {
         (self.incarnation.min(MAX_INCARNATION) << SEAT_BITS) | self.seat as u64
     }
 
     /// From a word of a row.
-    pub(super) fn from_word(word: u64) -> Option<Self> {
+    pub(crate) fn from_word(word: u64) -> Option<Self> {
         let seat = usize::try_from(word % MAX_NODES as u64).ok()?;
         (word != 0).then_some(Self::new(seat, word >> SEAT_BITS))
     }
