@@ -7,7 +7,7 @@ use super::KIND;
 use crate::fabric::rdma::meeting::end_of;
 use crate::fabric::rdma::place::Place;
 use crate::fabric::rdma::seats::Role;
-use crate::fabric::{Connected, Fabric, FabricError, Words};
+use crate::fabric::{Connected, Fabric, FabricError, Newcomer, Words};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -45,6 +45,22 @@ impl VerbsSeats {
     /// is there, [`FabricError::NoSeat`] if none is empty that this host could have.
     pub fn newcomer(addrs: &[SocketAddr], timeout: Duration) -> Result<Self, FabricError> {
         Ok(Self::with(Role::newcomer(addrs, KIND, timeout)?))
+    }
+
+    /// As [`Self::newcomer`], in the seat that this node has taken in another fabric, and with the
+    /// same incarnation: so that the two name it alike. Both have the same seats, and whoever
+    /// comes takes one in the same of the two first.
+    ///
+    /// # Errors
+    ///
+    /// [`FabricError::BadRank`], [`FabricError::SameAddress`], [`FabricError::NotHere`];
+    /// [`FabricError::RankTaken`] if another one has the seat until the time is over.
+    pub fn newcomer_as(
+        addrs: &[SocketAddr],
+        newcomer: Newcomer,
+        timeout: Duration,
+    ) -> Result<Self, FabricError> {
+        Ok(Self::with(Role::newcomer_as(addrs, newcomer, timeout)?))
     }
 
     fn with(role: Role) -> Self {

@@ -62,6 +62,16 @@ pub(super) fn take_seat(
     }
 }
 
+/// Takes a seat as soon as nobody else listens at its address.
+pub(super) fn take_that_seat(place: &Place, end: Instant) -> Result<TcpListener, FabricError> {
+    loop {
+        match place.listen() {
+            Err(FabricError::RankTaken { .. }) if Instant::now() < end => std::thread::sleep(RETRY),
+            answer => return answer,
+        }
+    }
+}
+
 /// Which seats are empty, as the node says that answers first, if one does.
 fn ask(place: &Place, kind: u8) -> Option<NodeSet> {
     place.addrs.iter().find_map(|addr| {

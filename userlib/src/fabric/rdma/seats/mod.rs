@@ -25,7 +25,7 @@ use super::meeting::end_of;
 use super::place::Place;
 use super::speech::Node;
 use super::Linker;
-use crate::fabric::{Connected, FabricError, Meeting, MAX_HELLO_BYTES, MAX_INCARNATION};
+use crate::fabric::{Connected, FabricError, Meeting, Newcomer, MAX_HELLO_BYTES, MAX_INCARNATION};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -67,6 +67,22 @@ impl Role {
             place,
             listener,
             incarnation: now(),
+        }))
+    }
+
+    /// Takes a seat that is known from another fabric, as soon as nobody else has it.
+    pub(in crate::fabric) fn newcomer_as(
+        addrs: &[SocketAddr],
+        newcomer: Newcomer,
+        timeout: Duration,
+    ) -> Result<Self, FabricError> {
+        let Newcomer { seat, incarnation } = newcomer;
+        let place = Place::new(seat, addrs)?;
+        let listener = calling::take_that_seat(&place, end_of(timeout))?;
+        Ok(Self::Newcomer(Seated {
+            place,
+            listener,
+            incarnation,
         }))
     }
 

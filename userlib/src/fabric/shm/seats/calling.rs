@@ -52,6 +52,20 @@ pub(super) fn take_seat(
     }
 }
 
+/// Takes a seat as soon as nobody else has it.
+pub(super) fn take_that_seat(
+    name: &str,
+    seat: usize,
+    end: Instant,
+) -> Result<UnixListener, FabricError> {
+    loop {
+        match listen(name, seat) {
+            Err(FabricError::RankTaken { .. }) if Instant::now() < end => std::thread::sleep(RETRY),
+            answer => return answer,
+        }
+    }
+}
+
 /// Which seats are empty, as the node says that answers first, if one does.
 fn ask(name: &str, seats: usize) -> Option<NodeSet> {
     let end = Instant::now() + ANSWER_TIME;

@@ -24,7 +24,7 @@ mod inner;
 use super::frame::Kind;
 use super::rendezvous::{self, Met, Node};
 use super::{check, MAX_HELLO_BYTES};
-use crate::fabric::{Connected, Fabric, FabricError, Meeting, MAX_INCARNATION};
+use crate::fabric::{Connected, Fabric, FabricError, Meeting, Newcomer, MAX_INCARNATION};
 use attendant::Line;
 use endpoint::SeatsEndpoint;
 use inner::{Inner, Peer};
@@ -94,6 +94,34 @@ impl ShmSeats {
             role: Role::Newcomer {
                 listener,
                 incarnation: now()?,
+            },
+        })
+    }
+
+    /// As [`Self::newcomer`], in the seat that this node has taken in another fabric, and with the
+    /// same incarnation: so that the two name it alike. Both have the same seats, and whoever
+    /// comes takes one in the same of the two first.
+    ///
+    /// # Errors
+    ///
+    /// [`FabricError::BadRank`], [`FabricError::BadName`]; [`FabricError::RankTaken`] if another
+    /// one has the seat until the time is over.
+    pub fn newcomer_as(
+        name: &str,
+        seats: usize,
+        newcomer: Newcomer,
+        timeout: Duration,
+    ) -> Result<Self, FabricError> {
+        let Newcomer { seat, incarnation } = newcomer;
+        check(name, seat, seats)?;
+        let listener = calling::take_that_seat(name, seat, Instant::now() + timeout)?;
+        Ok(Self {
+            name: name.to_owned(),
+            seats,
+            rank: seat,
+            role: Role::Newcomer {
+                listener,
+                incarnation,
             },
         })
     }
