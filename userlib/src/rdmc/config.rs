@@ -5,6 +5,7 @@
 use super::error::Error;
 use super::schedule::{self, Algorithm, Schedule, ScheduleError, MAX_BLOCKS};
 use crate::fabric::NodeSet;
+use crate::multicast::View;
 use std::hash::{Hash, Hasher};
 
 /// Longest block.
@@ -31,6 +32,9 @@ pub enum Choice {
 pub struct GroupConfig {
     pub(super) number: u32,
     pub(super) members: Vec<usize>,
+    /// Of each member; 0 of one that was there from the beginning, none of one that is in no
+    /// view.
+    incarnations: Vec<Option<u64>>,
     pub(super) choice: Choice,
     pub(super) block_bytes: usize,
 }
@@ -56,11 +60,26 @@ impl GroupConfig {
     /// the algorithm is chosen by a message's size.
     #[must_use]
     pub fn new(number: u32, members: impl IntoIterator<Item = usize>) -> Self {
+        let members: Vec<usize> = members.into_iter().collect();
         Self {
             number,
-            members: members.into_iter().collect(),
+            incarnations: vec![Some(0); members.len()],
+            members,
             choice: Choice::Auto,
             block_bytes: DEFAULT_BLOCK_BYTES,
+        }
+    }
+
+    /// As [`Self::new`], of those who have these seats in a view: whoever has one of them
+    /// before or afterwards is another node. The settings are the same only with the same
+    /// incarnations.
+    #[must_use]
+    pub fn in_view(number: u32, view: &View, members: impl IntoIterator<Item = usize>) -> Self {
+        let config = Self::new(number, members);
+        let incarnations = config.members.iter().map(|&seat| view.incarnation(seat));
+        Self {
+            incarnations: incarnations.collect(),
+            ..config
         }
     }
 
@@ -91,6 +110,9 @@ impl GroupConfig {
         }
         if self.members.iter().any(|&node| node >= nodes) {
             return bad("it names a node that there is not: ranks are below their number");
+        }
+        if self.incarnations.contains(&None) {
+            return bad("it names a seat that nobody has in the view");
         }
         if self.set().iter().count() != self.members.len() {
             return bad("it names a node twice");
@@ -135,6 +157,12 @@ impl GroupConfig {
         self.algorithms().filter_map(move |algorithm| {
             schedule::first_relayer(algorithm, index, self.members.len()).ok()?
         })
+    }
+
+    /// The members, with their incarnations.
+    pub(super) fn all_members(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
+        let incarnations = self.incarnations.iter().map(|of| of.unwrap_or(0));
+        self.members.iter().copied().zip(incarnations)
     }
 
     pub(super) fn set(&self) -> NodeSet {

@@ -26,6 +26,16 @@ impl Layout {
         self.cells() + self.heard(place, reader)
     }
 
+    /// Where node `writer` says that it has taken this node in: a cell behind those of groups.
+    pub(super) fn welcome_of(self, writer: usize) -> usize {
+        self.heard(self.groups, writer)
+    }
+
+    /// What this node says to `reader` when it has taken it in.
+    pub(super) fn welcome_to(self, reader: usize) -> usize {
+        self.told(self.groups, reader)
+    }
+
     /// Where messages begin.
     pub(super) fn memory(self) -> usize {
         (2 * self.cells()).next_multiple_of(PAGE)
@@ -43,7 +53,7 @@ impl Layout {
     }
 
     fn cells(self) -> usize {
-        self.nodes * self.groups * CELL_BYTES
+        self.nodes * (self.groups + 1) * CELL_BYTES
     }
 }
 
@@ -60,6 +70,7 @@ mod tests {
         let mut cells: Vec<_> = (0..5)
             .flat_map(|place| (0..3).map(move |node| (place, node)))
             .flat_map(|(place, node)| [layout.heard(place, node), layout.told(place, node)])
+            .chain((0..3).flat_map(|node| [layout.welcome_of(node), layout.welcome_to(node)]))
             .collect();
         cells.sort_unstable();
         assert!(cells.windows(2).all(|pair| pair[0] + CELL_BYTES <= pair[1]));

@@ -3,15 +3,17 @@
 //! A process among those that have groups together.
 
 use super::config::GroupConfig;
-use super::engine::{self, Command, Drive, Driver, GroupShared, Listener, NewGroup};
+use super::engine::{self, Command, Drive, Driver, GroupShared, Listener, NewGroup, Over};
 use super::event::{Event, Incoming};
 use super::group::Group;
 use super::layout::Layout;
 use super::memory::{Arena, Buffer, Memory};
 use super::words::TAGS;
 use super::Error;
-use crate::fabric::{Endpoint, Fabric, FabricError, NodeSet};
+use crate::fabric::{Endpoint, Fabric, Meeting, Newcomer, NodeSet};
+use crate::multicast::View;
 use crate::predicates::{IdlePolicy, Poller, Predicates};
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{self, ThreadId};
@@ -100,9 +102,6 @@ impl<F: Fabric> Builder<F> {
     }
 
     fn meet(self) -> Result<(Inner, Driver), Error> {
-        if self.fabric.has_seats() {
-            return Err(FabricError::Seats.into());
-        }
         let layout = Layout {
             nodes: self.fabric.nodes(),
             groups: self.groups,
@@ -116,16 +115,24 @@ impl<F: Fabric> Builder<F> {
         // was told to, and read when that one has said, behind it, that it is there. It is the
         // application's again when nobody touches it any more.
         let met = unsafe { self.fabric.connect(region_bytes, &hello, self.timeout) }?;
-        if let Some(node) = met.hellos.iter().position(|other| *other != hello) {
+        let mut others = met.meeting.met().iter();
+        if let Some(node) = others.find(|&node| met.hellos[node] != hello) {
             return Err(Error::NodesDiffer(node));
         }
         let endpoint = met.endpoint;
+        let newcomer = match met.meeting {
+            Meeting::Founders(_) => None,
+            Meeting::Newcomer { incarnation, .. } => {
+                Some(Newcomer::new(endpoint.rank(), incarnation))
+            }
+        };
         let arena = Arena::new(&endpoint, layout.memory());
-        let (drive, driver) = Drive::new(engine::Node {
+        let node = engine::Node {
             endpoint: Arc::clone(&endpoint),
             layout,
             arena: Arc::clone(&arena),
-        });
+        };
+        let (drive, driver) = Drive::new(node, met.meeting);
         let inner = Inner {
             poller: None,
             poller_id: Arc::default(),
@@ -133,9 +140,20 @@ impl<F: Fabric> Builder<F> {
             used: Mutex::new(vec![None; self.groups]),
             arena,
             endpoint,
+            newcomer,
         };
         Ok((inner, driver))
     }
+}
+
+/// What a group is created with, besides its settings.
+pub(super) struct Start {
+    pub(super) memory: Box<dyn FnMut(Incoming) -> Option<Buffer> + Send>,
+    pub(super) tell: Box<dyn FnMut(Event) + Send>,
+    /// Messages that this node has sent in earlier groups, if it is the root.
+    pub(super) before: u64,
+    /// Told when the group has ended at all its members that are left, if somebody wants to know.
+    pub(super) tell_over: Option<Box<dyn FnMut(Over) + Send>>,
 }
 
 /// What a node and its groups hold together.
@@ -149,6 +167,7 @@ pub(super) struct Inner {
     used: Mutex<Vec<Option<u32>>>,
     pub(super) arena: Arc<Arena>,
     endpoint: Arc<dyn Endpoint>,
+    newcomer: Option<Newcomer>,
 }
 
 impl Inner {
@@ -186,6 +205,49 @@ impl Inner {
 
     pub(super) fn rank(&self) -> usize {
         self.endpoint.rank()
+    }
+
+    pub(super) fn nodes(&self) -> usize {
+        self.endpoint.nodes()
+    }
+
+    pub(super) fn follow(&self, view: &View) {
+        // If nobody takes it, all groups have ended.
+        let _ = self.command(Command::View(Box::new(*view)));
+    }
+
+    /// Begins to create a group, which is abandoned when what this answers with is dropped.
+    pub(super) fn start_group(
+        self: &Arc<Self>,
+        config: &GroupConfig,
+        start: Start,
+    ) -> Result<Group, Error> {
+        let (rank, number) = (self.rank(), config.number);
+        config.check(rank, self.nodes())?;
+        let index = config.members.iter().position(|&node| node == rank);
+        let index = index.unwrap_or_default();
+        // Nobody gives a block to the root.
+        let landing = match index == 0 || engine::is_shared(&*self.endpoint) {
+            true => None,
+            false => Some(self.arena.allocate(config.block_bytes)?),
+        };
+        self.take_number(number)?;
+        let others = config.set().minus(NodeSet::EMPTY.with(rank));
+        let shared = Arc::new(GroupShared::new(number, index, others));
+        let listener = Listener::new(Arc::clone(&shared), start.tell, start.tell_over);
+        let new = NewGroup {
+            config: config.clone(),
+            listener: Arc::new(listener),
+            memory: start.memory,
+            landing,
+            before: start.before,
+            queue: VecDeque::new(),
+            is_leaving: false,
+        };
+        let thread_ended = || Error::Thread("it has ended".to_owned());
+        let sent = self.command(Command::Create(Box::new(new)));
+        sent.map_err(|_| thread_ended())?;
+        Ok(Group::new(Arc::clone(self), shared, config.clone()))
     }
 
     /// Takes a number, which nobody takes again.
@@ -246,7 +308,16 @@ impl Node {
         self.0.endpoint.rank()
     }
 
-    /// How many nodes met.
+    /// Which newcomer this node is, if it has come to others that had met before: so it takes
+    /// the same seat in a group ([`ShmSeats::newcomer_as`]).
+    ///
+    /// [`ShmSeats::newcomer_as`]: crate::fabric::shm::ShmSeats::newcomer_as
+    #[must_use]
+    pub fn newcomer(&self) -> Option<Newcomer> {
+        self.0.newcomer
+    }
+
+    /// How many nodes there can be: those that met, and empty seats.
     #[must_use]
     pub fn nodes(&self) -> usize {
         self.0.endpoint.nodes()
@@ -312,7 +383,13 @@ impl Node {
             return Err(Error::InCallback);
         }
         let end = Instant::now() + timeout;
-        let group = self.start_group(config, memory, tell)?;
+        let start = Start {
+            memory: Box::new(memory),
+            tell: Box::new(tell),
+            before: 0,
+            tell_over: None,
+        };
+        let group = self.0.start_group(config, start)?;
         match group.wait_joined(end) {
             Some(outcome) => outcome.map(|()| group),
             None => Err(Error::Timeout {
@@ -322,33 +399,22 @@ impl Node {
         }
     }
 
-    /// Begins to create a group, which is abandoned when what this answers with is dropped.
-    pub(super) fn start_group(
-        &self,
-        config: &GroupConfig,
-        memory: impl FnMut(Incoming) -> Option<Buffer> + Send + 'static,
-        tell: impl FnMut(Event) + Send + 'static,
-    ) -> Result<Group, Error> {
-        let (rank, number) = (self.rank(), config.number);
-        config.check(rank, self.nodes())?;
-        let landing = match engine::is_shared(&*self.0.endpoint) {
-            true => None,
-            false => Some(self.allocate(config.block_bytes)?),
-        };
-        self.0.take_number(number)?;
-        let index = config.members.iter().position(|&node| node == rank);
-        let others = config.set().minus(NodeSet::EMPTY.with(rank));
-        let shared = GroupShared::new(number, index.unwrap_or_default(), others);
-        let shared = Arc::new(shared);
-        let new = NewGroup {
-            config: config.clone(),
-            listener: Arc::new(Listener::new(Arc::clone(&shared), Box::new(tell))),
-            memory: Box::new(memory),
-            landing,
-        };
-        let thread_ended = || Error::Thread("it has ended".to_owned());
-        let sent = self.0.command(Command::Create(Box::new(new)));
-        sent.map_err(|_| thread_ended())?;
-        Ok(Group::new(Arc::clone(&self.0), shared, config.clone()))
+    /// Has the node keep to a view of a [`multicast::Group`], whose members have the same seats
+    /// as their nodes here: for groups that are made with [`GroupConfig::in_view`]. To be called
+    /// with each view, before its groups are created.
+    ///
+    /// Groups with a member that is not in the view end, with [`EndReason::Died`] if it has
+    /// failed. Who has failed is cut off. A newcomer begins its groups, and takes in others, when
+    /// all have taken it in who are in its first view; those that are not in a later one are not
+    /// waited for.
+    ///
+    /// [`multicast::Group`]: crate::multicast::Group
+    /// [`EndReason::Died`]: super::EndReason::Died
+    pub fn follow(&self, view: &View) {
+        self.0.follow(view);
+    }
+
+    pub(super) fn inner(&self) -> &Arc<Inner> {
+        &self.0
     }
 }

@@ -45,6 +45,8 @@ pub(super) enum Word {
     Settings = 9,
     /// Where in my region first blocks arrive.
     Landing = 10,
+    /// Messages that the root has sent in earlier groups, behind which this one's count.
+    Before = 11,
 }
 
 impl Word {

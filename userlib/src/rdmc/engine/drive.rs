@@ -10,6 +10,7 @@ use super::glance::Glance;
 use super::notice::Outbox;
 use super::shared::{Command, Commands};
 use super::{Engine, Node};
+use crate::fabric::Meeting;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
@@ -29,11 +30,11 @@ pub(in crate::rdmc) struct Drive {
 
 impl Drive {
     /// An engine for a node, and who drives it.
-    pub(in crate::rdmc) fn new(node: Node) -> (Arc<Self>, Driver) {
+    pub(in crate::rdmc) fn new(node: Node, meeting: Meeting) -> (Arc<Self>, Driver) {
         let drive = Arc::new(Self {
             commands: Commands::default(),
             begun: AtomicBool::new(false),
-            engine: Mutex::new(Some(Engine::new(node.clone()))),
+            engine: Mutex::new(Some(Engine::new(node.clone(), meeting))),
         });
         let driver = Driver {
             drive: Arc::clone(&drive),

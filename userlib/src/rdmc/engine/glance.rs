@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Whether a round could find something to do: all that it goes by is what
-//! others have written, who is down or cut off, and the node's own memory. If a round has
+//! others have written, who is down, cut off or calls, and the node's own memory. If a round has
 //! found nothing and none of that has changed, the next one would not either.
 //!
 //! So a thread that waits looks at a few words, and does not hold the engine
@@ -20,6 +20,7 @@ pub(super) struct Glance {
     is_quiet: bool,
     down: NodeSet,
     severed: NodeSet,
+    callers: NodeSet,
     /// Changes of the memory for messages.
     changes: u64,
     /// What others had written, by its place in the region.
@@ -34,6 +35,7 @@ impl Glance {
             is_quiet: false,
             down: NodeSet::EMPTY,
             severed: NodeSet::EMPTY,
+            callers: NodeSet::EMPTY,
             changes: 0,
             heard: Vec::new(),
         }
@@ -45,6 +47,7 @@ impl Glance {
         self.is_kept
             && self.down == self.node.endpoint.down()
             && self.severed == self.node.endpoint.severed()
+            && self.callers == self.node.endpoint.callers()
             && self.changes == self.node.arena.changes()
             && self.heard.iter().all(|&(place, value)| {
                 let word = region.word(place);
@@ -60,6 +63,7 @@ impl Glance {
         }
         self.down = self.node.endpoint.down();
         self.severed = self.node.endpoint.severed();
+        self.callers = self.node.endpoint.callers();
         self.changes = self.node.arena.changes();
         self.heard.clear();
         let region = self.node.endpoint.region();

@@ -5,20 +5,38 @@
 
 use super::super::layout::Layout;
 use super::super::words::{self, Bye, Tag, Word};
+use super::peers::Peers;
 use super::Node;
 use crate::fabric::{Endpoint, FabricError, Region, Write};
+use crate::multicast::View;
 use std::sync::atomic::Ordering;
 
 const WORD: usize = size_of::<u64>();
+
+/// How this node stands to the member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// It is not there yet, so far as this node knows: its cells may be another one's.
+    Expected,
+    Connected,
+    /// It is in no view any more, but may run.
+    Out,
+    /// It is cut off, and another one has its seat and its cells.
+    Gone,
+}
 
 /// A way to one other member.
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) node: usize,
+    incarnation: u64,
+    standing: Standing,
     region: Region,
     tag: Tag,
     heard: usize,
     told: usize,
+    /// Where the member says that it has taken this node in.
+    welcome: usize,
     /// Where the member's own copy of `told` is.
     remote: usize,
     /// Where first blocks arrive there.
@@ -38,14 +56,17 @@ impl Link {
         layout: Layout,
         place: usize,
         tag: Tag,
-        node: usize,
+        (node, incarnation): (usize, u64),
     ) -> Self {
         Self {
             node,
+            incarnation,
+            standing: Standing::Expected,
             region: endpoint.region().clone(),
             tag,
             heard: layout.heard(place, node),
             told: layout.told(place, node),
+            welcome: layout.welcome_of(node),
             remote: layout.heard(place, endpoint.rank()),
             landing: 0,
             is_here: false,
@@ -55,8 +76,48 @@ impl Link {
         }
     }
 
+    /// Whether the member is there that is meant, now that it has not been before.
+    pub(super) fn comes(&mut self, node: &Node, peers: &Peers) -> bool {
+        let comes = self.is_expected() && peers.is_here(node, self.node, self.incarnation);
+        if comes {
+            self.standing = Standing::Connected;
+        }
+        comes
+    }
+
+    pub(super) fn is_expected(&self) -> bool {
+        self.standing == Standing::Expected
+    }
+
+    /// Whether it is in the group, and anything can be waited for.
+    pub(super) fn is_connected(&self) -> bool {
+        self.standing == Standing::Connected
+    }
+
+    /// Whether the member is none of a view. From now on nothing is expected of it.
+    pub(super) fn is_left_out(&mut self, view: &View) -> bool {
+        let is_out = view.incarnation(self.node) != Some(self.incarnation);
+        if is_out && self.is_connected() {
+            self.standing = Standing::Out;
+        }
+        is_out
+    }
+
+    /// The seat's node is cut off, and another one takes the seat. Says whether it was this
+    /// member.
+    pub(super) fn loses(&mut self, seat: usize) -> bool {
+        let is_it = self.node == seat && !self.is_expected();
+        if is_it {
+            self.standing = Standing::Gone;
+        }
+        is_it
+    }
+
     /// Names the places of the words that say that the member has done something.
     pub(super) fn listens_to(&self, mut place: impl FnMut(usize)) {
+        if self.is_expected() {
+            return place(self.welcome);
+        }
         // What first blocks are of comes before they are counted, settings before
         // the greeting.
         const TELLING: [Word; 6] = [
@@ -70,8 +131,11 @@ impl Link {
         TELLING.map(|word| place(self.heard + word.offset()));
     }
 
-    /// A word that the member wrote.
+    /// A word that the member wrote: 0 if the cells are not its.
     fn hear(&self, word: Word) -> u64 {
+        if matches!(self.standing, Standing::Expected | Standing::Gone) {
+            return 0;
+        }
         let place = self.region.word(self.heard + word.offset());
         place.map_or(0, |place| place.load(Ordering::Acquire))
     }
@@ -94,6 +158,9 @@ impl Link {
 
     /// Who is down is noticed by the engine, not here.
     fn post(&mut self, endpoint: &dyn Endpoint, writes: &[Write]) {
+        if matches!(self.standing, Standing::Expected | Standing::Gone) {
+            return;
+        }
         let _: Result<(), FabricError> = endpoint.post(self.node, writes);
         self.silent = true;
     }
@@ -114,7 +181,8 @@ impl Link {
     pub(super) fn greet(&mut self, endpoint: &dyn Endpoint, hello: Hello) {
         self.put(Word::Settings, hello.settings);
         self.put(Word::Landing, hello.landing as u64);
-        let settings = self.write(Word::Settings, Word::Landing);
+        self.put(Word::Before, hello.before);
+        let settings = self.write(Word::Settings, Word::Before);
         self.put(Word::Hello, u64::from(hello.number) + 1);
         let hello = self.write(Word::Hello, Word::Hello);
         self.post(endpoint, &[settings, hello]);
@@ -129,6 +197,11 @@ impl Link {
         self.is_here = true;
         self.landing = usize::try_from(self.hear(Word::Landing)).unwrap_or(usize::MAX);
         Some(self.hear(Word::Settings) == hello.settings)
+    }
+
+    /// Messages that the member has sent in earlier groups, if it is the root.
+    pub(super) fn before(&self) -> u64 {
+        self.hear(Word::Before)
     }
 
     /// Blocks that the member has given to this node.
@@ -238,4 +311,6 @@ pub(super) struct Hello {
     pub(super) number: u32,
     pub(super) settings: u64,
     pub(super) landing: usize,
+    /// Messages that the root has sent in earlier groups.
+    pub(super) before: u64,
 }

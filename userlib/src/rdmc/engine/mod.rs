@@ -6,6 +6,7 @@ mod drive;
 mod glance;
 mod link;
 mod notice;
+mod peers;
 mod remains;
 mod session;
 mod shared;
@@ -15,10 +16,12 @@ use super::event::Event;
 use super::layout::Layout;
 use super::memory::{Arena, Buffer};
 use super::words::Tag;
-use crate::fabric::Endpoint;
+use crate::fabric::{Endpoint, Meeting};
+use crate::multicast::View;
 pub(super) use drive::{Drive, Driver};
-pub(super) use notice::Listener;
+pub(super) use notice::{Listener, Over};
 use notice::{Notice, Outbox};
+use peers::Peers;
 use remains::Remains;
 pub(super) use session::NewGroup;
 use session::Session;
@@ -49,9 +52,10 @@ pub(super) fn is_shared(endpoint: &dyn Endpoint) -> bool {
 /// The groups.
 pub(super) struct Engine {
     node: Node,
+    peers: Peers,
     /// By place.
     sessions: Vec<Option<Session>>,
-    /// Groups whose place is not free yet.
+    /// Groups whose place is not free yet, or that begin when this node has arrived.
     waiting: Vec<NewGroup>,
     /// Of groups that are over, what is not certain to be nobody's any more.
     remains: Vec<Remains>,
@@ -61,8 +65,9 @@ pub(super) struct Engine {
 }
 
 impl Engine {
-    fn new(node: Node) -> Self {
+    fn new(node: Node, meeting: Meeting) -> Self {
         Self {
+            peers: Peers::new(meeting, node.layout.nodes),
             sessions: (0..node.layout.groups).map(|_| None).collect(),
             node,
             waiting: Vec::new(),
@@ -78,12 +83,13 @@ impl Engine {
         for command in commands {
             self.obey(command, outbox);
         }
-        if !self.waiting.is_empty() {
+        fired |= self.receive() | self.peers.arrive(&self.node);
+        if !self.waiting.is_empty() && self.peers.has_arrived() {
             fired |= self.start_waiting();
         }
         for place in &mut self.sessions {
             if let Some(session) = place {
-                fired |= session.step(&self.node);
+                fired |= session.step(&self.node, &self.peers);
                 session.give_notice(outbox);
                 if session.is_over() {
                     self.over.extend(session.listener());
@@ -93,6 +99,22 @@ impl Engine {
             }
         }
         fired | self.settle(outbox)
+    }
+
+    /// Takes in those who have called, and says whether there were any. With who had the seat
+    /// before all is over first.
+    fn receive(&mut self) -> bool {
+        let mut fired = false;
+        for seat in self.node.endpoint.callers().iter() {
+            for session in self.sessions.iter_mut().flatten() {
+                session.lose(&self.node, seat);
+            }
+            self.remains
+                .iter_mut()
+                .for_each(|remains| remains.lose(seat));
+            fired |= self.peers.admit(&self.node, seat);
+        }
+        fired
     }
 
     /// Gives back memory of groups that are over, and says whether there was any.
@@ -120,6 +142,7 @@ impl Engine {
 
     /// Names the places of all words that a round goes by.
     fn listens_to(&self, mut place: impl FnMut(usize)) {
+        self.peers.listens_to(&self.node, &mut place);
         for session in self.sessions.iter().flatten() {
             session.listens_to(&mut place);
         }
@@ -135,12 +158,19 @@ impl Engine {
                 group,
                 buffer,
                 size,
-            } => match self.session(group) {
-                Some(session) => session.submit(buffer, size),
-                None => self.give_back(group, buffer, outbox),
-            },
+            } => {
+                if let Some(new) = self.waiting(group) {
+                    new.queue.push_back((buffer, size));
+                } else if let Some(session) = self.session(group) {
+                    session.submit(buffer, size);
+                } else {
+                    self.give_back(group, buffer, outbox);
+                }
+            }
             Command::Leave(group) => {
-                if let Some(session) = self.session(group) {
+                if let Some(new) = self.waiting(group) {
+                    new.is_leaving = true;
+                } else if let Some(session) = self.session(group) {
                     session.leave();
                 }
             }
@@ -152,6 +182,15 @@ impl Engine {
                 if let Some(session) = session.filter(|session| session.number() == group) {
                     session.abandon(&self.node);
                 }
+            }
+            Command::View(view) => self.install(&view),
+        }
+    }
+
+    fn install(&mut self, view: &View) {
+        if self.peers.install(&self.node, view) {
+            for session in self.sessions.iter_mut().flatten() {
+                session.keep_to(&self.node, view);
             }
         }
     }
@@ -166,6 +205,11 @@ impl Engine {
 
     fn place_of(&self, group: u32) -> usize {
         group as usize % self.sessions.len()
+    }
+
+    fn waiting(&mut self, group: u32) -> Option<&mut NewGroup> {
+        let mut waiting = self.waiting.iter_mut();
+        waiting.find(|new| new.config.number == group)
     }
 
     fn session(&mut self, group: u32) -> Option<&mut Session> {
@@ -184,7 +228,10 @@ impl Engine {
                 continue;
             }
             let nth = u64::from(number) / self.sessions.len() as u64;
-            let session = Session::new(&self.node, place, Tag::of(nth), new);
+            let mut session = Session::new(&self.node, place, Tag::of(nth), new);
+            if let Some(view) = self.peers.view() {
+                session.keep_to(&self.node, view);
+            }
             self.sessions[place] = Some(session);
             started = true;
         }
@@ -197,7 +244,7 @@ impl Engine {
         for mut session in std::mem::take(&mut self.sessions).into_iter().flatten() {
             self.over.extend(session.listener());
             session.abandon(&self.node);
-            session.step(&self.node);
+            session.step(&self.node, &self.peers);
             session.give_notice(outbox);
             self.remains.push(session.into_remains());
         }
@@ -212,7 +259,7 @@ impl Engine {
             match command {
                 Command::Create(new) => new.listener.shared.has_ended(own),
                 Command::Send { group, buffer, .. } => self.give_back(group, buffer, outbox),
-                Command::Leave(_) | Command::Abandon(_) => {}
+                Command::Leave(_) | Command::Abandon(_) | Command::View(_) => {}
             }
         }
     }

@@ -9,11 +9,22 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 type Tell = Box<dyn FnMut(Event) + Send>;
+type TellOver = Box<dyn FnMut(Over) + Send>;
+
+/// A group has ended at all its members that are left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::rdmc) struct Over {
+    pub(in crate::rdmc) end: End,
+    /// Messages that all of them have, those of the root's earlier groups counted.
+    pub(in crate::rdmc) received: u64,
+}
 
 /// Where a group's notices go. Only the polling thread calls.
 pub(in crate::rdmc) struct Listener {
     pub(super) shared: Arc<GroupShared>,
     tell: Mutex<Tell>,
+    /// If somebody wants to know.
+    tell_over: Mutex<Option<TellOver>>,
 }
 
 /// Something that has happened to a group.
@@ -21,24 +32,33 @@ pub(super) enum Notice {
     Event(Event),
     /// It has ended, of which there need not be an event.
     Ended(End),
+    Over(Over),
 }
 
 impl Listener {
-    pub(in crate::rdmc) fn new(shared: Arc<GroupShared>, tell: Tell) -> Self {
+    pub(in crate::rdmc) fn new(
+        shared: Arc<GroupShared>,
+        tell: Tell,
+        tell_over: Option<TellOver>,
+    ) -> Self {
         Self {
             shared,
             tell: Mutex::new(tell),
+            tell_over: Mutex::new(tell_over),
         }
     }
 
     fn hear(&self, notice: Notice) {
-        let event = match notice {
+        let mut event = match notice {
             Notice::Ended(end) => return self.shared.has_ended(end),
+            Notice::Over(over) => return self.hear_over(over),
             Notice::Event(event) => event,
         };
-        let completed = match &event {
+        let completed = match &mut event {
             Event::Sent(Message { number, .. }) | Event::Received(Message { number, .. }) => {
-                Some(*number)
+                let completed = *number;
+                *number += self.shared.before();
+                Some(completed)
             }
             _ => None,
         };
@@ -46,6 +66,16 @@ impl Listener {
         tell(event);
         if let Some(completed) = completed {
             self.shared.has_completed(completed);
+        }
+    }
+}
+
+impl Listener {
+    fn hear_over(&self, over: Over) {
+        let tell = self.tell_over.lock();
+        let tell = tell.unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(mut tell) = tell {
+            tell(over);
         }
     }
 }

@@ -45,6 +45,11 @@ impl Remains {
         true
     }
 
+    /// A seat's node is cut off, and another one takes the seat.
+    pub(super) fn lose(&mut self, seat: usize) {
+        self.links.retain(|link| link.node != seat);
+    }
+
     /// Names the places of the words that it goes by.
     pub(super) fn listens_to(&self, mut place: impl FnMut(usize)) {
         self.links

@@ -16,11 +16,13 @@ use super::super::memory::Buffer;
 use super::super::words::{Bye, Tag};
 use super::super::Error;
 use super::link::{Hello, Link};
-use super::notice::{Listener, Notice, Outbox};
+use super::notice::{Listener, Notice, Outbox, Over};
+use super::peers::Peers;
 use super::remains::Remains;
 use super::shared::GroupShared;
 use super::transfer::Transfer;
 use super::Node;
+use crate::multicast::View;
 use messages::Sent;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -34,6 +36,12 @@ pub(in crate::rdmc) struct NewGroup {
     pub(in crate::rdmc) memory: Memory,
     /// Where first blocks arrive, unless they can be looked at where they are.
     pub(in crate::rdmc) landing: Option<Buffer>,
+    /// Messages that this node has sent in earlier groups, if it is the root.
+    pub(in crate::rdmc) before: u64,
+    /// Messages that are sent before it begins.
+    pub(in crate::rdmc) queue: VecDeque<(Buffer, usize)>,
+    /// Whether it is to be left as soon as they are done.
+    pub(in crate::rdmc) is_leaving: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +65,6 @@ pub(super) struct Session {
     links: Vec<Option<Link>>,
     /// Members, by index, that first blocks may come from.
     relayers: Vec<usize>,
-    queue: VecDeque<(Buffer, usize)>,
     active: Option<Transfer>,
     has_told_done: bool,
     /// Changes of the memory when there was none for the next message.
@@ -65,7 +72,8 @@ pub(super) struct Session {
     completed: u64,
     /// Somebody leaves after so many messages.
     stop: Option<Bye>,
-    is_leaving: bool,
+    /// How it has ended here.
+    end: Option<End>,
     /// Its handle is gone: nobody will send.
     is_abandoned: bool,
     limbo: Option<Buffer>,
@@ -77,36 +85,35 @@ impl Session {
     pub(super) fn new(node: &Node, place: usize, tag: Tag, new: NewGroup) -> Self {
         let config = &new.config;
         let rank = node.endpoint.rank();
-        let links = config.members.iter().map(|&member| {
-            (member != rank).then(|| Link::new(&*node.endpoint, node.layout, place, tag, member))
+        let links = config.all_members().map(|member| {
+            (member.0 != rank).then(|| Link::new(&*node.endpoint, node.layout, place, tag, member))
         });
         let index = new.listener.shared.index;
-        let mut session = Self {
+        if index == 0 {
+            new.listener.shared.set_before(new.before);
+        }
+        Self {
             state: State::Joining,
             hello: Hello {
                 number: config.number,
                 settings: config.digest(),
                 landing: new.landing.as_ref().map_or(0, Buffer::offset),
+                before: new.before,
             },
             index,
             links: links.collect(),
             relayers: config.first_relayers(index).collect(),
-            queue: VecDeque::new(),
             active: None,
             has_told_done: false,
             had_none: None,
             completed: 0,
             stop: None,
-            is_leaving: false,
+            end: None,
             is_abandoned: false,
             limbo: None,
             notices: Vec::new(),
             new,
-        };
-        for link in session.links.iter_mut().flatten() {
-            link.greet(&*node.endpoint, session.hello);
         }
-        session
     }
 
     pub(super) fn number(&self) -> u32 {
@@ -119,11 +126,11 @@ impl Session {
     }
 
     /// Does what there is to do, and says whether there was anything.
-    pub(super) fn step(&mut self, node: &Node) -> bool {
+    pub(super) fn step(&mut self, node: &Node, peers: &Peers) -> bool {
         let mut fired = false;
         node.endpoint.together(&mut || {
             fired = match self.state {
-                State::Joining => self.join(node),
+                State::Joining => self.join(node, peers),
                 State::Open => self.advance(node),
                 State::Closing => self.close(node),
                 State::Over => false,
@@ -146,7 +153,7 @@ impl Session {
         if matches!(self.state, State::Closing | State::Over) {
             self.notices.push(Notice::Event(Event::Returned(buffer)));
         } else {
-            self.queue.push_back((buffer, size));
+            self.new.queue.push_back((buffer, size));
         }
     }
 
@@ -157,7 +164,7 @@ impl Session {
 
     /// Begins a message, as far as it goes without a callback.
     pub(super) fn begin_now(&mut self, node: &Node, buffer: Buffer, size: usize) {
-        self.queue.push_back((buffer, size));
+        self.new.queue.push_back((buffer, size));
         self.begin_own();
         node.endpoint
             .together(&mut || while self.send(node) == Sent::Offered {});
@@ -168,7 +175,35 @@ impl Session {
 
     /// Leaves as soon as all is done that was begun.
     pub(super) fn leave(&mut self) {
-        self.is_leaving = true;
+        self.new.is_leaving = true;
+    }
+
+    /// Ends if one of its members is not in a view.
+    pub(super) fn keep_to(&mut self, node: &Node, view: &View) {
+        for at in 0..self.links.len() {
+            let Some(link) = &mut self.links[at] else {
+                continue;
+            };
+            if link.is_left_out(view) && self.end.is_none() {
+                let reason = match (view.left.contains(link.node), self.is_idle()) {
+                    (false, _) => EndReason::Died,
+                    (true, true) => EndReason::Left,
+                    (true, false) => EndReason::Deserted,
+                };
+                self.end(node, self.end_of(at, reason), false);
+            }
+        }
+    }
+
+    /// Who had a seat is cut off, and another one takes it.
+    pub(super) fn lose(&mut self, node: &Node, seat: usize) {
+        for at in 0..self.links.len() {
+            let link = self.links[at].as_mut();
+            let is_lost = link.is_some_and(|link| link.loses(seat));
+            if is_lost && matches!(self.state, State::Joining | State::Open) {
+                self.end(node, self.end_of(at, EndReason::Died), false);
+            }
+        }
     }
 
     /// Leaves now.
@@ -195,7 +230,7 @@ impl Session {
     }
 
     fn is_idle(&self) -> bool {
-        self.active.is_none() && self.queue.is_empty()
+        self.active.is_none() && self.new.queue.is_empty()
     }
 
     fn own_end(&self, reason: EndReason) -> End {
@@ -209,8 +244,21 @@ impl Session {
         }
     }
 
-    fn join(&mut self, node: &Node) -> bool {
+    /// Greets those that are there by now.
+    fn greet(&mut self, node: &Node, peers: &Peers) -> bool {
         let mut fired = false;
+        for link in self.links.iter_mut().flatten() {
+            if link.comes(node, peers) {
+                link.greet(&*node.endpoint, self.hello);
+                fired = true;
+            }
+        }
+        fired
+    }
+
+    fn join(&mut self, node: &Node, peers: &Peers) -> bool {
+        // All of them first: one that disagrees is to hear it from each.
+        let mut fired = self.greet(node, peers);
         for at in 0..self.links.len() {
             let Some(link) = &mut self.links[at] else {
                 continue;
@@ -220,6 +268,9 @@ impl Session {
             }
             if let Some(agrees) = link.is_greeted(self.hello) {
                 fired = true;
+                if at == 0 {
+                    self.new.listener.shared.set_before(link.before());
+                }
                 self.shared().is_here(self.new.config.members[at]);
                 if !agrees {
                     let mismatch = Error::Mismatch {
@@ -257,7 +308,7 @@ impl Session {
             }
         }
         fired |= self.finish();
-        if self.is_leaving && self.state == State::Open && self.is_idle() {
+        if self.new.is_leaving && self.state == State::Open && self.is_idle() {
             self.end(node, self.own_end(EndReason::Left), true);
             fired = true;
         }
@@ -268,7 +319,7 @@ impl Session {
     fn hear_farewells(&mut self, node: &Node) -> bool {
         let down = node.endpoint.down();
         for at in 0..self.links.len() {
-            let Some(link) = &self.links[at] else {
+            let Some(link) = self.links[at].as_ref().filter(|link| link.is_connected()) else {
                 continue;
             };
             // Looked at first: its farewell came before, and may be overwritten.
@@ -316,12 +367,13 @@ impl Session {
         }
         let was_open = self.state == State::Open;
         self.state = State::Closing;
+        self.end = Some(end);
         tracing::debug!(group = self.number(), %end, "ended");
         self.notices.push(Notice::Ended(end));
         if was_open && !is_own {
             self.notices.push(Notice::Event(Event::Ended(end)));
         }
-        for (buffer, _) in std::mem::take(&mut self.queue) {
+        for (buffer, _) in std::mem::take(&mut self.new.queue) {
             self.notices.push(Notice::Event(Event::Returned(buffer)));
         }
         self.limbo = self.active.take().map(|transfer| transfer.buffer);
@@ -330,10 +382,21 @@ impl Session {
     /// Waits until all others have ended it, so that its cells can be used again.
     fn close(&mut self, node: &Node) -> bool {
         let down = node.endpoint.down();
-        let mut here = self.links.iter().flatten().filter(|link| link.is_here);
-        if !here.all(|link| link.has_ended(self.hello) || down.contains(link.node)) {
+        let is_left =
+            |link: &&Link| link.is_here && link.is_connected() && !down.contains(link.node);
+        let left = || self.links.iter().flatten().filter(is_left);
+        if !left().all(|link| link.has_ended(self.hello)) {
             return false;
         }
+        // One whose farewell a later group's has overwritten may have received nothing.
+        let received = left().map(|link| link.bye().map_or(0, |bye| bye.messages));
+        let received = received.chain([self.completed]).min().unwrap_or(0);
+        self.notices.extend(self.end.map(|end| {
+            Notice::Over(Over {
+                end,
+                received: self.shared().before() + received,
+            })
+        }));
         self.state = State::Over;
         true
     }
@@ -345,8 +408,10 @@ impl Session {
 
     /// What is left of a group that has ended here.
     pub(super) fn into_remains(self) -> Remains {
+        // Who was not there was told of no memory.
+        let links = self.links.into_iter().flatten();
         Remains {
-            links: self.links.into_iter().flatten().collect(),
+            links: links.filter(|link| !link.is_expected()).collect(),
             hello: self.hello,
             transfer: self.limbo,
             landing: self.new.landing,

@@ -8,6 +8,7 @@ use super::super::{Error, MAX_QUEUED};
 use super::session::NewGroup;
 use crate::fabric::NodeSet;
 use crate::futex::Gate;
+use crate::multicast::View;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -21,6 +22,8 @@ pub(in crate::rdmc) struct GroupShared {
     missing: AtomicU64,
     joined: OnceLock<Result<(), Error>>,
     end: OnceLock<End>,
+    /// Messages that the root has sent in earlier groups.
+    before: AtomicU64,
     submitted: AtomicU64,
     completed: AtomicU64,
     gate: Gate,
@@ -34,6 +37,7 @@ impl GroupShared {
             missing: AtomicU64::new(others.bits()),
             joined: OnceLock::new(),
             end: OnceLock::new(),
+            before: AtomicU64::new(0),
             submitted: AtomicU64::new(0),
             completed: AtomicU64::new(0),
             gate: Gate::default(),
@@ -65,6 +69,15 @@ impl GroupShared {
     pub(super) fn has_completed(&self, messages: u64) {
         self.completed.store(messages, Ordering::Release);
         self.gate.open();
+    }
+
+    pub(super) fn set_before(&self, messages: u64) {
+        self.before.store(messages, Ordering::Release);
+    }
+
+    /// Messages that the root has sent in earlier groups. Known when it has created this one.
+    pub(super) fn before(&self) -> u64 {
+        self.before.load(Ordering::Acquire)
     }
 
     pub(in crate::rdmc) fn joined(&self) -> Option<Result<(), Error>> {
@@ -115,6 +128,8 @@ pub(in crate::rdmc) enum Command {
     },
     Leave(u32),
     Abandon(u32),
+    /// The application has installed a view.
+    View(Box<View>),
 }
 
 /// Commands on their way to the polling thread.

@@ -7,6 +7,7 @@ use super::plan::{GroupPlan, Plan};
 use crate::fabric::sim::SimNode;
 use crate::rdmc::engine::Driver;
 use crate::rdmc::layout::Layout;
+use crate::rdmc::node::Start;
 use crate::rdmc::{Buffer, Error, Group, Node};
 use std::time::Duration;
 
@@ -91,11 +92,13 @@ impl Member {
         }
         let number = self.next;
         let (asked, told) = (self.app.clone(), self.app.clone());
-        let started = node.start_group(
-            &group.config,
-            move |incoming| asked.lock().memory(number, incoming),
-            move |event| told.lock().told(number, event),
-        );
+        let start = Start {
+            memory: Box::new(move |incoming| asked.lock().memory(number, incoming)),
+            tell: Box::new(move |event| told.lock().told(number, event)),
+            before: 0,
+            tell_over: None,
+        };
+        let started = node.inner().start_group(&group.config, start);
         let started = match started {
             Err(Error::NoMemory { .. }) => return false,
             other => other.expect("a group"),

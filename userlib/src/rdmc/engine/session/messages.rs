@@ -52,7 +52,7 @@ impl Session {
         if self.active.is_some() {
             return false;
         }
-        let Some((buffer, size)) = self.queue.pop_front() else {
+        let Some((buffer, size)) = self.new.queue.pop_front() else {
             return false;
         };
         let plan = self.new.config.plan(size);
@@ -115,7 +115,11 @@ impl Session {
         let plan = self.new.config.plan(size).ok_or(corrupt)?;
         let schedule = plan.schedule(self.index, members);
         let schedule = schedule.map_err(|_| corrupt)?;
-        let Some(buffer) = (self.new.memory)(Incoming { number, size }) else {
+        let incoming = Incoming {
+            number: self.new.listener.shared.before() + number,
+            size,
+        };
+        let Some(buffer) = (self.new.memory)(incoming) else {
             return Ok(None);
         };
         if buffer.len() < size || !buffer.is_of(&node.arena) {
