@@ -107,6 +107,9 @@ pub enum SendReason {
     /// The buffer is another node's.
     #[error("the buffer is of another node")]
     ForeignBuffer,
+    /// A [`ViewGroup`](super::ViewGroup) takes its root's messages by their numbers.
+    #[error("message {0} comes next: a group that has ended says which are to be sent again")]
+    NotNext(u64),
     /// Too many wait already.
     #[error("{} messages wait already", super::MAX_QUEUED)]
     QueueFull,

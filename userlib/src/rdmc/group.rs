@@ -46,6 +46,11 @@ impl Group {
         self.shared.number
     }
 
+    /// The one that sends, by node.
+    pub(super) fn root(&self) -> usize {
+        self.config.members[0]
+    }
+
     /// Whether this node is the one that sends.
     #[must_use]
     pub fn is_root(&self) -> bool {
@@ -99,14 +104,8 @@ impl Group {
             Some(SendReason::NotRoot)
         } else if let Some(end) = self.end() {
             Some(SendReason::Ended(end))
-        } else if size == 0 {
-            Some(SendReason::Empty)
-        } else if size > buffer.len() {
-            Some(SendReason::TooLong)
-        } else if self.config.plan(size).is_none() {
-            Some(SendReason::TooManyBlocks)
-        } else if !buffer.is_of(&self.node.arena) {
-            Some(SendReason::ForeignBuffer)
+        } else if let Some(reason) = refusal(&self.config, &self.node, buffer, size) {
+            Some(reason)
         } else if !self.shared.admit() {
             Some(SendReason::QueueFull)
         } else {
@@ -199,6 +198,26 @@ impl Group {
                 left: self.shared.outstanding(),
             }),
         }
+    }
+}
+
+/// Why a message cannot be one of a group with these settings, if so.
+pub(super) fn refusal(
+    config: &GroupConfig,
+    node: &Inner,
+    buffer: &Buffer,
+    size: usize,
+) -> Option<SendReason> {
+    if size == 0 {
+        Some(SendReason::Empty)
+    } else if size > buffer.len() {
+        Some(SendReason::TooLong)
+    } else if config.plan(size).is_none() {
+        Some(SendReason::TooManyBlocks)
+    } else if !buffer.is_of(&node.arena) {
+        Some(SendReason::ForeignBuffer)
+    } else {
+        None
     }
 }
 

@@ -62,6 +62,7 @@ mod node;
 pub mod schedule;
 #[cfg(any(test, feature = "sim"))]
 pub mod simulation;
+mod view_group;
 mod words;
 
 pub use config::{Choice, GroupConfig, DEFAULT_BLOCK_BYTES, MAX_BLOCK_BYTES};
@@ -70,6 +71,7 @@ pub use event::{End, EndReason, Event, Incoming, Message};
 pub use group::Group;
 pub use memory::{Buffer, Memory};
 pub use node::{Builder, Node};
+pub use view_group::{ViewEvent, ViewGroup};
 
 /// Most groups that a node is in at a time.
 pub const MAX_GROUPS: usize = 1024;

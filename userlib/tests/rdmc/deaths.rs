@@ -4,10 +4,8 @@
 //! all others get one event, and a group without it works at once. Members are
 //! processes; this test binary runs itself for each.
 
-mod dying;
-
+use crate::dying::Dying;
 use crate::{pattern, Member, PATIENCE};
-use dying::Dying;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};

@@ -2,14 +2,16 @@
 
 //! RDMC groups over shared memory: what is sent arrives everywhere, whole and in
 //! order, whichever way it travels; what cannot be is an error; who goes ends
-//! its groups and no others.
+//! its groups and no others; and where there are views, they go on.
 
 mod deaths;
 mod delivery;
+mod dying;
 mod ends;
 mod errors;
 mod overlap;
 mod senders;
+mod views;
 
 use std::sync::mpsc::{self, Receiver};
 use std::sync::Arc;

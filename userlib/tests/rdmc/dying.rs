@@ -30,6 +30,10 @@ unsafe impl<F: Fabric> Fabric for Dying<F> {
         self.fabric.nodes()
     }
 
+    fn has_seats(&self) -> bool {
+        self.fabric.has_seats()
+    }
+
     unsafe fn connect(
         self,
         region_bytes: usize,
@@ -96,6 +100,22 @@ unsafe impl Endpoint for DyingEndpoint {
 
     fn poll(&self) {
         self.inner.poll();
+    }
+
+    fn callers(&self) -> NodeSet {
+        self.inner.callers()
+    }
+
+    fn admit(&self, seat: usize) -> Result<u64, FabricError> {
+        self.inner.admit(seat)
+    }
+
+    fn evict(&self, peer: usize) {
+        self.inner.evict(peer);
+    }
+
+    fn settle(&self) {
+        self.inner.settle();
     }
 
     fn down(&self) -> NodeSet {
