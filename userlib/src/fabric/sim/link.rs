@@ -30,8 +30,8 @@ struct UnderWay {
 pub(super) struct Arrival<'a> {
     pub(super) write: &'a Write,
     pub(super) part: &'a Range<usize>,
-    /// Its source is read only now.
-    pub(super) reads: bool,
+    /// Its source is read only now, and is in this region.
+    pub(super) reads: Option<&'a Region>,
 }
 
 impl Link {
@@ -78,7 +78,7 @@ impl Link {
                 touch(&Arrival {
                     write: &first.write,
                     part: &part,
-                    reads: first.copied.is_none(),
+                    reads: Some(&first.source).filter(|_| first.copied.is_none()),
                 });
                 first.arrive(&part, target);
             }

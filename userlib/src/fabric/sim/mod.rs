@@ -246,7 +246,8 @@ impl State {
         let at = from * self.nodes.len() + to;
         if let Some(target) = &self.nodes[to].region {
             let watcher = &mut self.watcher;
-            let mut touch = |arrival: &Arrival<'_>| watcher.sees(from, to, arrival);
+            let own = (from, self.nodes[from].region.as_ref());
+            let mut touch = |arrival: &Arrival<'_>| watcher.sees(own, to, arrival);
             self.links[at].advance(target, &mut self.rng, &mut touch);
         }
     }

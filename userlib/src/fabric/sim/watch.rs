@@ -5,6 +5,7 @@
 
 use super::link::Arrival;
 use super::Sim;
+use crate::fabric::Region;
 use std::fmt;
 
 /// A part of a write reads its source, or arrives.
@@ -33,7 +34,13 @@ impl fmt::Debug for Watcher {
 }
 
 impl Watcher {
-    pub(super) fn sees(&mut self, from: usize, to: usize, arrival: &Arrival<'_>) {
+    /// With the region that `from` has: who had its seat before may have posted it.
+    pub(super) fn sees(
+        &mut self,
+        (from, region): (usize, Option<&Region>),
+        to: usize,
+        arrival: &Arrival<'_>,
+    ) {
         let Some(look) = &mut self.0 else {
             return;
         };
@@ -45,7 +52,8 @@ impl Watcher {
             len: part.len(),
         };
         look(touch(to, write.remote));
-        if *reads {
+        let is_own = |source: &&Region| region.is_some_and(|own| own.addr() == source.addr());
+        if reads.is_some_and(|source| is_own(&source)) {
             look(touch(from, write.local));
         }
     }

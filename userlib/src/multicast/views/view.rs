@@ -44,7 +44,7 @@ impl View {
     }
 
     /// The first one.
-    pub(in super::super) fn first(members: NodeSet) -> Self {
+    pub(crate) fn first(members: NodeSet) -> Self {
         Self {
             number: 1,
             members,
@@ -64,7 +64,7 @@ impl View {
     }
 
     /// The one that follows.
-    pub(super) fn next(&self, members: NodeSet, left: NodeSet, joined: Option<Newcomer>) -> Self {
+    pub(crate) fn next(&self, members: NodeSet, left: NodeSet, joined: Option<Newcomer>) -> Self {
         let of = |seat| self.incarnation(seat).unwrap_or(0);
         Self {
             number: self.number + 1,

@@ -95,6 +95,14 @@ pub(in crate::rdmc) struct Driver {
 }
 
 impl Driver {
+    /// Whether the node takes in others.
+    #[cfg(any(test, feature = "sim"))]
+    pub(in crate::rdmc) fn has_arrived(&self) -> bool {
+        let engine = self.drive.engine.lock();
+        let engine = engine.unwrap_or_else(PoisonError::into_inner);
+        engine.as_ref().is_some_and(Engine::has_arrived)
+    }
+
     /// Obeys commands and does a little for each group. Says whether there was
     /// anything to do.
     pub(in crate::rdmc) fn step(&mut self) -> bool {

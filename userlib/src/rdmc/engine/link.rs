@@ -89,6 +89,12 @@ impl Link {
         self.standing == Standing::Expected
     }
 
+    /// Whether the member could read or write memory of this group: one that was not there was told
+    /// of none.
+    pub(super) fn may_touch(&self) -> bool {
+        matches!(self.standing, Standing::Connected | Standing::Out)
+    }
+
     /// Whether it is in the group, and anything can be waited for.
     pub(super) fn is_connected(&self) -> bool {
         self.standing == Standing::Connected
@@ -133,7 +139,7 @@ impl Link {
 
     /// A word that the member wrote: 0 if the cells are not its.
     fn hear(&self, word: Word) -> u64 {
-        if matches!(self.standing, Standing::Expected | Standing::Gone) {
+        if !self.may_touch() {
             return 0;
         }
         let place = self.region.word(self.heard + word.offset());
@@ -158,7 +164,7 @@ impl Link {
 
     /// Who is down is noticed by the engine, not here.
     fn post(&mut self, endpoint: &dyn Endpoint, writes: &[Write]) {
-        if matches!(self.standing, Standing::Expected | Standing::Gone) {
+        if !self.may_touch() {
             return;
         }
         let _: Result<(), FabricError> = endpoint.post(self.node, writes);

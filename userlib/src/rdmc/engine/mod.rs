@@ -76,6 +76,11 @@ impl Engine {
         }
     }
 
+    #[cfg(any(test, feature = "sim"))]
+    fn has_arrived(&self) -> bool {
+        self.peers.has_arrived()
+    }
+
     /// Obeys, and does a little for each group. Says whether there was anything
     /// to do.
     fn step(&mut self, commands: Vec<Command>, outbox: &mut Outbox) -> bool {

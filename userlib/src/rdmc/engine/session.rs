@@ -408,10 +408,9 @@ impl Session {
 
     /// What is left of a group that has ended here.
     pub(super) fn into_remains(self) -> Remains {
-        // Who was not there was told of no memory.
         let links = self.links.into_iter().flatten();
         Remains {
-            links: links.filter(|link| !link.is_expected()).collect(),
+            links: links.filter(Link::may_touch).collect(),
             hello: self.hello,
             transfer: self.limbo,
             landing: self.new.landing,

@@ -3,7 +3,7 @@
 //! The oracles: what has to be true of all memory and of all groups.
 
 use super::app::State;
-use super::plan::{Fault, Plan};
+use super::plan::{Fault, GroupPlan, Plan};
 use crate::rdmc::EndReason;
 
 /// What has to hold.
@@ -20,7 +20,8 @@ pub enum Oracle {
     /// A member of a group that ends otherwise than by its own doing gets one event of it,
     /// and then none but those that bring memory back.
     Told,
-    /// Where nothing goes wrong all members get all messages.
+    /// Where nothing goes wrong all members get all messages. So do those of a group that are all
+    /// there in the end, if others have only come and gone.
     Complete,
 }
 
@@ -73,6 +74,31 @@ pub(super) fn at_rest(plan: &Plan, node: usize, state: &State, may_keep: bool) -
         }
     }
     Ok(())
+}
+
+/// What holds in the end of a node's part in a group all of whose members are there, where nodes
+/// only come and go.
+pub(super) fn is_complete(node: usize, state: &State, group: &GroupPlan) -> Verdict {
+    let number = group.config.number;
+    let log = state.logs.get(&number);
+    let is_complete = log.is_some_and(|log| {
+        let is_left = log.ended.iter().all(|end| end.reason == EndReason::Left);
+        log.done == group.sizes.len() as u64 && is_left
+    });
+    expect(is_complete, Oracle::Complete, || {
+        format!("node {node}, group {number}, all of whom are there: {log:?}")
+    })
+}
+
+/// Whether nothing goes wrong but that nodes go, and others come.
+pub(super) fn only_come_and_go(plan: &Plan) -> bool {
+    let mut faults = plan.faults.iter();
+    faults.all(|(_, fault)| {
+        matches!(
+            fault,
+            Fault::Crash { .. } | Fault::Close { .. } | Fault::Return { .. }
+        )
+    })
 }
 
 /// Whether a node may have peers that it takes for dead wrongly and cannot cut off.

@@ -4,7 +4,11 @@
 
 use super::app::App;
 use super::plan::{GroupPlan, Plan};
+use super::views::{Known, Views};
+use super::Summary;
 use crate::fabric::sim::SimNode;
+use crate::fabric::Newcomer;
+use crate::multicast::View;
 use crate::rdmc::engine::Driver;
 use crate::rdmc::layout::Layout;
 use crate::rdmc::node::Start;
@@ -37,6 +41,11 @@ pub(super) struct Member {
     pub(super) app: App,
     /// The number of the next group.
     next: u32,
+    /// 0 of a founder.
+    incarnation: u64,
+    /// The view that it has installed last, and how many there are before the next.
+    view: Option<View>,
+    views: usize,
 }
 
 impl Member {
@@ -51,14 +60,63 @@ impl Member {
             rank,
             app: App::new(plan, rank, node.memory(), layout.memory()),
             groups: Vec::new(),
+            next: 1,
+            incarnation: node.newcomer().map_or(0, |newcomer| newcomer.incarnation),
+            view: None,
+            views: 0,
             node: Some(node),
             driver: Some(driver),
-            next: 1,
         }
+    }
+
+    /// One that has come, and whose first view is behind so many.
+    pub(super) fn come(plan: &Plan, node: SimNode, rank: usize, views: usize) -> Self {
+        Self {
+            views,
+            ..Self::join(plan, node, rank)
+        }
+    }
+
+    pub(super) fn summary(&self) -> Summary {
+        let summary = self.app.lock().summary;
+        let received_later = match self.incarnation {
+            0 => 0,
+            _ => summary.received,
+        };
+        Summary {
+            received_later,
+            ..summary
+        }
+    }
+
+    /// Which newcomer it is, if it is one.
+    pub(super) fn newcomer(&self) -> Option<Newcomer> {
+        self.node.as_ref()?.newcomer()
+    }
+
+    /// Whether it takes in others.
+    pub(super) fn has_arrived(&self) -> bool {
+        self.driver.as_ref().is_some_and(Driver::has_arrived)
+    }
+
+    /// Installs the next view, if there is one. Says whether there was.
+    pub(super) fn install(&mut self, views: &Views) -> bool {
+        let (Some(node), Some(view)) = (&self.node, views.behind(self.views)) else {
+            return false;
+        };
+        node.follow(view);
+        self.view = Some(*view);
+        self.views += 1;
+        true
     }
 
     pub(super) fn is_there(&self) -> bool {
         self.driver.is_some()
+    }
+
+    /// Whether it is there, and of this incarnation.
+    pub(super) fn is_as(&self, incarnation: u64) -> bool {
+        self.is_there() && self.incarnation == incarnation
     }
 
     /// Whether nothing is left for it to do by itself.
@@ -78,15 +136,24 @@ impl Member {
     }
 
     /// Creates its next group, unless it has many, or no memory. Says whether it did.
-    pub(super) fn create(&mut self, plan: &Plan) -> bool {
+    pub(super) fn create(&mut self, plan: &Plan, views: Option<&mut Views>) -> bool {
         let Some(node) = self.node.as_ref().filter(|_| self.next <= plan.groups) else {
             return false;
         };
-        let group = plan.group(self.next);
-        if !group.config.members.contains(&self.rank) {
-            self.next += 1;
-            return true;
-        }
+        let known = match (views, &self.view) {
+            (None, _) => Known::As(plan.group(self.next)),
+            (Some(_), None) => Known::NotYet,
+            (Some(views), Some(view)) => views.group(plan, self.next, view),
+        };
+        let own = (self.rank, self.incarnation);
+        let group = match known {
+            Known::NotYet => return false,
+            Known::As(group) if group.config.all_members().any(|member| member == own) => group,
+            Known::As(_) | Known::Nobodys => {
+                self.next += 1;
+                return true;
+            }
+        };
         if self.groups.len() > plan.places {
             return false;
         }

@@ -5,7 +5,8 @@
 //! Nodes create groups one behind the other, several at a time, in the same cells; roots send
 //! messages, and applications keep, drop and refuse memory. A node may crash at any post, be
 //! closed, leave in the middle, lose its link to another, or be taken for dead though it
-//! runs. Oracles look at each piece of memory: who has it, what is in it, and whether it
+//! runs; another one may come into its seat, and groups follow the views that a group with views
+//! would have. Oracles look at each piece of memory: who has it, what is in it, and whether it
 //! comes back. What a run does follows from its seed alone.
 
 mod app;
@@ -16,6 +17,7 @@ mod run;
 mod shrink;
 #[cfg(all(test, not(loom)))]
 mod tests;
+mod views;
 
 pub use judge::Oracle;
 pub use plan::{Fault, Plan};
@@ -31,6 +33,8 @@ pub struct Summary {
     pub sent: u64,
     /// Messages that others received.
     pub received: u64,
+    /// Those of them that nodes received which had come into others' seats.
+    pub received_later: u64,
     /// Buffers that came back because a group had ended.
     pub returned: u64,
     /// Groups' ends of which a member that was in one was told.

@@ -2,6 +2,7 @@
 
 //! What a run is to do.
 
+use crate::multicast::View;
 use crate::rdmc::schedule::{Algorithm, Between};
 use crate::rdmc::{Choice, GroupConfig};
 
@@ -53,6 +54,11 @@ pub enum Fault {
         /// The other.
         b: usize,
     },
+    /// Another node comes into the seat of one that has gone.
+    Return {
+        /// The seat.
+        node: usize,
+    },
 }
 
 /// A run.
@@ -96,6 +102,13 @@ impl Plan {
         let mut faults: Vec<_> = (0..count)
             .map(|_| (rng.usize(0..actions), fault(&mut rng, nodes, sees)))
             .collect();
+        if !sees {
+            let more: Vec<_> = faults
+                .iter()
+                .flat_map(|&fault| successors(&mut rng, fault, actions))
+                .collect();
+            faults.extend(more);
+        }
         faults.sort_by_key(|fault| fault.0);
         Self {
             seed,
@@ -116,6 +129,12 @@ impl Plan {
             faults: Vec::new(),
             ..self
         }
+    }
+
+    /// Whether nodes come when others have gone, so that there are views.
+    pub(super) fn has_views(&self) -> bool {
+        let mut faults = self.faults.iter();
+        faults.any(|(_, fault)| matches!(fault, Fault::Return { .. }))
     }
 
     pub(super) fn group(&self, number: u32) -> GroupPlan {
@@ -151,6 +170,43 @@ impl Plan {
             sizes,
         }
     }
+}
+
+impl GroupPlan {
+    /// Of those of its seats that are taken in a view, if that is a group.
+    pub(super) fn in_view(self, view: &View) -> Option<Self> {
+        let Self { config, sizes } = self;
+        let seats = config.members.iter().copied();
+        let members: Vec<usize> = seats.filter(|&seat| view.members.contains(seat)).collect();
+        (members.len() > 1).then(|| Self {
+            config: GroupConfig::in_view(config.number, view, members)
+                .algorithm(config.choice)
+                .block_bytes(config.block_bytes),
+            sizes,
+        })
+    }
+}
+
+/// Who comes into the seat of one that goes, and into that one's.
+fn successors(
+    rng: &mut fastrand::Rng,
+    (mut action, fault): (usize, Fault),
+    actions: usize,
+) -> Vec<(usize, Fault)> {
+    let mut faults = Vec::new();
+    let (Fault::Crash { node, .. } | Fault::Close { node }) = fault else {
+        return faults;
+    };
+    while rng.bool() {
+        action = rng.usize(action..actions);
+        faults.push((action, Fault::Return { node }));
+        action = rng.usize(action..actions);
+        let posts = rng.u64(0..40);
+        if rng.bool() {
+            faults.push((action, Fault::Crash { node, posts }));
+        }
+    }
+    faults
 }
 
 fn fault(rng: &mut fastrand::Rng, nodes: usize, sees: bool) -> Fault {

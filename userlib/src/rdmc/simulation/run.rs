@@ -2,11 +2,14 @@
 
 //! A run: actions that chance chooses, and then rest.
 
+use super::app::App;
 use super::judge::{self, Oracle, Verdict};
 use super::member::Member;
 use super::plan::{Fault, Plan};
+use super::views::Views;
 use super::{Failure, Summary};
 use crate::fabric::sim::Sim;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Rounds in which nodes that are left alone come to rest.
 const ROUNDS: usize = 20_000;
@@ -43,8 +46,14 @@ struct Run<'a> {
     sim: Sim,
     rng: fastrand::Rng,
     members: Vec<Member>,
-    /// Who is still to learn that who is down.
-    notices: Vec<(usize, usize)>,
+    /// Of the nodes by seat: who looks at what is done to their memory.
+    apps: Arc<Mutex<Vec<App>>>,
+    /// If nodes come when others have gone.
+    views: Option<Views>,
+    /// Who is still to learn that who is down, as which incarnation.
+    notices: Vec<(usize, usize, u64)>,
+    /// What those did whose seats others have taken.
+    gone: Summary,
 }
 
 impl<'a> Run<'a> {
@@ -59,13 +68,18 @@ impl<'a> Run<'a> {
             .map(|(rank, node)| Member::join(plan, node, rank))
             .collect();
         let apps: Vec<_> = members.iter().map(|member| member.app.clone()).collect();
-        sim.watch(move |touch| apps[touch.node].lock().touched(touch));
+        let apps = Arc::new(Mutex::new(apps));
+        let watching = Arc::clone(&apps);
+        sim.watch(move |touch| lock(&watching)[touch.node].lock().touched(touch));
         Self {
             plan,
             sim,
             rng: fastrand::Rng::with_seed(plan.seed ^ OF_RUN),
             members,
+            apps,
+            views: plan.has_views().then(|| Views::new(plan.nodes)),
             notices: Vec::new(),
+            gone: Summary::default(),
         }
     }
 
@@ -84,7 +98,7 @@ impl<'a> Run<'a> {
         let node = self.rng.usize(0..self.members.len());
         match self.rng.usize(0..32) {
             0 => {
-                self.members[node].create(self.plan);
+                self.members[node].create(self.plan, self.views.as_mut());
             }
             1..5 => {
                 let (at, is_slow) = (self.rng.usize(..), self.rng.bool());
@@ -94,6 +108,13 @@ impl<'a> Run<'a> {
             6 if !self.notices.is_empty() => {
                 let at = self.rng.usize(0..self.notices.len());
                 self.notice(at);
+            }
+            7 if self.views.is_some() => {
+                self.install(node);
+            }
+            8 if self.views.is_some() => {
+                let other = self.rng.usize(0..self.members.len());
+                self.call(node, other);
             }
             6..20 => {
                 self.members[node].step();
@@ -121,9 +142,45 @@ impl<'a> Run<'a> {
             Fault::Leave { node } => self.members[node].leave(),
             Fault::Misfit { node } => self.members[node].app.lock().is_misfit = true,
             Fault::Suspect { node, of } => self.sim.suspect(node, of),
-            Fault::Break { a, b } => self.notices.extend([(a, b), (b, a)]),
-            Fault::Close { .. } => {}
+            Fault::Break { a, b } => {
+                let [of_a, of_b] = [a, b].map(|node| self.sim.incarnation(node));
+                self.notices.extend([(a, b, of_b), (b, a, of_a)]);
+            }
+            Fault::Return { node } if !self.members[node].is_there() => self.come(node),
+            Fault::Close { .. } | Fault::Return { .. } => {}
         }
+    }
+
+    /// Another node comes into the seat of one that has gone.
+    fn come(&mut self, seat: usize) {
+        self.gone.add(self.members[seat].summary());
+        let node = self.sim.newcomer(seat);
+        let known = self.views.as_ref().map_or(0, Views::before_last);
+        let member = Member::come(self.plan, node, seat, known + 1);
+        lock(&self.apps)[seat] = member.app.clone();
+        if let (Some(views), Some(newcomer)) = (&mut self.views, member.newcomer()) {
+            views.take_in(newcomer);
+        }
+        self.members[seat] = member;
+    }
+
+    fn install(&mut self, node: usize) -> bool {
+        let views = self.views.as_ref();
+        views.is_some_and(|views| self.members[node].install(views))
+    }
+
+    /// A newcomer that is not in yet calls one that is, if it has not. Says whether it did.
+    fn call(&mut self, newcomer: usize, node: usize) -> bool {
+        let [is_in, takes_in] = [newcomer, node].map(|at| self.members[at].has_arrived());
+        let calls = newcomer != node
+            && self.members[newcomer].is_there()
+            && !is_in
+            && takes_in
+            && self.sim.can_call(newcomer, node);
+        if calls {
+            self.sim.call(newcomer, node);
+        }
+        calls
     }
 
     /// Ends the nodes that have crashed in the middle of what they did.
@@ -139,13 +196,18 @@ impl<'a> Run<'a> {
     }
 
     fn tell_others(&mut self, node: usize) {
+        let incarnation = self.sim.incarnation(node);
         let others = (0..self.members.len()).filter(|&other| other != node);
-        self.notices.extend(others.map(|other| (other, node)));
+        let notices = others.map(|other| (other, node, incarnation));
+        self.notices.extend(notices);
+        if let Some(views) = &mut self.views {
+            views.lose(node);
+        }
     }
 
     fn notice(&mut self, at: usize) {
-        let (node, down) = self.notices.swap_remove(at);
-        self.sim.notice(node, down);
+        let (node, down, incarnation) = self.notices.swap_remove(at);
+        self.sim.notice_of(node, down, incarnation);
     }
 
     fn judge(&self) -> Verdict {
@@ -198,7 +260,11 @@ impl<'a> Run<'a> {
         }
         for node in 0..self.members.len() {
             self.bury_crashed();
-            fired |= self.members[node].create(self.plan);
+            fired |= self.install(node);
+            for other in 0..self.members.len() {
+                fired |= self.call(node, other);
+            }
+            fired |= self.members[node].create(self.plan, self.views.as_mut());
             let at = self.rng.usize(..);
             fired |= self.members[node].use_group(at, false);
             self.members[node].app.lock().release();
@@ -215,16 +281,37 @@ impl<'a> Run<'a> {
                 judge::at_rest(self.plan, node, &member.app.lock(), may_keep)?;
             }
         }
+        match &self.views {
+            Some(views) if judge::only_come_and_go(self.plan) => self.judge_groups(views),
+            _ => Ok(()),
+        }
+    }
+
+    /// Those all of whose members are there.
+    fn judge_groups(&self, views: &Views) -> Verdict {
+        for group in views.groups(self.plan) {
+            let is_there = |&member: &(usize, u64)| self.members[member.0].is_as(member.1);
+            if !group.config.all_members().all(|member| is_there(&member)) {
+                continue;
+            }
+            for &node in &group.config.members {
+                judge::is_complete(node, &self.members[node].app.lock(), &group)?;
+            }
+        }
         Ok(())
     }
 
     fn summary(&self) -> Summary {
-        let mut all = Summary::default();
+        let mut all = self.gone;
         for member in &self.members {
-            all.add(member.app.lock().summary);
+            all.add(member.summary());
         }
         all
     }
+}
+
+fn lock(apps: &Mutex<Vec<App>>) -> MutexGuard<'_, Vec<App>> {
+    apps.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Summary {
@@ -232,6 +319,7 @@ impl Summary {
     pub fn add(&mut self, other: Self) {
         self.sent += other.sent;
         self.received += other.received;
+        self.received_later += other.received_later;
         self.returned += other.returned;
         self.ended += other.ended;
     }
