@@ -44,9 +44,6 @@ pub enum FabricError {
         /// Seats.
         seats: usize,
     },
-    /// Nodes can come after the meeting, which the protocol cannot deal with.
-    #[error("this fabric has seats for nodes that come later, which only a group with views can use: add Builder::with_views, or take a fabric whose nodes all meet at the beginning")]
-    Seats,
     /// The peer died or disconnected.
     #[error("node {0} is gone: form a new group without it")]
     PeerDown(usize),
