@@ -46,7 +46,7 @@ impl Table {
             bytes
                 .iter()
                 .rev()
-                .fold(0, |word, &b| word << 8 | u64::from(b))
+                .fold(0, |word, &b| (word << 8) | u64::from(b))
         };
         self.words = bytes.chunks_exact(size_of::<u64>()).map(word).collect();
         for at in std::mem::take(&mut self.early) {

@@ -41,7 +41,7 @@ pub enum Seen {
     /// It was told that a node has failed.
     Failed(usize),
     /// It installed a view.
-    Installed(View),
+    Installed(Box<View>),
     /// It was told that it is out.
     Stopped(Ending),
 }

@@ -59,6 +59,8 @@ struct Shared {
     target: AtomicU64,
     /// It dies in the middle of the next message.
     dies: AtomicBool,
+    /// It does nothing more from the middle of the next message on.
+    hangs: AtomicBool,
     group: OnceLock<ViewGroup>,
 }
 
@@ -92,6 +94,19 @@ impl Shared {
         }
     }
 
+    /// A first block is here: it dies, or hangs, if it is to.
+    fn fall_ill(&self) {
+        if self.dies.load(Ordering::Acquire) {
+            raise(Signal::SIGKILL).expect("it dies");
+        }
+        if self.hangs.load(Ordering::Acquire) {
+            println!("HANGS");
+            loop {
+                std::thread::park();
+            }
+        }
+    }
+
     fn hear(&self, event: ViewEvent) {
         match event {
             ViewEvent::Received(message) => println!("GOT {} {}", sender(&message), message.number),
@@ -116,7 +131,7 @@ impl Shared {
 
 fn content(sender: u64, number: u64) -> Vec<u8> {
     let mut bytes = [sender, number].map(u64::to_le_bytes).concat();
-    bytes.extend(pattern(sender << 32 | number, BYTES - HEADER));
+    bytes.extend(pattern((sender << 32) | number, BYTES - HEADER));
     bytes
 }
 
@@ -164,6 +179,7 @@ pub fn take_part(role: Role) {
         memory: node.memory(),
         target: AtomicU64::new(0),
         dies: AtomicBool::new(false),
+        hangs: AtomicBool::new(false),
         group: OnceLock::new(),
     });
     let [asked, told, installed] = [(); 3].map(|()| Arc::downgrade(&shared));
@@ -171,10 +187,7 @@ pub fn take_part(role: Role) {
     let group = node.view_group(
         settings,
         move |incoming| {
-            // A first block is here.
-            if asked.upgrade()?.dies.load(Ordering::Acquire) {
-                raise(Signal::SIGKILL).expect("it dies");
-            }
+            asked.upgrade()?.fall_ill();
             memory.allocate(incoming.size).ok()
         },
         move |event| {
@@ -195,15 +208,28 @@ pub fn take_part(role: Role) {
         .timeout(PATIENCE);
     let group = group.join().expect("a member");
     println!("IN {}", node.rank());
-    obey(&shared);
+    if obey(&shared) == Quit::Badly {
+        drop(group);
+        println!("OUT");
+        std::io::stdin().lines().for_each(drop);
+        return;
+    }
     group.leave(PATIENCE).expect("it leaves");
     drop(shared);
     all_comes_back(&node);
     println!("LEFT");
 }
 
+/// How it is to leave the group.
+#[derive(PartialEq, Eq)]
+enum Quit {
+    Well,
+    /// It only goes, which the others take for a failure, and keeps its RDMC node.
+    Badly,
+}
+
 /// Until there is nothing more to obey.
-fn obey(shared: &Shared) {
+fn obey(shared: &Shared) -> Quit {
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
         if let Some(count) = line.strip_prefix("SEND ") {
             let count = count.parse().expect("a number");
@@ -211,8 +237,13 @@ fn obey(shared: &Shared) {
             shared.send();
         } else if line == "DIE" {
             shared.dies.store(true, Ordering::Release);
+        } else if line == "HANG" {
+            shared.hangs.store(true, Ordering::Release);
+        } else if line == "QUIT" {
+            return Quit::Badly;
         }
     }
+    Quit::Well
 }
 
 /// No group is left: all memory is free, those of members that were killed included.

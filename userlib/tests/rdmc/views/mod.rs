@@ -128,6 +128,26 @@ fn a_member_that_is_killed_when_all_is_done_is_replaced_and_so_is_the_next() {
     story.end();
 }
 
+/// The view says that it has failed, and nothing else does.
+#[test]
+fn one_that_hangs_is_not_waited_for_when_a_view_is_without_it() {
+    const VICTIM: usize = 2;
+    let mut story = Story::begin("hangs", SEATS, 0);
+    story.send(1);
+    story.seats[VICTIM].tell("HANG");
+    story.start_sending(3);
+    story.seats[VICTIM].hears("HANGS");
+    story.seats[VICTIM].tell("QUIT");
+    let hangs = story.seats.remove(VICTIM);
+    story.send(2);
+    story.seats.iter().for_each(Process::check_ends);
+    // Its memory of theirs is theirs again when it has gone.
+    story.seats.insert(VICTIM, hangs);
+    story.replace(VICTIM);
+    story.send(2);
+    story.end();
+}
+
 /// The next root sends its own messages, from the first on.
 #[test]
 fn where_the_root_is_killed_another_one_sends() {
