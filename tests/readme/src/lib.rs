@@ -7,7 +7,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use weft::fabric::shm::{Shm, ShmSeats};
-use weft::rdmc::{Buffer, Event, GroupConfig, Message as Image, Node};
+use weft::rdmc::{Buffer, Event, GroupConfig, Message as Image, Node, ViewEvent};
 use weft::{Group, Message, Subgroup};
 use weft_shim::{
     Device, Gid, LocalSlice, Qp, QpConfig, Queues, QueuesConfig, RecvWr, Remote, SendWr, Vqp,
@@ -121,5 +121,20 @@ pub fn objects(
     bytes: usize,
 ) -> Result<(), Box<dyn Error>> {
     include!(concat!(env!("OUT_DIR"), "/6.rs"));
+    Ok(())
+}
+
+/// Sends large objects again, from this one on.
+fn send_again(number: u64) {
+    println!("from {number} on");
+}
+
+/// "Replication": large objects in a group whose members come and go.
+///
+/// # Errors
+///
+/// Those of the calls.
+pub fn objects_in_views(seats: usize, timeout: Duration) -> Result<(), Box<dyn Error>> {
+    include!(concat!(env!("OUT_DIR"), "/7.rs"));
     Ok(())
 }

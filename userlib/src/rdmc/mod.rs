@@ -19,6 +19,13 @@
 //! member; other groups go on. Memory of the message that was in transfer comes back
 //! as soon as no member touches it any more. The rest can have a group of their own.
 //!
+//! Over a fabric with seats nodes come later, and take the seats of others that have gone. They
+//! follow the views of a [`multicast::Group`](crate::multicast::Group) with the same seats
+//! ([`Node::follow`]), and groups are made of a view's members ([`GroupConfig::in_view`]). A
+//! [`ViewGroup`] is the group of each view, one after the other: what not all have received when
+//! a member fails its root sends again in the next one, and each receives it once. The example
+//! `large_state` gives a newcomer the application's state.
+//!
 //! ```
 //! use std::{sync::mpsc, thread, time::Duration};
 //! use weft::fabric::shm::Shm;

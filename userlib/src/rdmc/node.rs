@@ -73,7 +73,9 @@ impl<F: Fabric> Builder<F> {
         self
     }
 
-    /// Meets the other nodes, and starts the polling thread.
+    /// Meets the other nodes, and starts the polling thread. A newcomer, where the fabric has
+    /// seats, has met one of them when this returns; it is taken in by all when it follows a
+    /// view ([`Node::follow`]).
     ///
     /// # Errors
     ///

@@ -12,7 +12,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 /// A node of a fabric over verbs with seats, before it meets the others: for groups with views
-/// ([`Builder::with_views`](crate::multicast::Builder::with_views)).
+/// ([`Builder::with_views`](crate::multicast::Builder::with_views)), and for
+/// [RDMC nodes](crate::rdmc::Node) beside them.
 #[derive(Debug)]
 pub struct VerbsSeats {
     role: Role,

@@ -12,7 +12,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 /// A node of a fabric over Weft with seats, before it meets the others: for groups with views
-/// ([`Builder::with_views`](crate::multicast::Builder::with_views)).
+/// ([`Builder::with_views`](crate::multicast::Builder::with_views)), and for
+/// [RDMC nodes](crate::rdmc::Node) beside them.
 ///
 /// Each peer has a key of its own to this node's memory, so that one can be cut off. The module
 /// counts the pages of the region once for each seat. (`RLIMIT_MEMLOCK`)

@@ -34,7 +34,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A node of a shared-memory fabric with seats, before it meets the others: for groups with
-/// views ([`Builder::with_views`](crate::multicast::Builder::with_views)).
+/// views ([`Builder::with_views`](crate::multicast::Builder::with_views)), and for
+/// [RDMC nodes](crate::rdmc::Node) beside them.
 #[derive(Debug)]
 pub struct ShmSeats {
     name: String,
