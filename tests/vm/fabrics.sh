@@ -2,9 +2,9 @@
 # The fabrics over RDMA keep the promises of a fabric: the library's own suite,
 # and processes on two nodes of which one is killed. And multicast over them
 # delivers one sequence to all members, also of a group whose members are killed and
-# that others join, and RDMC large messages whole.
+# that others join, and RDMC large messages whole, also from one view of such a group to the next.
 # vm: --meta --nodes 2 --mem 2048 --timeout 900
-# checks: 47
+# checks: 49
 . "$(dirname "$0")/lib.sh"
 
 take_base
@@ -24,6 +24,9 @@ done
 
 for kind in verbs weft; do
   weft-fabric elastic "$kind" --changes 5 --shrinking 1 --stops 1 || FAILURES=$((FAILURES + 1))
+done
+for kind in verbs weft; do
+  weft-fabric bulk "$kind" --changes 5 || FAILURES=$((FAILURES + 1))
 done
 # By verbs soft-RoCE has no time-out, and when TCP has one both nodes know.
 weft-fabric severed weft || FAILURES=$((FAILURES + 1))

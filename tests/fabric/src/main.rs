@@ -4,6 +4,7 @@
 //! over it those of multicast. Fabrics over RDMA are tried on the nodes that
 //! `scripts/vm run` makes. It says `ok NAME` or `not ok NAME: why`.
 
+mod bulk;
 mod elastic;
 mod member;
 mod messages;
@@ -64,6 +65,8 @@ enum What {
     Rdmc(rdmc::Args),
     /// Processes of a group with views are killed, and others join it.
     Elastic(elastic::Args),
+    /// Large messages through the views of a group, whose members are killed, and others come.
+    Bulk(bulk::Args),
     /// Groups in a simulation: whatever goes wrong, survivors deliver the same.
     Views(seeds::Args),
     /// RDMC groups in a simulation: whatever goes wrong, memory comes back and is nobody else's.
@@ -77,6 +80,9 @@ enum What {
     /// One of the processes of a group with views.
     #[command(hide = true)]
     ElasticMember(elastic::MemberArgs),
+    /// One of the processes that send large messages in a group with views.
+    #[command(hide = true)]
+    BulkMember(bulk::MemberArgs),
     /// One of the processes that send large messages.
     #[command(hide = true)]
     Copier(rdmc::MemberArgs),
@@ -101,11 +107,13 @@ fn main() -> ExitCode {
         What::Messages(args) => messages::run(&mut report, &args),
         What::Rdmc(args) => rdmc::run(&mut report, &args),
         What::Elastic(args) => elastic::run(&mut report, &args),
+        What::Bulk(args) => bulk::run(&mut report, &args),
         What::Views(args) => views::run(&mut report, &args),
         What::Transfers(args) => transfers::run(&mut report, &args),
         What::Copier(args) => return as_process(args.rank, rdmc::play(&args)),
         What::Member(args) => return as_process(args.rank, member::run(&args)),
         What::ElasticMember(args) => return as_process(args.person, elastic::be_member(&args)),
+        What::BulkMember(args) => return as_process(args.node, bulk::be_member(&args)),
         What::Sender(args) => return as_process(args.rank, messages::play(&args)),
     }
     report.exit_code()

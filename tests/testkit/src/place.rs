@@ -19,7 +19,7 @@ use weft::fabric::conformance;
 use weft::fabric::shm::{Shm, ShmSeats};
 use weft::fabric::verbs::{Verbs, VerbsSeats};
 use weft::fabric::weft::{Weft, WeftSeats};
-use weft::fabric::{Connected, Fabric, FabricError, Words};
+use weft::fabric::{Connected, Fabric, FabricError, Newcomer, Words};
 
 /// RDMA nodes that are used.
 const RDMA_NODES: usize = 2;
@@ -271,6 +271,31 @@ impl Seats {
             }
             Kind::Verbs | Kind::VerbsSingle => {
                 Seat::Verbs(VerbsSeats::newcomer(&addrs, timeout)?.words(words))
+            }
+        })
+    }
+}
+
+impl Seats {
+    /// One that has taken a seat of another fabric with as many, on this thread's RDMA node.
+    pub fn newcomer_as(
+        self,
+        newcomer: Newcomer,
+        seats: usize,
+        timeout: Duration,
+    ) -> Result<Seat, FabricError> {
+        let addrs = self.meeting.addrs(seats);
+        let words = self.kind.words();
+        Ok(match self.kind {
+            Kind::Shm => {
+                let name = self.meeting.name();
+                Seat::Shm(ShmSeats::newcomer_as(&name, seats, newcomer, timeout)?)
+            }
+            Kind::Weft | Kind::WeftSingle => {
+                Seat::Weft(WeftSeats::newcomer_as(&addrs, newcomer, timeout)?.words(words))
+            }
+            Kind::Verbs | Kind::VerbsSingle => {
+                Seat::Verbs(VerbsSeats::newcomer_as(&addrs, newcomer, timeout)?.words(words))
             }
         })
     }

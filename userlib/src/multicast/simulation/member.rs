@@ -168,7 +168,7 @@ fn noting(
     let (note_message, note_event) = (note(), note());
     if plan.views {
         let note = note();
-        builder = builder.on_view(move |view| note(Seen::Installed(Box::new(*view))));
+        builder = builder.on_view(move |view| note(Seen::Installed(*view)));
     }
     if plan.state {
         let (log, note) = (log.clone(), note());

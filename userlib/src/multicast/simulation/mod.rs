@@ -29,6 +29,10 @@ use std::fmt;
 
 /// What a member saw, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "models copy what members have seen, and that is little"
+)]
 pub enum Seen {
     /// It delivered the sender's message with this number, from 0 on, and with this one in
     /// the sequence of all. Members are numbered: the founders by their seats, then newcomers
@@ -41,7 +45,7 @@ pub enum Seen {
     /// It was told that a node has failed.
     Failed(usize),
     /// It installed a view.
-    Installed(Box<View>),
+    Installed(View),
     /// It was told that it is out.
     Stopped(Ending),
 }

@@ -46,7 +46,7 @@ pub(super) fn whole(
 
 fn first_view(seen: &[Seen]) -> Option<View> {
     seen.iter().find_map(|seen| match seen {
-        Seen::Installed(view) => Some(**view),
+        Seen::Installed(view) => Some(*view),
         _ => None,
     })
 }

@@ -206,7 +206,7 @@ fn a_second_leader_takes_over_the_trim_of_the_first() {
 fn view(run: &Run<'_>, member: usize, number: u64) -> Option<View> {
     let seen = run.members[member].seen();
     let mut views = seen.iter().filter_map(|seen| match seen {
-        Seen::Installed(view) => Some(**view),
+        Seen::Installed(view) => Some(*view),
         _ => None,
     });
     views.find(|view| view.number == number)

@@ -53,7 +53,7 @@ fn history(seen: &[Seen]) -> History {
     let mut delivered = 0;
     for seen in seen {
         match seen {
-            Seen::Installed(view) => history.push((**view, delivered)),
+            Seen::Installed(view) => history.push((*view, delivered)),
             Seen::Delivered(..) | Seen::Restored(..) => {
                 delivered += 1;
                 if let Some(last) = history.last_mut() {
