@@ -128,11 +128,10 @@ impl Peers {
     /// The application has installed a view: who has failed is cut off. Says whether it is a
     /// later one than that before.
     pub(super) fn install(&mut self, node: &Node, view: &View) -> bool {
-        let before = self.view.replace(*view);
-        if let Some(before) = before.filter(|before| before.number >= view.number) {
-            self.view = Some(before);
+        if self.view.is_some_and(|last| last.number >= view.number) {
             return false;
         }
+        let before = self.view.replace(*view);
         let own = NodeSet::EMPTY.with(node.endpoint.rank());
         let Some(before) = before else {
             if self.arrival == Arrival::Begun {

@@ -67,7 +67,9 @@ impl Node {
     /// received once by each member, whatever members come or go meanwhile.
     ///
     /// `settings` says which group there is in a view ([`GroupConfig::in_view`]), the same at all
-    /// members; none, if there is none. The root may be another one in another view.
+    /// members; none, if there is none. The root may be another one in another view. Its messages
+    /// count from 1 on, also if it was the root before as another incarnation. Groups of later
+    /// views have higher numbers.
     /// `memory` and `tell` are called on the node's polling thread, as those of
     /// [`Self::create_group`].
     pub fn view_group(
