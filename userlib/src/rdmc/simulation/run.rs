@@ -154,6 +154,8 @@ impl<'a> Run<'a> {
     /// Another node comes into the seat of one that has gone.
     fn come(&mut self, seat: usize) {
         self.gone.add(self.members[seat].summary());
+        // They were for the one before.
+        self.notices.retain(|&(node, ..)| node != seat);
         let node = self.sim.newcomer(seat);
         let known = self.views.as_ref().map_or(0, Views::before_last);
         let member = Member::come(self.plan, node, seat, known + 1);
