@@ -32,7 +32,7 @@ fn join(node: Shm) -> Group {
 
 async fn send_all(sender: Sender, task: u64) {
     for number in 0..MESSAGES {
-        let bytes = (task << 32 | number).to_le_bytes();
+        let bytes = ((task << 32) | number).to_le_bytes();
         let sent = sender.send_async(|slot| slot.put(&bytes)).await;
         sent.expect("it is sent");
     }
