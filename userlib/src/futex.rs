@@ -3,8 +3,8 @@
 //! Sleeping on a word, and waking who sleeps on it.
 
 use std::ptr;
-use std::sync::atomic::{fence, AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicU32;
+use std::time::Duration;
 
 /// Who maps the word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,43 +54,5 @@ pub(crate) fn wake(word: &AtomicU32, count: i32, scope: Scope) {
             libc::FUTEX_WAKE | scope.flag(),
             count,
         );
-    }
-}
-
-/// A place where threads of this process wait for a condition that another
-/// thread makes true. Who opens it pays next to nothing if nobody waits.
-#[derive(Debug, Default)]
-pub(crate) struct Gate {
-    opened: AtomicU32,
-    waiting: AtomicU32,
-}
-
-impl Gate {
-    /// Wakes whoever waits to look again. Called after the condition changed.
-    pub(crate) fn open(&self) {
-        fence(Ordering::SeqCst);
-        if self.waiting.load(Ordering::Relaxed) != 0 {
-            self.opened.fetch_add(1, Ordering::Release);
-            wake(&self.opened, i32::MAX, Scope::Process);
-        }
-    }
-
-    /// Waits until `done`, or the end; answers with the last that it said.
-    pub(crate) fn wait_until(&self, end: Option<Instant>, mut done: impl FnMut() -> bool) -> bool {
-        self.waiting.fetch_add(1, Ordering::SeqCst);
-        let reached = loop {
-            let opened = self.opened.load(Ordering::Acquire);
-            fence(Ordering::SeqCst);
-            if done() {
-                break true;
-            }
-            let left = end.map(|end| end.saturating_duration_since(Instant::now()));
-            if left.is_some_and(|left| left.is_zero()) {
-                break false;
-            }
-            wait(&self.opened, opened, left, Scope::Process);
-        };
-        self.waiting.fetch_sub(1, Ordering::SeqCst);
-        reached
     }
 }

@@ -33,6 +33,7 @@
 
 pub mod fabric;
 mod futex;
+mod gate;
 mod line;
 pub mod multicast;
 pub mod predicates;

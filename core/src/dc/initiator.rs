@@ -3,13 +3,17 @@
 //! The initiator's side of one stream: operations in, requests out, responses
 //! in, completions out.
 
+mod answers;
 mod cut;
+mod ends;
+mod parts;
 
-use super::op::{Completion, Op};
+use super::op::Op;
 use super::rtt::RoundTrip;
-use super::wire::{Destination, Kind, Message, Request, Response, Status};
-use super::{before, MAX_CHUNK_BYTES, MAX_OPS, MAX_TRIES, RNR_DELAY_NS, RNR_PATIENCE_NS, WINDOW};
+use super::wire::{Destination, Kind, Message, Request};
+use super::{MAX_CHUNK_BYTES, MAX_OPS, MAX_TRIES, WINDOW};
 use crate::uapi::WcStatus;
+use parts::{Chunk, OpSlot, Stage, NO_CHUNK, NO_OP};
 
 /// A request to send: the header; then the operands of an atomic operation, or the
 /// message's header if there is one; then, if it carries bytes, `request.len` of
@@ -51,82 +55,6 @@ pub enum Incoming<'a> {
 /// The stream has [`MAX_OPS`] operations already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
-
-#[derive(Clone, Copy)]
-struct OpSlot {
-    op: Op,
-    /// Bytes for which chunks exist. An operation of no bytes has one chunk.
-    cut: u32,
-    cut_all: bool,
-    /// Chunks that exist and are not done.
-    open: u32,
-    status: WcStatus,
-    /// Its status is the target's word that something before has failed. An answer
-    /// that was lost may tell more, if what has failed is a part of itself.
-    flushed: bool,
-    stage: Stage,
-}
-
-/// How far an operation has come.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    /// It is not cut to its end, or some of its chunks are open.
-    Running,
-    /// It waits to be reaped.
-    Ended,
-    /// It only keeps its place, until those before it are gone.
-    Reaped,
-}
-
-#[derive(Clone, Copy)]
-struct Chunk {
-    op: u32,
-    offset: u32,
-    len: u32,
-    done: bool,
-    /// Its operation has failed before the target took it: it goes out without
-    /// effect, as a READ of no bytes, because it has used its PSN.
-    void: bool,
-    /// When it was sent; `None` before, and once it was sent again: nobody knows
-    /// then which of the two is answered.
-    sent_ns: Option<u64>,
-    resent: bool,
-}
-
-impl Chunk {
-    fn note_sent(&mut self, now_ns: u64) {
-        self.sent_ns = (!self.resent).then_some(now_ns);
-        self.resent = true;
-    }
-
-    fn make_void(&mut self) {
-        self.len = 0;
-        self.void = true;
-    }
-}
-
-const NO_OP: OpSlot = OpSlot {
-    op: Op::EMPTY,
-    cut: 0,
-    cut_all: true,
-    open: 0,
-    status: WcStatus::Success,
-    flushed: false,
-    stage: Stage::Reaped,
-};
-const FRESH_CHUNK: Chunk = Chunk {
-    op: 0,
-    offset: 0,
-    len: 0,
-    done: false,
-    void: false,
-    sent_ns: None,
-    resent: false,
-};
-const NO_CHUNK: Chunk = Chunk {
-    done: true,
-    ..FRESH_CHUNK
-};
 
 /// One stream to one target. Plain data of some kilobytes: copy [`EMPTY`](Self::EMPTY)
 /// to where it shall live, then [`open`](Self::open) it.
@@ -304,7 +232,7 @@ impl Initiator {
         self.repeated_first = false;
     }
 
-    /// Queues an operation; answers its place, as [`Completion::slot`] does. Behind a
+    /// Queues an operation; answers its place, as [`Completion::slot`](super::Completion::slot) does. Behind a
     /// failed one of its flow it is flushed.
     ///
     /// # Errors
@@ -344,20 +272,6 @@ impl Initiator {
         self.failed_ops += 1;
         self.settle(self.next_op.wrapping_sub(1));
         Ok(slot)
-    }
-
-    /// Whether an operation of the flow that was not reaped yet has failed.
-    fn has_failed(&self, flow: u32) -> bool {
-        let mut number = self.first_op;
-        while number != self.next_op {
-            let slot = self.op(number);
-            let failed = slot.status != WcStatus::Success && slot.stage != Stage::Reaped;
-            if slot.op.flow == flow && failed {
-                return true;
-            }
-            number = number.wrapping_add(1);
-        }
-        false
     }
 
     fn push_slot(&mut self, slot: OpSlot) -> Result<usize, Full> {
@@ -401,158 +315,6 @@ impl Initiator {
         request.without_effect()
     }
 
-    /// Takes a response whose token was right. `payload` is what followed the
-    /// header, in bytes.
-    pub fn on_response(
-        &mut self,
-        response: &Response,
-        payload: usize,
-        now_ns: u64,
-    ) -> Incoming<'_> {
-        match response.status {
-            Status::Stale => {
-                self.fail_all(WcStatus::RemAbortErr);
-                return Incoming::Stale;
-            }
-            Status::Sequence => {
-                self.hurry(response.psn);
-                return Incoming::Handled;
-            }
-            Status::NoContext => {
-                // A request that overtook the stream's first one gets this answer
-                // too, and the answer may be late; after two timeouts it is not.
-                if response.psn == self.base && self.tries >= 2 {
-                    self.fail_all(WcStatus::RetryExcErr);
-                }
-                return Incoming::Handled;
-            }
-            // The retransmission timer tries again.
-            Status::Busy => return Incoming::Handled,
-            Status::NotReady => {
-                self.not_ready(response.psn, now_ns);
-                return Incoming::Handled;
-            }
-            Status::Ok
-            | Status::Flushed
-            | Status::Invalid
-            | Status::Access
-            | Status::Operation
-            | Status::NoReceiver => {}
-        }
-        let psn = response.psn;
-        if before(psn, self.base) || !before(psn, self.next) || self.chunk(psn).done {
-            return Incoming::Handled;
-        }
-        self.last_used_ns = now_ns;
-        let chunk = self.chunk(psn);
-        let slot = self.op(chunk.op);
-        let wanted = slot.op.kind.fetches() && slot.status == WcStatus::Success;
-        if wanted && response.status == Status::Ok {
-            if payload != chunk.len as usize || response.len != chunk.len {
-                self.fail_op(chunk.op, WcStatus::RemOpErr);
-            } else if chunk.len != 0 {
-                return Incoming::Data {
-                    psn,
-                    op: &self.op(chunk.op).op,
-                    offset: chunk.offset,
-                    len: chunk.len,
-                };
-            }
-        }
-        match response.status {
-            Status::Flushed => self.flush_op(chunk.op),
-            Status::Invalid => self.fail_op(chunk.op, WcStatus::RemInvReqErr),
-            Status::Access => self.fail_op(chunk.op, WcStatus::RemAccessErr),
-            Status::Operation => self.fail_op(chunk.op, WcStatus::RemOpErr),
-            Status::NoReceiver => self.fail_op(chunk.op, WcStatus::RetryExcErr),
-            _ => {}
-        }
-        self.done(psn, now_ns);
-        Incoming::Handled
-    }
-
-    /// The payload of [`Incoming::Data`] was copied, or could not be.
-    pub fn landed(&mut self, psn: u32, result: Result<(), WcStatus>, now_ns: u64) {
-        if let Err(status) = result {
-            let op = self.chunk(psn).op;
-            self.fail_op(op, status);
-        }
-        self.done(psn, now_ns);
-    }
-
-    /// The next operation that has ended; those of a flow in the order in which they
-    /// were pushed.
-    pub fn poll_completion(&mut self) -> Option<Completion> {
-        if self.ended == 0 {
-            return None;
-        }
-        let number = self.next_to_reap()?;
-        let slot = self.op_mut(number);
-        slot.stage = Stage::Reaped;
-        let slot = *slot;
-        // INVARIANT: one less waits; nothing reaped is left at the front. What has
-        // ended is cut to its end, so `cut_op` may pass it.
-        self.ended -= 1;
-        while self.first_op != self.next_op && self.op(self.first_op).stage == Stage::Reaped {
-            self.first_op = self.first_op.wrapping_add(1);
-        }
-        if before(self.cut_op, self.first_op) {
-            self.cut_op = self.first_op;
-        }
-        if slot.status != WcStatus::Success {
-            self.failed_ops = self.failed_ops.saturating_sub(1);
-        }
-        Some(Completion {
-            slot: number as usize % MAX_OPS,
-            cookie: slot.op.cookie,
-            status: slot.status,
-            kind: slot.op.kind,
-            with_imm: slot.op.imm.is_some(),
-            len: slot.op.len,
-        })
-    }
-
-    /// The first operation that has ended and that no earlier one of its flow keeps
-    /// waiting.
-    fn next_to_reap(&mut self) -> Option<u32> {
-        let mut number = self.first_op;
-        while number != self.next_op {
-            let slot = self.op_mut(number);
-            let (stage, flow) = (slot.stage, slot.op.flow);
-            if stage == Stage::Ended
-                && !self.any_before(number, self.first_op, |slot| {
-                    slot.op.flow == flow && slot.stage != Stage::Reaped
-                })
-            {
-                return Some(number);
-            }
-            number = number.wrapping_add(1);
-        }
-        None
-    }
-
-    /// Whether `is_it` holds for an operation from `from` on and before `number`.
-    fn any_before(&self, number: u32, from: u32, is_it: impl Fn(&OpSlot) -> bool) -> bool {
-        let mut other = from;
-        while other != number {
-            if is_it(self.op(other)) {
-                return true;
-            }
-            other = other.wrapping_add(1);
-        }
-        false
-    }
-
-    /// Looks whether an operation has ended.
-    fn settle(&mut self, number: u32) {
-        let slot = self.op_mut(number);
-        if slot.stage == Stage::Running && slot.cut_all && slot.open == 0 {
-            // INVARIANT: one more waits.
-            slot.stage = Stage::Ended;
-            self.ended += 1;
-        }
-    }
-
     /// Looks at the clock: retransmits, or gives up, if the oldest chunk has
     /// waited too long. Returns whether anything is still outstanding.
     pub fn on_tick(&mut self, now_ns: u64) -> bool {
@@ -578,32 +340,6 @@ impl Initiator {
             self.waiting_since_ns = now_ns;
         }
         true
-    }
-
-    /// Ends every operation: of each flow the first with `status`, those after it
-    /// flushed. The stream is unusable afterwards until it has been reaped and
-    /// [restarted](Self::restart).
-    pub fn fail_all(&mut self, status: WcStatus) {
-        let mut number = self.first_op;
-        while number != self.next_op {
-            let slot = self.op_mut(number);
-            if slot.stage == Stage::Running {
-                slot.cut_all = true;
-                slot.open = 0;
-                // If it was flushed, why, the target did not live to tell: this is why then.
-                if slot.status == WcStatus::Success || slot.flushed {
-                    self.fail_op(number, status);
-                }
-                self.settle(number);
-            }
-            number = number.wrapping_add(1);
-        }
-        self.cut_op = self.next_op;
-        self.base = self.next;
-        self.resend = self.next;
-        self.tries = 0;
-        self.ready();
-        self.broken = true;
     }
 
     /// A farewell, so that the target can reclaim the context at once, if there may be
@@ -676,112 +412,6 @@ impl Initiator {
             op,
             offset: chunk.offset,
             more,
-        }
-    }
-
-    /// A receiver has no buffer for a chunk: nothing more is sent for a while.
-    /// After [`RNR_PATIENCE_NS`] its operation fails.
-    fn not_ready(&mut self, psn: u32, now_ns: u64) {
-        if before(psn, self.base) || !before(psn, self.next) || self.chunk(psn).done {
-            return;
-        }
-        self.last_used_ns = now_ns;
-        self.tries = 0;
-        let since_ns = *self.not_ready_since_ns.get_or_insert(now_ns);
-        if now_ns.saturating_sub(since_ns) < RNR_PATIENCE_NS {
-            self.not_ready_until_ns = now_ns + RNR_DELAY_NS;
-            return;
-        }
-        self.ready();
-        let op = self.chunk(psn).op;
-        let flow = self.op(op).op.flow;
-        self.fail_op(op, WcStatus::RnrRetryExcErr);
-        // The target has executed nothing from here on.
-        let mut later = psn;
-        while later != self.next {
-            let op = self.chunk(later).op;
-            if self.op(op).op.flow == flow {
-                self.chunks[later as usize % WINDOW].make_void();
-            }
-            later = later.wrapping_add(1);
-        }
-        self.resend = self.base;
-    }
-
-    fn ready(&mut self) {
-        self.not_ready_since_ns = None;
-        self.not_ready_until_ns = 0;
-    }
-
-    /// The target says that the operation, or one before it, has failed.
-    fn flush_op(&mut self, flushed: u32) {
-        if self.op(flushed).status == WcStatus::Success {
-            self.fail_op(flushed, WcStatus::WrFlushErr);
-            self.op_mut(flushed).flushed = true;
-        }
-    }
-
-    /// Fails an operation, and with it the later ones of its flow: what was not
-    /// yet cut of them is not sent, what is on its way the target refuses. The
-    /// first failure of an operation is its status.
-    fn fail_op(&mut self, failed: u32, status: WcStatus) {
-        let flow = self.op(failed).op.flow;
-        let (mut number, mut status) = (failed, status);
-        while number != self.next_op {
-            let slot = self.op_mut(number);
-            if slot.op.flow == flow && slot.stage != Stage::Reaped {
-                slot.cut_all = true;
-                if slot.status == WcStatus::Success {
-                    slot.status = status;
-                    self.failed_ops += 1;
-                } else if slot.flushed {
-                    // The cause is known now, or is that of an earlier operation.
-                    slot.status = status;
-                    slot.flushed = false;
-                }
-                self.settle(number);
-                status = WcStatus::WrFlushErr;
-            }
-            number = number.wrapping_add(1);
-        }
-    }
-
-    fn done(&mut self, psn: u32, now_ns: u64) {
-        let slot = &mut self.chunks[psn as usize % WINDOW];
-        if slot.done || before(psn, self.base) || !before(psn, self.next) {
-            return;
-        }
-        slot.done = true;
-        let op = slot.op;
-        if let Some(sent_ns) = slot.sent_ns {
-            self.round_trip.learn(now_ns.saturating_sub(sent_ns));
-        }
-        let open = &mut self.op_mut(op).open;
-        *open = open.saturating_sub(1);
-        self.settle(op);
-        self.tries = 0;
-        self.ready();
-        // INVARIANT: `base` moves to the first chunk that is not done.
-        while self.base != self.next && self.chunk(self.base).done {
-            self.base = self.base.wrapping_add(1);
-            self.waiting_since_ns = now_ns;
-        }
-        if before(self.resend, self.base) {
-            self.resend = self.base;
-        }
-    }
-
-    /// The target saw a gap before a later packet. Go back once per gap: the
-    /// packets behind the gap each report it.
-    fn hurry(&mut self, awaited: u32) {
-        let is_waiting = self.not_ready_until_ns != 0;
-        if !is_waiting
-            && awaited == self.base
-            && self.base != self.next
-            && self.hurried != Some(awaited)
-        {
-            self.hurried = Some(awaited);
-            self.resend = self.base;
         }
     }
 }

@@ -274,12 +274,24 @@ impl Session {
 
     /// Destroys a VQP, and the rings that it had alone.
     pub fn destroy_vqp(&self, vqp: u32) -> Result<(), Errno> {
-        self.call(
-            uapi::IOC_VQP_DESTROY,
-            &mut uapi::VqpHandle { vqp, reserved: 0 },
-        )?;
-        let rings = self.known_rings().remove(&vqp);
-        rings.map_or(Ok(()), |rings| self.destroy_rings(rings))
+        self.destroy_vqp_alone(vqp)?;
+        self.destroy_rings_of(vqp)
+    }
+
+    /// Destroys a VQP, and not the rings that were made for it.
+    pub fn destroy_vqp_alone(&self, vqp: u32) -> Result<(), Errno> {
+        let mut request = uapi::VqpHandle { vqp, reserved: 0 };
+        self.call(uapi::IOC_VQP_DESTROY, &mut request)
+    }
+
+    /// Destroys the rings that were made for a VQP, if there are any; may be tried again.
+    pub fn destroy_rings_of(&self, vqp: u32) -> Result<(), Errno> {
+        let Some(rings) = self.known_rings().get(&vqp).copied() else {
+            return Ok(());
+        };
+        self.destroy_rings(rings)?;
+        self.known_rings().remove(&vqp);
+        Ok(())
     }
 
     /// Connects a VQP, for one-sided requests.

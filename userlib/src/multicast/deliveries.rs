@@ -26,7 +26,8 @@ pub struct Received {
 }
 
 /// The messages of one subgroup, for one thread. As an iterator it copies
-/// each; [`Self::batch`] hands them out in place. After the group was left,
+/// each; [`Self::batch`] hands them out in place. Tasks have [`Self::next_async`] and
+/// [`Self::batch_async`]. After the group was left,
 /// what had been stable can still be taken, and senders have room for it until
 /// it was, or this was dropped.
 pub struct Deliveries {
@@ -58,6 +59,30 @@ impl Deliveries {
         self.run(timeout, Limit::NONE, &mut deliver)
     }
 
+    /// As [`Self::batch`], for a task, of any executor; it can be dropped while it waits, and
+    /// nothing is lost. None if nothing will come any more.
+    pub async fn batch_async<R>(
+        &mut self,
+        mut deliver: impl FnMut(&mut Batch<'_>) -> R,
+    ) -> Option<R> {
+        self.run_async(Limit::NONE, &mut deliver).await
+    }
+
+    /// The next message, copied, for a task. None if nothing will come any more.
+    ///
+    /// ```no_run
+    /// # async fn example(group: weft::Group) -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut deliveries = group.deliveries("chat")?;
+    /// while let Some(message) = deliveries.next_async().await {
+    ///     println!("{}: {:?}", message.sender, message.bytes);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn next_async(&mut self) -> Option<Received> {
+        self.run_async(ONE, &mut copy).await.flatten()
+    }
+
     /// Whether nothing will come any more: the group was left, or a member has
     /// failed. What had been stable before was delivered.
     #[must_use]
@@ -73,37 +98,87 @@ impl Deliveries {
     ) -> Option<R> {
         let end = timeout.map(|timeout| Instant::now() + timeout);
         loop {
-            // Read before the rest, so that the last messages are delivered.
-            let over = self.is_over();
-            let stable = self.shared.stable.load(Ordering::Acquire);
-            let mut answer = None;
-            let mut upcall = |batch: &mut Batch<'_>| answer = Some(deliver(batch));
-            if !self.shared.stay.start_reading() {
-                return None;
-            }
-            let run = self.deliverer.run(stable, most, &mut upcall);
-            let delivered = self.deliverer.progress();
-            self.shared.stay.stop_reading(&self.shared, delivered, over);
-            match run {
-                Ok(true) => self.shared.ring(),
-                Ok(false) => {}
-                Err(CorruptSender(node)) => {
-                    self.shared.status.add_failed(node);
-                    self.shared.ring();
-                }
-            }
-            if answer.is_some() || over {
-                return answer;
-            }
+            let stable = match self.look(most, deliver) {
+                Found::Batch(answer) => return Some(answer),
+                Found::End => return None,
+                Found::Nothing { stable } => stable,
+            };
             let shared = &self.shared;
-            let came = shared.arrival.wait_until(end, || {
-                shared.stable.load(Ordering::Acquire) != stable || shared.is_over()
-            });
-            if !came {
+            if !shared
+                .arrival
+                .wait_until(end, || shared.has_arrival(stable))
+            {
                 return None;
             }
         }
     }
+
+    async fn run_async<R>(
+        &mut self,
+        most: Limit,
+        deliver: &mut impl FnMut(&mut Batch<'_>) -> R,
+    ) -> Option<R> {
+        loop {
+            let stable = match self.look(most, deliver) {
+                Found::Batch(answer) => return Some(answer),
+                Found::End => return None,
+                Found::Nothing { stable } => stable,
+            };
+            let shared = &self.shared;
+            shared.arrival.wait(|| shared.has_arrival(stable)).await;
+        }
+    }
+
+    /// Hands out what can be delivered now.
+    fn look<R>(&mut self, most: Limit, deliver: &mut dyn FnMut(&mut Batch<'_>) -> R) -> Found<R> {
+        // Read before the rest, so that the last messages are delivered.
+        let over = self.is_over();
+        let stable = self.shared.stable.load(Ordering::Acquire);
+        let mut answer = None;
+        let mut upcall = |batch: &mut Batch<'_>| answer = Some(deliver(batch));
+        if !self.shared.stay.start_reading() {
+            return Found::End;
+        }
+        let run = self.deliverer.run(stable, most, &mut upcall);
+        let delivered = self.deliverer.progress();
+        self.shared.stay.stop_reading(&self.shared, delivered, over);
+        match run {
+            Ok(true) => self.shared.ring(),
+            Ok(false) => {}
+            Err(CorruptSender(node)) => {
+                self.shared.status.add_failed(node);
+                self.shared.ring();
+            }
+        }
+        match answer {
+            Some(answer) => Found::Batch(answer),
+            None if over => Found::End,
+            None => Found::Nothing { stable },
+        }
+    }
+}
+
+/// What a look for messages has found.
+enum Found<R> {
+    /// Some, and what their receiver has answered.
+    Batch(R),
+    /// None, and none will come.
+    End,
+    /// None behind the first so many.
+    Nothing { stable: u64 },
+}
+
+const ONE: Limit = Limit {
+    messages: 1,
+    ..Limit::NONE
+};
+
+fn copy(batch: &mut Batch<'_>) -> Option<Received> {
+    batch.next().map(|message| Received {
+        sender: message.sender,
+        sequence: message.sequence,
+        bytes: message.bytes.to_vec(),
+    })
 }
 
 impl Drop for Deliveries {
@@ -116,17 +191,6 @@ impl Iterator for Deliveries {
     type Item = Received;
 
     fn next(&mut self) -> Option<Received> {
-        let mut copy = |batch: &mut Batch<'_>| {
-            batch.next().map(|message| Received {
-                sender: message.sender,
-                sequence: message.sequence,
-                bytes: message.bytes.to_vec(),
-            })
-        };
-        let one = Limit {
-            messages: 1,
-            ..Limit::NONE
-        };
-        self.run(None, one, &mut copy).flatten()
+        self.run(None, ONE, &mut copy).flatten()
     }
 }

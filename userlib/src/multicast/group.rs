@@ -202,6 +202,28 @@ impl Group {
         Ok(())
     }
 
+    /// As [`Self::flush`], for a task, of any executor; it can be dropped while it waits. In a
+    /// group that is stepped it waits until others have stepped.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unflushed`] if a member has failed.
+    pub async fn flush_async(&self) -> Result<(), Error> {
+        for part in self.parts.iter().filter(|part| part.own_ring.is_some()) {
+            let shared = &part.shared;
+            let sent = shared.slots.taken();
+            let is_flushed = || shared.has_flushed(sent);
+            let is_over = || is_flushed() || shared.is_open().is_err();
+            shared.delivered.wait(is_over).await;
+            if !is_flushed() {
+                return Err(Error::Unflushed {
+                    failed: shared.failed(),
+                });
+            }
+        }
+        Ok(())
+    }
+
     /// Waits for deliveries; steps meanwhile, if that is the application's part.
     fn wait_for(&self, shared: &Shared, end: Instant, done: impl Fn() -> bool) {
         while self.status.is_stepped && !done() {

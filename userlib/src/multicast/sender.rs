@@ -93,6 +93,38 @@ impl Sender {
         self.build(self.wait_for_slot(len)?, build)
     }
 
+    /// As [`Self::send`], for a task, of any executor: it waits for room without keeping a
+    /// thread. Dropped before it is done, it sends nothing. In a group that is stepped it waits
+    /// until others have stepped.
+    ///
+    /// ```no_run
+    /// # async fn example(group: weft::Group) -> Result<(), Box<dyn std::error::Error>> {
+    /// let sender = group.sender("chat")?;
+    /// sender.send_async(|slot| slot.put(b"hello")).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`SendError::Wedged`], [`SendError::Closed`], [`SendError::TooLong`].
+    pub async fn send_async<R>(
+        &self,
+        build: impl FnOnce(&mut Slot<'_>) -> R,
+    ) -> Result<R, SendError> {
+        let room = self.shared.spec.shape.message_bytes();
+        loop {
+            match self.take_slot(room) {
+                Err(SendError::Full) => {}
+                taken => return self.build(taken?, build),
+            }
+            let shared = &self.shared;
+            let began = Instant::now();
+            shared.room.wait(|| shared.has_room_or_never()).await;
+            shared.note_wait(began);
+        }
+    }
+
     /// Sends a copy of these bytes. Waits while the window is full.
     ///
     /// # Errors
@@ -134,11 +166,10 @@ impl Sender {
         let began = Instant::now();
         let shared = &self.shared;
         let answer = loop {
-            let is_over = || shared.slots.room() > 0 || shared.is_open().is_err();
             let mut idle = Idle::new(ROOM_POLICY);
-            while !is_over() {
+            while !shared.has_room_or_never() {
                 if !idle.pause() {
-                    shared.room.wait_until(None, is_over);
+                    shared.room.wait_until(None, || shared.has_room_or_never());
                 }
             }
             match self.take_slot(len) {
@@ -146,9 +177,7 @@ impl Sender {
                 answer => break answer,
             }
         };
-        let waited = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        shared.counts.waits.add_shared(1);
-        shared.counts.waited_ns.add_shared(waited);
+        shared.note_wait(began);
         answer
     }
 

@@ -16,12 +16,13 @@ use super::stay::Stay;
 use super::watcher::Ending;
 use super::SendError;
 use crate::fabric::{Endpoint, NodeSet};
-use crate::futex::Gate;
+use crate::gate::Gate;
 use crate::line::Line;
 use crate::smc::Slots;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 /// Who has left and who has failed. Written by the polling thread.
 #[derive(Debug, Default)]
@@ -230,10 +231,27 @@ impl Shared {
         }
     }
 
+    /// Whether a sender need not wait for room: there is some, or never will be.
+    pub(super) fn has_room_or_never(&self) -> bool {
+        self.slots.room() > 0 || self.is_open().is_err()
+    }
+
+    /// A sender has waited for room since then.
+    pub(super) fn note_wait(&self, began: Instant) {
+        let waited = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.counts.waits.add_shared(1);
+        self.counts.waited_ns.add_shared(waited);
+    }
+
     /// Whether nothing becomes stable any more: a member has failed, and the others have
     /// agreed on what counts; or the group was left.
     pub(super) fn is_over(&self) -> bool {
         self.ending.load(Ordering::Acquire) != 0 || self.closed.load(Ordering::Acquire)
+    }
+
+    /// Whether more than the first so many are stable, or never will be.
+    pub(super) fn has_arrival(&self, known: u64) -> bool {
+        self.stable.load(Ordering::Acquire) != known || self.is_over()
     }
 
     /// How it has ended.

@@ -12,6 +12,7 @@ mod leaving;
 mod plan;
 mod random;
 mod sequences;
+mod tasks;
 mod views;
 
 use std::sync::Arc;

@@ -2,7 +2,8 @@
 
 //! Which operation gives the next chunk: flows take turns, and each keeps its order.
 
-use super::{Chunk, Initiator, OpSlot, FRESH_CHUNK};
+use super::parts::{Chunk, OpSlot, FRESH_CHUNK};
+use super::Initiator;
 use crate::dc::{before, BURST, MAX_ATOMICS, WINDOW};
 
 impl Initiator {

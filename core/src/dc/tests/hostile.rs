@@ -3,8 +3,11 @@
 //! What packets that no initiator would send do to the decoder and to a target, and what
 //! a target that lies does to an initiator.
 
+use std::collections::HashMap;
+
 use proptest::prelude::*;
 
+use super::super::wire::{decode, Message};
 use super::*;
 
 fn request(kind: Kind, psn: u32, len: u32) -> Request {

@@ -2,6 +2,7 @@
 
 //! Messages: what receivers get, and what senders are told when they get nothing.
 
+use super::super::wire::{Destination, Message, MESSAGE_BYTES};
 use super::*;
 
 fn with_imm(op: Op, imm: u32) -> Op {

@@ -205,10 +205,6 @@ impl Pair {
             .enter(&self.near, &[wr, wr, wr], &mut [], 0, 0)
             .map(drop)
     }
-
-    fn destroy(&self) -> Result<(), Errno> {
-        self.near.destroy_vqp(self.queue.vqp)
-    }
 }
 
 /// A completion with an error is no documented answer to memory that lacks.
@@ -359,13 +355,13 @@ fn deregister() -> Result<Attempt> {
 fn destroy() -> Result<Attempt> {
     let pair = Pair::new()?;
     pair.leave_some()?;
-    let mut gone = false;
+    let mut is_gone = false;
     Ok(Box::new(move || {
-        if !gone {
-            pair.destroy()?;
+        if !is_gone {
+            pair.near.destroy_vqp_alone(pair.queue.vqp)?;
         }
-        gone = true;
-        Ok(())
+        is_gone = true;
+        pair.near.destroy_rings_of(pair.queue.vqp)
     }))
 }
 

@@ -43,12 +43,15 @@ const SPEECH: &str = "tc -n n1 qdisc del dev v1 clsact";
 
 /// As many as may be outstanding on one queue pair.
 const BACKLOG: usize = BUDGET_BYTES as usize / BYTES;
-/// Slows down what node 0 sends by RC: a backlog takes 2.1 s, longer than a lease. Notices
-/// go by DC and are as fast as ever.
+/// Slows down the WRITEs that node 0 sends by RC: a backlog takes 2.1 s, longer than a lease.
+/// Notices go by DC and are as fast as ever; so are node 0's answers, because its peer, which
+/// is idle, READs now and then to see whether the queue pair works. A filter knows WRITEs by the
+/// opcode behind the headers of IP and UDP: 6 to 11.
 const SLOW: &str = "modprobe -a sch_prio sch_netem cls_u32 && \
      tc qdisc add dev v0 root handle 1: prio bands 2 priomap 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 && \
      tc qdisc add dev v0 parent 1:2 netem rate 8mbit limit 100000 && \
-     tc filter add dev v0 parent 1: protocol ip u32 match ip dport 4791 0xffff flowid 1:2";
+     tc filter add dev v0 parent 1: protocol ip u32 match ip dport 4791 0xffff match u8 0x06 0xfe at 28 flowid 1:2 && \
+     tc filter add dev v0 parent 1: protocol ip u32 match ip dport 4791 0xffff match u8 0x08 0xfc at 28 flowid 1:2";
 const FAST: &str = "tc qdisc del dev v0 root";
 
 /// Regions go under deep queues of several VQPs, again and again.

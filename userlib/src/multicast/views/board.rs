@@ -3,7 +3,7 @@
 //! What the application's threads and the polling thread tell one another of views.
 
 use super::View;
-use crate::futex::Gate;
+use crate::gate::Gate;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;

@@ -4,8 +4,8 @@
 //!
 //! A newcomer calls all members. Each that can do so admits it: the fabric has cut off who had
 //! the seat before, and the rows that this one has left are erased. All that takes time is
-//! done then, before anybody wedges. A leader that sees that all whom it trusts have admitted
-//! the same incarnation begins a change, one newcomer at a time.
+//! done then, before anybody wedges. Who sees that all whom it trusts have admitted the same
+//! incarnation wedges, and the leader proposes a change, one newcomer at a time.
 
 use super::agreement::Proposal;
 use super::rows::{SeatRow, SequenceRow, WelcomeRow};
@@ -62,11 +62,11 @@ impl Views {
         }
     }
 
-    /// Whether this member leads and somebody can join.
+    /// Whether somebody can join, as far as this member knows. It does not wait for the leader
+    /// to say so: that would take a message's time more.
     pub(super) fn join_is_due(&self) -> bool {
         !self.candidates.is_empty()
             && self.phase == Phase::Open
-            && self.trusted().iter().next() == Some(self.rank)
             && self.still_lacking().is_empty()
             && self.due_newcomer().is_some()
     }

@@ -7,7 +7,7 @@ use super::super::memory::Buffer;
 use super::super::{Error, MAX_QUEUED};
 use super::session::NewGroup;
 use crate::fabric::NodeSet;
-use crate::futex::Gate;
+use crate::gate::Gate;
 use crate::multicast::View;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+
+//! What a target's answers do to a stream.
+
+use super::{Incoming, Initiator};
+use crate::dc::wire::{Response, Status};
+use crate::dc::{before, RNR_DELAY_NS, RNR_PATIENCE_NS, WINDOW};
+use crate::uapi::WcStatus;
+
+impl Initiator {
+    /// Takes a response whose token was right. `payload` is what followed the
+    /// header, in bytes.
+    pub fn on_response(
+        &mut self,
+        response: &Response,
+        payload: usize,
+        now_ns: u64,
+    ) -> Incoming<'_> {
+        match response.status {
+            Status::Stale => {
+                self.fail_all(WcStatus::RemAbortErr);
+                return Incoming::Stale;
+            }
+            Status::Sequence => {
+                self.hurry(response.psn);
+                return Incoming::Handled;
+            }
+            Status::NoContext => {
+                // A request that overtook the stream's first one gets this answer
+                // too, and the answer may be late; after two timeouts it is not.
+                if response.psn == self.base && self.tries >= 2 {
+                    self.fail_all(WcStatus::RetryExcErr);
+                }
+                return Incoming::Handled;
+            }
+            // The retransmission timer tries again.
+            Status::Busy => return Incoming::Handled,
+            Status::NotReady => {
+                self.not_ready(response.psn, now_ns);
+                return Incoming::Handled;
+            }
+            Status::Ok
+            | Status::Flushed
+            | Status::Invalid
+            | Status::Access
+            | Status::Operation
+            | Status::NoReceiver => {}
+        }
+        let psn = response.psn;
+        if before(psn, self.base) || !before(psn, self.next) || self.chunk(psn).done {
+            return Incoming::Handled;
+        }
+        self.last_used_ns = now_ns;
+        let chunk = self.chunk(psn);
+        let slot = self.op(chunk.op);
+        let wanted = slot.op.kind.fetches() && slot.status == WcStatus::Success;
+        if wanted && response.status == Status::Ok {
+            if payload != chunk.len as usize || response.len != chunk.len {
+                self.fail_op(chunk.op, WcStatus::RemOpErr);
+            } else if chunk.len != 0 {
+                return Incoming::Data {
+                    psn,
+                    op: &self.op(chunk.op).op,
+                    offset: chunk.offset,
+                    len: chunk.len,
+                };
+            }
+        }
+        match response.status {
+            Status::Flushed => self.flush_op(chunk.op),
+            Status::Invalid => self.fail_op(chunk.op, WcStatus::RemInvReqErr),
+            Status::Access => self.fail_op(chunk.op, WcStatus::RemAccessErr),
+            Status::Operation => self.fail_op(chunk.op, WcStatus::RemOpErr),
+            Status::NoReceiver => self.fail_op(chunk.op, WcStatus::RetryExcErr),
+            _ => {}
+        }
+        self.done(psn, now_ns);
+        Incoming::Handled
+    }
+
+    /// The payload of [`Incoming::Data`] was copied, or could not be.
+    pub fn landed(&mut self, psn: u32, result: Result<(), WcStatus>, now_ns: u64) {
+        if let Err(status) = result {
+            let op = self.chunk(psn).op;
+            self.fail_op(op, status);
+        }
+        self.done(psn, now_ns);
+    }
+
+    /// A receiver has no buffer for a chunk: nothing more is sent for a while.
+    /// After [`RNR_PATIENCE_NS`] its operation fails.
+    fn not_ready(&mut self, psn: u32, now_ns: u64) {
+        if before(psn, self.base) || !before(psn, self.next) || self.chunk(psn).done {
+            return;
+        }
+        self.last_used_ns = now_ns;
+        self.tries = 0;
+        let since_ns = *self.not_ready_since_ns.get_or_insert(now_ns);
+        if now_ns.saturating_sub(since_ns) < RNR_PATIENCE_NS {
+            self.not_ready_until_ns = now_ns + RNR_DELAY_NS;
+            return;
+        }
+        self.ready();
+        let op = self.chunk(psn).op;
+        let flow = self.op(op).op.flow;
+        self.fail_op(op, WcStatus::RnrRetryExcErr);
+        // The target has executed nothing from here on.
+        let mut later = psn;
+        while later != self.next {
+            let op = self.chunk(later).op;
+            if self.op(op).op.flow == flow {
+                self.chunks[later as usize % WINDOW].make_void();
+            }
+            later = later.wrapping_add(1);
+        }
+        self.resend = self.base;
+    }
+
+    pub(super) fn ready(&mut self) {
+        self.not_ready_since_ns = None;
+        self.not_ready_until_ns = 0;
+    }
+
+    fn done(&mut self, psn: u32, now_ns: u64) {
+        let slot = &mut self.chunks[psn as usize % WINDOW];
+        if slot.done || before(psn, self.base) || !before(psn, self.next) {
+            return;
+        }
+        slot.done = true;
+        let op = slot.op;
+        if let Some(sent_ns) = slot.sent_ns {
+            self.round_trip.learn(now_ns.saturating_sub(sent_ns));
+        }
+        let open = &mut self.op_mut(op).open;
+        *open = open.saturating_sub(1);
+        self.settle(op);
+        self.tries = 0;
+        self.ready();
+        // INVARIANT: `base` moves to the first chunk that is not done.
+        while self.base != self.next && self.chunk(self.base).done {
+            self.base = self.base.wrapping_add(1);
+            self.waiting_since_ns = now_ns;
+        }
+        if before(self.resend, self.base) {
+            self.resend = self.base;
+        }
+    }
+
+    /// The target saw a gap before a later packet. Go back once per gap: the
+    /// packets behind the gap each report it.
+    fn hurry(&mut self, awaited: u32) {
+        let is_waiting = self.not_ready_until_ns != 0;
+        if !is_waiting
+            && awaited == self.base
+            && self.base != self.next
+            && self.hurried != Some(awaited)
+        {
+            self.hurried = Some(awaited);
+            self.resend = self.base;
+        }
+    }
+}
