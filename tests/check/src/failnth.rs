@@ -18,6 +18,7 @@ mod inject;
 mod leaks;
 mod module;
 mod pins;
+mod spared;
 mod steps;
 mod sweep;
 

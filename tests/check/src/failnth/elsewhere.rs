@@ -15,7 +15,7 @@ use anyhow::{ensure, Context, Result};
 use super::inject::DEBUGFS;
 
 /// As far as the kernel looks up a stack.
-const DEPTH: u32 = 32;
+pub const DEPTH: u32 = 32;
 
 /// What fails.
 #[derive(Clone, Copy)]
@@ -54,7 +54,7 @@ impl Kind {
         }
     }
 
-    fn set(self, name: &str, value: impl Display) -> Result<()> {
+    pub fn set(self, name: &str, value: impl Display) -> Result<()> {
         let path = format!("{DEBUGFS}/{}/{name}", self.folder());
         std::fs::write(&path, value.to_string()).with_context(|| format!("writing {path}"))
     }

@@ -20,6 +20,7 @@ use nix::libc;
 use super::elsewhere::{Elsewhere, Kind};
 use super::inject::Injection;
 use super::leaks::{self, Unloaded};
+use super::spared::Spared;
 use super::{sweep, MAX_POINTS};
 use crate::raw::Session;
 use crate::rc::wait_until_up;
@@ -93,6 +94,8 @@ impl Module {
     /// to come up and go. Nothing may be left of either.
     fn load_points(&self, points: &mut u32) -> Result<()> {
         let good = GoodLoad::first(self)?;
+        // If it has no memory for what a module's tracepoints say, it warns.
+        let _spared = Spared::function("event_create_dir")?;
         loop {
             let nth = *points + 1;
             ensure!(nth < MAX_POINTS, "there is no end of points");
