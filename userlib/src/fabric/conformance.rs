@@ -7,8 +7,10 @@
 //! which is no less than what separate processes would show: they share
 //! nothing but the fabric.
 
+mod mortal;
 mod seats;
 
+pub use mortal::{Countdown, Mortal};
 pub use seats::{run_seats, Seats};
 
 use super::{

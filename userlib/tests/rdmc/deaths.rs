@@ -4,11 +4,11 @@
 //! all others get one event, and a group without it works at once. Members are
 //! processes; this test binary runs itself for each.
 
-use crate::dying::Dying;
 use crate::{pattern, Member, PATIENCE};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
+use weft::fabric::conformance::Mortal;
 use weft::fabric::shm::Shm;
 use weft::rdmc::schedule::Algorithm;
 use weft::rdmc::{Choice, EndReason, Error, Event, GroupConfig, Node, SendReason};
@@ -51,7 +51,7 @@ fn as_member() {
     let (rank, victim) = (number(1), number(2));
     let post = words[3].parse().expect("a number");
     let shm = Shm::new(words[0], rank, MEMBERS).expect("a node");
-    let fabric = Dying::new(shm, (rank == victim).then_some(post));
+    let fabric = Mortal::before(shm, (rank == victim).then_some(post));
     let builder = Node::builder(fabric).memory(1 << 20).groups(4);
     let node = builder.timeout(PATIENCE).join().expect("a node");
     match rank == victim {

@@ -6,7 +6,6 @@
 
 mod deaths;
 mod delivery;
-mod dying;
 mod ends;
 mod errors;
 mod overlap;

@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use weft::fabric::conformance::{Countdown, Mortal};
 use weft::fabric::Fabric;
 use weft::{Group, SendError, Subgroup};
 use weft_testkit::place::{Kind, Meeting, Placed, Seats};
 
-use super::mortal::{Countdown, Mortal};
 use crate::process::patience;
 
 const NAME: &str = "elastic";
@@ -141,10 +141,7 @@ fn take_part(person: u64, node: impl Fabric, term: Option<Duration>) -> Result<(
     let journal = Arc::new(Mutex::new(Journal::default()));
     let [delivered, taken, restored, shown] = [(); 4].map(|()| Arc::clone(&journal));
     let posts = Countdown::default();
-    let node = Mortal {
-        node,
-        posts: Arc::clone(&posts),
-    };
+    let node = Mortal::new(node, Arc::clone(&posts));
     let mut builder = Group::builder(node)
         .subgroup(Subgroup::new(NAME).window(16).max_message(16))
         .timeout(patience())

@@ -6,7 +6,6 @@
 mod joins;
 mod kills;
 mod member;
-mod mortal;
 mod posts;
 mod stops;
 

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What a member's process does: as the root it sends as many messages as it is told to, and
+//! A member's process. As the root it sends as many messages as it is told to, and
 //! again those of which it is told that not all have them; it says what it receives.
 
 use super::SEATS;
-use crate::dying::Dying;
 use crate::{pattern, PATIENCE};
 use nix::sys::signal::{raise, Signal};
 use std::io::BufRead;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
+use weft::fabric::conformance::Mortal;
 use weft::fabric::shm::ShmSeats;
 use weft::rdmc::schedule::Algorithm;
 use weft::rdmc::{Choice, GroupConfig, Memory, Message, Node, SendReason, ViewEvent, ViewGroup};
@@ -52,7 +52,7 @@ impl Role {
     }
 }
 
-/// What the threads of a member share.
+/// A member's state, for all its threads.
 struct Shared {
     memory: Memory,
     /// Messages that it is to have sent, if it is the root.
@@ -135,7 +135,7 @@ fn content(sender: u64, number: u64) -> Vec<u8> {
     bytes
 }
 
-/// Who has sent a message, which is whole.
+/// The sender of a message, which has to be whole.
 fn sender(message: &Message) -> u64 {
     let sender = message.bytes().first_chunk().expect("a header");
     let sender = u64::from_le_bytes(*sender);
@@ -172,7 +172,7 @@ fn seat_in_group(role: &Role, node: &Node) -> ShmSeats {
 }
 
 pub fn take_part(role: Role) {
-    let fabric = Dying::new(seat(&role), role.post);
+    let fabric = Mortal::before(seat(&role), role.post);
     let node = Node::builder(fabric).memory(MEMORY).groups(4);
     let node = node.timeout(PATIENCE).join().expect("a node");
     let shared = Arc::new(Shared {

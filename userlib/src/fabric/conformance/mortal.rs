@@ -1,22 +1,36 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! A node whose process is killed at a post of its choice.
+//! A node whose process is killed at a post of its choice: for tests of what others do then.
 
+use crate::fabric::{Connected, Endpoint, Fabric, FabricError, NodeSet, Region, Write};
+use nix::sys::signal::{raise, Signal};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
-use nix::sys::signal::{raise, Signal};
-use weft::fabric::{Connected, Endpoint, Fabric, FabricError, NodeSet, Region, Write};
-
-/// Posts that are left; none counts, if it is not positive.
+/// Writes that are posted before the process is killed, that one included; if it is not positive,
+/// the process lives.
 pub type Countdown = Arc<AtomicI64>;
 
-/// A node that posts so often, and is killed instead of posting once more.
+/// A node whose process is killed instead of posting a certain write.
 #[derive(Debug)]
 pub struct Mortal<F> {
-    pub node: F,
-    pub posts: Countdown,
+    node: F,
+    posts: Countdown,
+}
+
+impl<F> Mortal<F> {
+    /// The process is killed when `posts`, which may be set later, has been counted down.
+    pub fn new(node: F, posts: Countdown) -> Self {
+        Self { node, posts }
+    }
+
+    /// The process is killed before it posts the write of this number, counted from 0; never, if
+    /// there is none.
+    pub fn before(node: F, write: Option<u64>) -> Self {
+        let posts = write.and_then(|write| i64::try_from(write.saturating_add(1)).ok());
+        Self::new(node, Arc::new(AtomicI64::new(posts.unwrap_or(0))))
+    }
 }
 
 // SAFETY: the endpoint is that of the node.
