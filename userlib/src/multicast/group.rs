@@ -182,12 +182,7 @@ impl Group {
     /// from.
     pub fn flush(&self, timeout: Duration) -> Result<(), Error> {
         let end = Instant::now() + timeout;
-        for part in &self.parts {
-            let shared = &part.shared;
-            if part.own_ring.is_none() {
-                continue;
-            }
-            let sent = shared.slots.taken();
+        for (shared, sent) in self.sent() {
             let is_flushed = || shared.has_flushed(sent);
             if !is_flushed() && shared.would_wait_for_itself() {
                 return Err(Error::InDelivery);
@@ -209,9 +204,7 @@ impl Group {
     ///
     /// [`Error::Unflushed`] if a member has failed.
     pub async fn flush_async(&self) -> Result<(), Error> {
-        for part in self.parts.iter().filter(|part| part.own_ring.is_some()) {
-            let shared = &part.shared;
-            let sent = shared.slots.taken();
+        for (shared, sent) in self.sent() {
             let is_flushed = || shared.has_flushed(sent);
             let is_over = || is_flushed() || shared.is_open().is_err();
             shared.delivered.wait(is_over).await;
@@ -222,6 +215,16 @@ impl Group {
             }
         }
         Ok(())
+    }
+
+    /// The subgroups in which this node sends, each with how many messages it has sent there.
+    fn sent(&self) -> Vec<(&Arc<Shared>, u32)> {
+        let own = self.parts.iter().filter(|part| part.own_ring.is_some());
+        own.map(|part| {
+            let shared = &part.shared;
+            (shared, shared.slots.taken())
+        })
+        .collect()
     }
 
     /// Waits for deliveries; steps meanwhile, if that is the application's part.
