@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-/// Who opens it pays next to nothing if nobody waits.
+/// Opening it costs a fence and a load if nobody waits.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
     opened: AtomicU32,
@@ -100,7 +100,7 @@ struct TaskPlace<'a> {
 
 impl TaskPlace<'_> {
     fn look(&mut self, context: &Context<'_>, done: &mut impl FnMut() -> bool) -> Poll<()> {
-        // First: who makes the condition true behind this sees the task.
+        // First: a thread that makes the condition true after this sees the task.
         self.take(context.waker());
         fence(Ordering::SeqCst);
         match done() {

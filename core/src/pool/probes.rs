@@ -9,7 +9,7 @@ const FIRST: u32 = 10;
 /// many have to be known before.
 const IN_A_ROW: u32 = 3;
 
-/// What round trips took when RC was chosen, and what they take now.
+/// Compares round trips with those that the node measured when it chose RC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Probes {
     /// The shortest of the first ones.

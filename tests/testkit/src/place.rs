@@ -274,9 +274,7 @@ impl Seats {
             }
         })
     }
-}
 
-impl Seats {
     /// One that has taken a seat of another fabric with as many, on this thread's RDMA node.
     pub fn newcomer_as(
         self,

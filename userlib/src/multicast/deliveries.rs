@@ -158,7 +158,7 @@ impl Deliveries {
     }
 }
 
-/// What a look for messages has found.
+/// The result of a look for messages.
 enum Found<R> {
     /// Some, and what their receiver has answered.
     Batch(R),

@@ -31,7 +31,7 @@ impl Layout {
         self.heard(self.groups, writer)
     }
 
-    /// What this node says to `reader` when it has taken it in.
+    /// The place of this node's word to `reader`, which it writes when it has taken it in.
     pub(super) fn welcome_to(self, reader: usize) -> usize {
         self.told(self.groups, reader)
     }

@@ -111,11 +111,12 @@ impl<F: Fabric> Builder<F> {
         let region_bytes = layout.region_bytes(self.bytes)?;
         // What other protocols say begins otherwise.
         let hello = format!("RDMC, {} groups", self.groups).into_bytes();
-        // SAFETY: all nodes are of this module, and have the same layout, which is compared
-        // before anything is posted. Cells are words. All else is in buffers: one that is with
-        // the application no node touches; one that is with a group is written where a member
-        // was told to, and read when that one has said, behind it, that it is there. It is the
-        // application's again when nobody touches it any more.
+        // Cells are words. All else is in buffers: no node touches one that is with the
+        // application; with a group, a member writes where it was told to, and says behind it
+        // that it has. The application gets it back when no member touches it any more.
+        //
+        // SAFETY: all nodes run this module, and compare their layouts before they post anything;
+        // so they keep to the above.
         let met = unsafe { self.fabric.connect(region_bytes, &hello, self.timeout) }?;
         let mut others = met.meeting.met().iter();
         if let Some(node) = others.find(|&node| met.hellos[node] != hello) {
@@ -148,7 +149,7 @@ impl<F: Fabric> Builder<F> {
     }
 }
 
-/// What a group is created with, besides its settings.
+/// The closures and the count that a group begins with, besides its settings.
 pub(super) struct Start {
     pub(super) memory: Box<dyn FnMut(Incoming) -> Option<Buffer> + Send>,
     pub(super) tell: Box<dyn FnMut(Event) + Send>,
@@ -310,7 +311,7 @@ impl Node {
         self.0.endpoint.rank()
     }
 
-    /// Which newcomer this node is, if it has come to others that had met before: so it takes
+    /// This node's seat and incarnation, if it came to others that had met before. With them it takes
     /// the same seat in a group ([`ShmSeats::newcomer_as`]).
     ///
     /// [`ShmSeats::newcomer_as`]: crate::fabric::shm::ShmSeats::newcomer_as

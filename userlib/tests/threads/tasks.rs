@@ -49,7 +49,7 @@ async fn receive_all(mut deliveries: Deliveries, nodes: usize) -> Vec<(usize, u6
         let mut take = |batch: &mut Batch<'_>| {
             got.extend(batch.map(|message| (message.sender, number(message.bytes))));
         };
-        // Who does not wait for the rest loses nothing.
+        // A task that does not wait for the rest loses nothing.
         let rest = deliveries.batch_async(&mut take);
         let _ = timeout(Duration::ZERO, rest).await;
     }

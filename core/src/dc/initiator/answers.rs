@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! What a target's answers do to a stream.
+//! The initiator takes the target's answers: chunks are done, wait, or fail with their operation.
 
 use super::{Incoming, Initiator};
 use crate::dc::wire::{Response, Status};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! What an initiator keeps of its operations, and of the chunks that they are cut into.
+//! An initiator's records of its operations, and of the chunks that it cuts them into.
 
 use crate::dc::op::Op;
 use crate::uapi::WcStatus;

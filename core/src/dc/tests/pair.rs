@@ -29,7 +29,7 @@ pub(super) const SENDER: Destination = Destination {
 pub(super) const BAD_KEY: u32 = 666;
 pub(super) const MEMORY: usize = 64 * 1024;
 
-/// What the network does to one packet.
+/// The network's treatment of one packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fate {
     Deliver,
@@ -163,7 +163,7 @@ impl Pair {
         }
     }
 
-    /// What a receiver does with a chunk.
+    /// The receiver takes a chunk, as far as it has a buffer.
     pub(super) fn deliver(&mut self, request: &Request, payload: &[u8]) -> Status {
         let message = Message::decode(payload).expect("a message");
         let bytes = &payload[MESSAGE_BYTES..];

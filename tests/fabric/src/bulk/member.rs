@@ -39,7 +39,7 @@ pub struct MemberArgs {
     rank: Option<usize>,
 }
 
-/// What the threads of a member share.
+/// A member's state, for all its threads.
 struct Shared {
     memory: Memory,
     /// Messages that it is to have sent.

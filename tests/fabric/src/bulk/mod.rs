@@ -145,7 +145,7 @@ struct Process {
     input: Option<ChildStdin>,
     said: Arc<Mutex<Vec<String>>>,
     reader: Option<JoinHandle<()>>,
-    /// Which RDMA node it is on.
+    /// The number of its RDMA node.
     node: usize,
 }
 

@@ -38,7 +38,7 @@ crate::sst_row! {
         pub(in super::super) left: Counter,
         /// Those that have failed.
         pub(in super::super) failed: Counter,
-        /// Who is welcome, as a [`crate::fabric::Newcomer`].
+        /// The newcomer that is welcome, as a [`crate::fabric::Newcomer`].
         pub(in super::super) newcomer: Counter,
         /// Members without the application's state.
         pub(in super::super) lacking: Counter,
@@ -74,7 +74,7 @@ crate::sst_row! {
         pub(in super::super) next: Counter,
         /// Members of this one that have left.
         pub(in super::super) left: Counter,
-        /// Who joins with the next view, as a [`crate::fabric::Newcomer`]; 0 if nobody does.
+        /// The newcomer of the next view, as a [`crate::fabric::Newcomer`]; 0 if there is none.
         pub(in super::super) newcomer: Counter,
         /// Members of the next view without the application's state.
         pub(in super::super) lacking: Counter,

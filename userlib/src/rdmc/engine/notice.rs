@@ -68,9 +68,7 @@ impl Listener {
             self.shared.has_completed(completed);
         }
     }
-}
 
-impl Listener {
     fn hear_over(&self, over: Over) {
         let tell = self.tell_over.lock();
         let tell = tell.unwrap_or_else(PoisonError::into_inner).take();

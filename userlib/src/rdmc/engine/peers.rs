@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Who has which seat, and how those who come are taken in.
+//! The holders of all seats. A node takes newcomers in, one after the other.
 //!
 //! A newcomer posts nothing to a node before that one has said that it has taken it in. Until
 //! all have who were in its first view, and are in its later ones, it is in no group and takes
@@ -28,7 +28,8 @@ enum Arrival {
 /// The other nodes.
 #[derive(Debug)]
 pub(super) struct Peers {
-    /// Who met this node, or was taken in by it, by incarnation; founders have 0.
+    /// The incarnations of the nodes that met this one, or that it has taken in, by seat; founders
+    /// have 0.
     known: Vec<Option<u64>>,
     /// This node's.
     incarnation: u64,

@@ -195,7 +195,7 @@ impl Session {
         }
     }
 
-    /// Who had a seat is cut off, and another one takes it.
+    /// The former holder of a seat is cut off, and another node takes the seat.
     pub(super) fn lose(&mut self, node: &Node, seat: usize) {
         for at in 0..self.links.len() {
             let link = self.links[at].as_mut();

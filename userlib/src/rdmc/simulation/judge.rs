@@ -76,8 +76,8 @@ pub(super) fn at_rest(plan: &Plan, node: usize, state: &State, may_keep: bool) -
     Ok(())
 }
 
-/// What holds in the end of a node's part in a group all of whose members are there, where nodes
-/// only come and go.
+/// Judges a node's part in a group at rest: all members of the group are there, and nodes only
+/// come and go.
 pub(super) fn is_complete(node: usize, state: &State, group: &GroupPlan) -> Verdict {
     let number = group.config.number;
     let log = state.logs.get(&number);

@@ -89,7 +89,7 @@ impl Member {
         }
     }
 
-    /// Which newcomer it is, if it is one.
+    /// Its seat and incarnation, if it is a newcomer.
     pub(super) fn newcomer(&self) -> Option<Newcomer> {
         self.node.as_ref()?.newcomer()
     }

@@ -187,7 +187,7 @@ impl GroupPlan {
     }
 }
 
-/// Who comes into the seat of one that goes, and into that one's.
+/// Other nodes come into the seat of one that goes, one after the other.
 fn successors(
     rng: &mut fastrand::Rng,
     (mut action, fault): (usize, Fault),

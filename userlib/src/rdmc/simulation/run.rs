@@ -50,9 +50,9 @@ struct Run<'a> {
     apps: Arc<Mutex<Vec<App>>>,
     /// If nodes come when others have gone.
     views: Option<Views>,
-    /// Who is still to learn that who is down, as which incarnation.
+    /// A node that is still to learn that another one is down: both, and the other's incarnation.
     notices: Vec<(usize, usize, u64)>,
-    /// What those did whose seats others have taken.
+    /// The counts of nodes whose seats others have taken.
     gone: Summary,
 }
 

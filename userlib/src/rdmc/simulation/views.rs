@@ -23,12 +23,12 @@ impl Views {
         }
     }
 
-    /// Who knows so many of them has this one before it.
+    /// The next view of a node that has installed so many.
     pub(super) fn behind(&self, installed: usize) -> Option<&View> {
         self.all.get(installed)
     }
 
-    /// So many of them a newcomer need not know.
+    /// The count of views before the last one, which a newcomer need not know.
     pub(super) fn before_last(&self) -> usize {
         self.all.len() - 1
     }
@@ -60,8 +60,8 @@ impl Views {
         groups.filter_map(|(&number, view)| plan.group(number).in_view(view))
     }
 
-    /// What a group is, for one that has installed a view: not known before it is that of the
-    /// group's first member.
+    /// A group, as a node sees it that has installed a view. The first node that creates the group
+    /// settles its view, and nodes in earlier views do not know it yet.
     pub(super) fn group(&mut self, plan: &Plan, number: u32, installed: &View) -> Known {
         let view = self.groups.entry(number).or_insert(*installed);
         if view.number > installed.number {
@@ -74,7 +74,7 @@ impl Views {
     }
 }
 
-/// What a node knows of a group.
+/// A group, as far as a node knows it.
 pub(super) enum Known {
     NotYet,
     /// It has too few members.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What a group that goes on from view to view tells its application.
+//! Events of a group that goes on from view to view.
 
 use super::super::event::{End, Message};
 use super::super::memory::Buffer;

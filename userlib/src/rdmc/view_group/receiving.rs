@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What comes from a root, and what of it has come before.
+//! A receiver's part: it asks the application for memory, and keeps repeated messages to itself.
 
 use super::super::event::{Event, Incoming, Message};
 use super::super::memory::{Buffer, Memory};
@@ -53,7 +53,7 @@ impl Receiving {
         ask(incoming)
     }
 
-    /// What the application is told of an event. Of an end it is told when it is everybody's.
+    /// Turns an event into one for the application. An end is told later, when all have ended.
     pub(super) fn news(&self, root: Root, event: Event) -> Option<ViewEvent> {
         match event {
             Event::Received(message) => {
