@@ -237,8 +237,10 @@ fn obey(shared: &Shared) -> Quit {
             shared.send();
         } else if line == "DIE" {
             shared.dies.store(true, Ordering::Release);
+            println!("WILL DIE");
         } else if line == "HANG" {
             shared.hangs.store(true, Ordering::Release);
+            println!("WILL HANG");
         } else if line == "QUIT" {
             return Quit::Badly;
         }

@@ -99,7 +99,7 @@ fn a_relay_dies(post: u64) -> bool {
     let died = story.seats[VICTIM].dies_or_hears("GOT", 4);
     let first = story.replace(VICTIM);
     story.send(3);
-    story.seats[VICTIM].tell("DIE");
+    story.seats[VICTIM].order("DIE");
     story.start_sending(3);
     story.seats[VICTIM].dies();
     let second = story.replace(VICTIM);
@@ -134,7 +134,7 @@ fn one_that_hangs_is_not_waited_for_when_a_view_is_without_it() {
     const VICTIM: usize = 2;
     let mut story = Story::begin("hangs", SEATS, 0);
     story.send(1);
-    story.seats[VICTIM].tell("HANG");
+    story.seats[VICTIM].order("HANG");
     story.start_sending(3);
     story.seats[VICTIM].hears("HANGS");
     story.seats[VICTIM].tell("QUIT");

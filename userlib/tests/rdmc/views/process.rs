@@ -79,6 +79,12 @@ impl Process {
         }
     }
 
+    /// Has it do this in the middle of the next message, and waits until it knows.
+    pub fn order(&mut self, what: &str) {
+        self.tell(what);
+        self.hears(&format!("WILL {what}"));
+    }
+
     pub fn let_go(&mut self) {
         self.input = None;
     }
