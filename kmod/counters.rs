@@ -94,6 +94,10 @@ counters! {
     access_errors,
     /// Streams given up for want of an answer.
     streams_lost,
+    /// Packets of messages, or answers to them, that went by RC.
+    rc_packets,
+    /// Those that went by UDP because too many were on their way by RC.
+    rc_packets_turned_away,
     /// Chains of requests posted on RC queue pairs.
     rc_chains,
     /// READs of peers' tables of valid memory regions.

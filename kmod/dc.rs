@@ -36,7 +36,7 @@ use weft_core::uapi::WcStatus;
 use crate::clock::now_ns;
 use crate::counters::COUNTERS;
 use crate::mem::MrTable;
-use crate::net::{Bearer, Endpoint, Handler, Skb};
+use crate::net::{Bearer, Endpoint, Handler, PacketLink, Skb};
 use crate::quota::{Kind, Quota};
 use crate::sync::{new_periodic, Periodic, Routine};
 
@@ -155,8 +155,9 @@ impl<B: Bearer, R: Requester> SoftDc<B, R> {
     }
 
     /// A new stream to a peer's target, for a user's requests, or `None`: for the
-    /// node's own control messages. On a node that has gone it is one on which
-    /// everything fails. Process context: may sleep.
+    /// node's own control messages. `by_rc`: its packets go over the peer's link for them
+    /// while there is one. On a node that has gone it is a stream on which everything
+    /// fails. Process context: may sleep.
     ///
     /// # Errors
     ///
@@ -165,13 +166,14 @@ impl<B: Bearer, R: Requester> SoftDc<B, R> {
         self: &Arc<Self>,
         to: &Target,
         user: Option<u32>,
+        by_rc: bool,
     ) -> Result<Arc<Stream<B, R>>> {
         let held = match user {
             Some(user) => Some(self.quota.take(user, Kind::Streams)?),
             None => None,
         };
         let stream = self.streams.insert(held.is_none(), |index| {
-            Stream::new(self.clone(), index, to, held)
+            Stream::new(self.clone(), index, to, held, by_rc)
         })?;
         // After it was taken in: either `stop` finds it in the table, or the lock
         // of its slot shows us that `stop` was there before.
@@ -250,8 +252,8 @@ fn swap_remove<T>(from: &mut KVec<T>, at: usize) -> Option<T> {
 }
 
 impl<B: Bearer, R: Requester> Handler for SoftDc<B, R> {
-    fn receive(&self, mut packet: Skb, from: Endpoint) {
-        match Arrived::open(&mut packet, from) {
+    fn receive(&self, mut packet: Skb, from: Endpoint, via: Option<&Arc<PacketLink>>) {
+        match Arrived::open(&mut packet, from, via) {
             Some((arrived, Packet::Request(first))) => self.serve(&first, &arrived),
             Some((arrived, Packet::Response(first))) => self.hear(first, &arrived),
             None => COUNTERS.packets_dropped.bump(),

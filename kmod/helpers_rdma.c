@@ -53,11 +53,14 @@ int weft_ib_post_send(struct ib_qp *qp, const struct ib_send_wr *wr)
 	return ib_post_send(qp, wr, NULL);
 }
 
-int weft_ib_post_empty_recv(struct ib_qp *qp, u64 wr_id)
+int weft_ib_post_recv(struct ib_qp *qp, const struct ib_recv_wr *wr)
 {
-	struct ib_recv_wr wr = { .wr_id = wr_id };
+	return ib_post_recv(qp, wr, NULL);
+}
 
-	return ib_post_recv(qp, &wr, NULL);
+void *weft_ib_cq_context(const struct ib_cq *cq)
+{
+	return cq->cq_context;
 }
 
 /* Memory that is mapped for the device in one piece; not yet valid to use. */

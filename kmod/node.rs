@@ -24,7 +24,7 @@ use crate::counters::{Counted, COUNTERS};
 use crate::dc::SoftDc;
 use crate::mem::{MrTable, NewRegion, UserPages};
 use crate::meta::{Directory, Uplink};
-use crate::net::{Endpoint, Netns, UdpBearer};
+use crate::net::{Endpoint, Netns, NodeBearer, UdpBearer};
 use crate::pool::Pool;
 use crate::quota::{Kind, Quota};
 use crate::random::{random_u32, random_u64};
@@ -148,7 +148,7 @@ impl Node {
             port.device.is_software(),
         )?;
         let quota = Quota::new()?;
-        let dc = SoftDc::new(bearer, identity, mrs, quota.clone())?;
+        let dc = SoftDc::new(NodeBearer::new(bearer), identity, mrs, quota.clone())?;
         // A domain of its own: meta servers are programs, and regions are for nodes.
         let connector = Connector {
             port,
@@ -183,7 +183,7 @@ impl Node {
         )?;
         // SAFETY: the provider lives as long as the node, which closes the bearer
         // before it goes.
-        unsafe { node.dc.bearer().start(&raw const *node.dc) };
+        unsafe { node.dc.bearer().udp().start(&raw const *node.dc) };
         // `stop` closes the inbox and ends the RC side, which give the references back.
         node.dc.inbox().open(node.clone());
         node.rc().start(node.clone());
@@ -206,7 +206,7 @@ impl Node {
         self.pool.stop();
         self.rc().stop();
         self.directory.shutdown();
-        self.dc.bearer().stop();
+        self.dc.bearer().udp().stop();
         self.dc.stop();
         self.dc.mrs().stop();
         self.dccache.flush();

@@ -20,7 +20,7 @@ use weft_core::meta::Record;
 
 use crate::counters::{Counted, COUNTERS};
 use crate::dc::{count_peer_change, Requester, SoftDc, Stream, Suspicion, Target};
-use crate::net::{Endpoint, UdpBearer};
+use crate::net::{Endpoint, NodeBearer};
 use crate::pool::{Pool, Route};
 use crate::sync::{new_lock, BhLock, FastLock};
 
@@ -32,9 +32,9 @@ use senders::Senders;
 pub(crate) const INITIATORS: usize = 8;
 
 /// A node's DC initiators and target, for requesters `R`.
-pub(crate) type Dc<R> = SoftDc<UdpBearer, R>;
+pub(crate) type Dc<R> = SoftDc<NodeBearer, R>;
 /// A stream to a peer.
-pub(crate) type PeerStream<R> = Stream<UdpBearer, R>;
+pub(crate) type PeerStream<R> = Stream<NodeBearer, R>;
 
 /// The user that a node's own control messages go by: none that a process could be of.
 pub(crate) const NODE_USER: u32 = u32::MAX;
@@ -84,6 +84,7 @@ impl<R: Requester> Peer<R> {
             destination: record.destination(),
             suspicion: Suspicion::new()?,
             meter: route.meter().clone(),
+            packets: route.packets().clone(),
         };
         Arc::pin_init(
             pin_init!(Self {
@@ -129,7 +130,7 @@ impl<R: Requester> Peer<R> {
         if let Some(stream) = shared(&self.streams.lock(), user, initiator) {
             return Ok(stream);
         }
-        let stream = self.dc.connect(&self.target, holder(user))?;
+        let stream = self.dc.connect(&self.target, holder(user), false)?;
         let (winner, added) = {
             let mut streams = self.streams.lock();
             match shared(&streams, user, initiator) {
@@ -154,13 +155,14 @@ impl<R: Requester> Peer<R> {
         Ok(winner)
     }
 
-    /// A stream for one VQP of a user's; [`Peer::close`] ends it.
+    /// A stream for one VQP of a user's, which sends messages; [`Peer::close`] ends it. Its
+    /// packets go by RC where one-sided requests do.
     ///
     /// # Errors
     ///
     /// As [`Peer::stream`].
     pub(crate) fn own_stream(&self, user: u32) -> Result<Arc<PeerStream<R>>> {
-        self.dc.connect(&self.target, holder(user))
+        self.dc.connect(&self.target, holder(user), true)
     }
 
     /// Ends a stream of [`Peer::own_stream`].

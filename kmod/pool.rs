@@ -29,7 +29,7 @@ use crate::sync::{new_periodic, Periodic, Routine};
 use crate::trace;
 
 pub(crate) use mode::{check_parameter, waits_for_queues};
-pub(crate) use route::{Route, NO_VERSION};
+pub(crate) use route::Route;
 
 /// How often the pool looks.
 const LOOK_MS: u32 = 100;

@@ -41,7 +41,7 @@ use weft_core::uapi::WcStatus;
 
 use crate::dc::Requester;
 use crate::mem::{MrTable, RcUse};
-use crate::net::Endpoint;
+use crate::net::{Endpoint, Handler};
 use crate::rdma::{Pd, Port, Registrar};
 use crate::sync::{new_event_count, new_lock, new_periodic, EventCount, FastLock, Periodic};
 
@@ -104,6 +104,9 @@ pub(crate) trait Exchange: Send + Sync {
 
     /// A queue pair has come up, or gone. Any context.
     fn links_changed(&self);
+
+    /// Takes the packets that come by RC, and the bytes of the longest that the node sends.
+    fn packets(&self) -> (Arc<dyn Handler>, u32);
 }
 
 /// A node's RC side.

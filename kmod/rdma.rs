@@ -15,13 +15,15 @@ mod dma;
 mod mr;
 mod qp;
 mod registrar;
+mod softirq_cq;
 
 pub(crate) use client::{Client, Clients};
 pub(crate) use cm::Connector;
 pub(crate) use connection::Connection;
-pub(crate) use cq::{Cq, EventCq, Notified, WorkCompletion};
+pub(crate) use cq::{Completes, Cq, EventCq, Notified, WorkCompletion};
 pub(crate) use device::{Device, Netdev, Pd, Port};
 pub(crate) use dma::{DmaBuffer, DmaWords};
 pub(crate) use mr::{FastMr, Span, TableMr};
 pub(crate) use qp::{Capacity, Init, Qp, Ready, Remote};
 pub(crate) use registrar::Registrar;
+pub(crate) use softirq_cq::{EndOf, Entry, Hears, SoftirqCq};

@@ -35,9 +35,8 @@ use crate::counters::{Counted, COUNTERS};
 use crate::dc::Requester;
 use crate::errno;
 use crate::peer::PeerStream;
-use crate::pool::NO_VERSION;
 use crate::quota::Held;
-use crate::sync::{cpu, new_lock, FastLock, FastMutex, Once};
+use crate::sync::{cpu, new_lock, FastLock, FastMutex, Once, NO_VERSION};
 
 pub(crate) use branches::{Branches, OpenPeer};
 pub(crate) use senders::{Sender, Senders};

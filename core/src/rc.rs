@@ -35,7 +35,7 @@ mod tests;
 pub use admission::Admission;
 pub use attend::Attendance;
 pub use cut::{cut_sges, Blocks, Cut, CutPiece};
-pub use handshake::{Hello, Role, HELLO_BYTES};
+pub use handshake::{Hello, PacketEnd, Role, HELLO_BYTES};
 pub use limits::Limits;
 pub use links::{displaced, is_superseded, usable, LinkView, Stage, MAX_HALF_OPEN};
 pub use stall::{Stall, STALL_NS};

@@ -11,8 +11,10 @@ use weft_core::dc::wire::{
 };
 use weft_core::dc::WINDOW;
 
+use kernel::sync::Arc;
+
 use crate::dc::inbox::ControlMessage;
-use crate::net::{Endpoint, Skb};
+use crate::net::{Endpoint, PacketLink, Skb};
 
 /// Bytes at the start of a frame that are looked at, at most: what stands between a
 /// request and its bytes is a message's header, or shorter.
@@ -32,6 +34,8 @@ pub(crate) struct Arrived<'a> {
     start: &'a [u8],
     /// Its sender.
     pub(crate) from: Endpoint,
+    /// The link that it came over; `None`: it came by UDP.
+    pub(crate) via: Option<&'a Arc<PacketLink>>,
 }
 
 /// A request and what comes with it.
@@ -55,7 +59,11 @@ pub(crate) struct Frame<'a> {
 impl<'a> Arrived<'a> {
     /// Looks into a packet. `None`: there is nothing of ours in it, or no memory to
     /// look.
-    pub(crate) fn open(packet: &'a mut Skb, from: Endpoint) -> Option<(Self, Packet)> {
+    pub(crate) fn open(
+        packet: &'a mut Skb,
+        from: Endpoint,
+        via: Option<&'a Arc<PacketLink>>,
+    ) -> Option<(Self, Packet)> {
         if !packet.make_contiguous(packet.len().min(HEAD_BYTES as u32)) {
             return None;
         }
@@ -67,6 +75,7 @@ impl<'a> Arrived<'a> {
                 packet,
                 start,
                 from,
+                via,
             },
             first,
         ))

@@ -81,6 +81,8 @@ impl<P, R: Receives> Slot<P, R> {
         arrived: &Arrived<'_>,
     ) {
         let bh = BhDisabled::new();
+        // Answers take the way that the requests came.
+        target.bearer.go_over(&mut self.path, arrived.via);
         let mut train = Train::new(target.bearer, &bh);
         let requests = arrived.requests(*first);
         for frame in requests.take_while(|frame| frame.request.kind != Kind::Close) {

@@ -21,9 +21,11 @@ use crate::dc::payload::{append, land};
 use crate::dc::suspicion::Suspicion;
 use crate::dc::{Requester, SoftDc};
 use crate::mem::MrTable;
-use crate::net::{Bearer, Endpoint, Train};
+use crate::net::{Bearer, Endpoint, PacketLink, Train};
 use crate::quota::Held;
-use crate::sync::{new_event_count, new_lock, BhDisabled, BhGuard, BhLock, EventCount};
+use crate::sync::{
+    new_event_count, new_lock, BhDisabled, BhGuard, BhLock, EventCount, Versioned, NO_VERSION,
+};
 
 /// Completions handed over per hold of the lock.
 const DRAIN_BATCH: usize = 32;
@@ -38,6 +40,8 @@ pub(crate) struct Target {
     pub(crate) suspicion: Arc<Suspicion>,
     /// What is seen of the traffic to it.
     pub(crate) meter: Arc<Meter>,
+    /// The link for packets that is to be used, if there is one.
+    pub(crate) packets: Arc<Versioned<PacketLink>>,
 }
 
 /// The VQP that posted an operation.
@@ -66,6 +70,12 @@ struct Inner<B: Bearer, R> {
     last: Option<usize>,
     /// The place of the node's own operation whose time is taken, and when that began.
     probe: Option<(usize, u64)>,
+    /// Where it is said which link packets go over, if they may go over one.
+    way: Option<Arc<Versioned<PacketLink>>>,
+    /// The version of it that `path` follows.
+    way_seen: u32,
+    /// The link that packets go over.
+    link: Option<Arc<PacketLink>>,
 }
 
 /// A stream to a peer's target.
@@ -95,6 +105,7 @@ impl<B: Bearer, R: Requester> Stream<B, R> {
         index: u32,
         to: &Target,
         held: Option<Held>,
+        by_rc: bool,
     ) -> Result<Arc<Self>> {
         static EMPTY: Initiator = Initiator::EMPTY;
         // SAFETY: plain data.
@@ -122,6 +133,9 @@ impl<B: Bearer, R: Requester> Stream<B, R> {
             watch: Stopwatch::new(),
             last: None,
             probe: None,
+            way: by_rc.then(|| to.packets.clone()),
+            way_seen: NO_VERSION,
+            link: None,
         };
         Arc::pin_init(
             pin_init!(Self {
@@ -369,7 +383,8 @@ impl<B: Bearer, R: Requester> Inner<B, R> {
         if ok {
             self.tally.count(completion.len);
             self.tally.hand_on(coarse_ns(), &self.meter);
-            if let Some(begun_ns) = begun_ns {
+            // What goes over a link says nothing of what UDP costs.
+            if let Some(begun_ns) = begun_ns.filter(|_| self.link.is_none()) {
                 let took_ns = now_ns.saturating_sub(begun_ns);
                 self.meter.sample(Transport::Dc, completion.len, took_ns);
             }
@@ -397,12 +412,35 @@ impl<B: Bearer, R: Requester> Inner<B, R> {
         pushed.is_some()
     }
 
+    /// Takes the way for packets that was decided on.
+    fn follow_way(&mut self) {
+        let Some(way) = &self.way else {
+            return;
+        };
+        let version = way.version();
+        if version != self.way_seen {
+            self.way_seen = version;
+            self.link = way.get();
+        }
+    }
+
     fn transmit(&mut self, bearer: &B, mrs: &MrTable, now_ns: u64) {
         let bh = BhDisabled::new();
+        self.follow_way();
+        bearer.go_over(&mut self.path, self.link.as_ref());
         let mut train = Train::new(bearer, &bh);
+        let mut by_udp = false;
         while let Some(outgoing) = self.initiator.poll_request(now_ns) {
             COUNTERS.requests_sent.bump();
             let (request, more) = (outgoing.request, outgoing.more);
+            // A link repeats by itself. If that takes long, or it has broken, UDP is the
+            // other way; and what waits for its turn there does not become more.
+            if by_udp != outgoing.is_repeat {
+                by_udp = outgoing.is_repeat;
+                train.flush(&mut self.path);
+                let link = self.link.as_ref().filter(|_| !by_udp);
+                bearer.go_over(&mut self.path, link);
+            }
             if append(&mut train, &mut self.path, &bh, mrs, &outgoing).is_err() {
                 let header = self
                     .initiator

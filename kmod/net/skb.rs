@@ -17,6 +17,9 @@ pub(crate) struct Skb {
     raw: NonNull<bindings::sk_buff>,
 }
 
+// SAFETY: a packet may be used and freed on any CPU.
+unsafe impl Send for Skb {}
+
 impl Skb {
     /// An empty packet with room for `len` bytes behind the network headers.
     pub(crate) fn with_room(len: u32, _bh: &BhDisabled) -> Option<Self> {

@@ -13,19 +13,13 @@ use kernel::prelude::*;
 use weft_core::dc::wire::{MESSAGE_BYTES, REQUEST_BYTES};
 
 use crate::bindings;
-use crate::net::{Bearer, Endpoint, Netns, Skb};
+use crate::net::{Endpoint, Handler, Netns, Skb};
 
 /// Bytes of UDP and IPv4 headers.
 const IP_UDP_BYTES: u32 = 28;
 const IP_TTL: u8 = 64;
 /// `encap_type` has to be set for `encap_rcv` to be called; rxe uses 1 as well.
 const ENCAP_TYPE: u8 = 1;
-
-/// Takes the packets of a bearer.
-pub(crate) trait Handler: Sync {
-    /// A packet, starting with our header. Softirq context.
-    fn receive(&self, packet: Skb, from: Endpoint);
-}
 
 /// A bearer on one address and port.
 ///
@@ -173,18 +167,19 @@ impl UdpBearer {
     }
 }
 
-impl Bearer for UdpBearer {
-    type Path = UdpPath;
-
-    fn payload_max(&self) -> u32 {
+impl UdpBearer {
+    /// Largest chunk that fits into a packet with its headers, in bytes.
+    pub(crate) fn payload_max(&self) -> u32 {
         self.payload_max
     }
 
-    fn packet_max(&self) -> u32 {
+    /// Largest packet, in bytes.
+    pub(crate) fn packet_max(&self) -> u32 {
         self.packet_max
     }
 
-    fn path(&self, to: Endpoint) -> UdpPath {
+    /// A path to a peer; nothing is sent.
+    pub(crate) fn path(&self, to: Endpoint) -> UdpPath {
         // INVARIANT: NULL is fine.
         UdpPath {
             to,
@@ -192,7 +187,9 @@ impl Bearer for UdpBearer {
         }
     }
 
-    fn send(&self, path: &mut UdpPath, packet: Skb) {
+    /// Sends a packet. One that cannot be sent for want of a route counts as lost.
+    /// Softirqs have to be disabled.
+    pub(crate) fn send(&self, path: &mut UdpPath, packet: Skb) {
         if !self.running.load(Ordering::Acquire) {
             return;
         }
@@ -268,7 +265,7 @@ unsafe extern "C" fn receive<H: Handler>(
     if let Some(handler) = unsafe { handler.as_ref() } {
         let from = packet.source();
         if packet.skip(UDP_BYTES) {
-            handler.receive(packet, from);
+            handler.receive(packet, from, None);
         }
     }
     0

@@ -7,12 +7,14 @@
 //! a peer or a meta server: what has to is left to works of the RC side.
 
 use kernel::prelude::*;
+use kernel::sync::Arc;
 use weft_core::gid::Gid;
 use weft_core::mr::Notice;
 use weft_core::rc::{Hello, Role};
 
 use super::{as_connect_error, DeviceUse, Node};
 use crate::dc::{ControlMessage, Reader};
+use crate::net::{Bearer, Handler};
 use crate::peer::NODE_USER;
 use crate::rc::{Claim, Exchange};
 use crate::vqp::Peer;
@@ -51,6 +53,10 @@ impl Exchange for Node {
 
     fn links_changed(&self) {
         self.pool.hurry();
+    }
+
+    fn packets(&self) -> (Arc<dyn Handler>, u32) {
+        (self.dc.clone(), self.dc.bearer().packet_max())
     }
 }
 

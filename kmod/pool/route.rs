@@ -11,11 +11,9 @@ use weft_core::gid::Gid;
 use weft_core::pool::Meter;
 
 use crate::dc::Requester;
+use crate::net::PacketLink;
 use crate::rc::RcQueue;
-use crate::sync::{new_lock, FastLock};
-
-/// No route's [`Route::version`].
-pub(crate) const NO_VERSION: u32 = 0;
+use crate::sync::Versioned;
 
 /// A number on a cache line of its own: whoever posts reads a route, whoever connects
 /// writes this.
@@ -28,9 +26,10 @@ pub(crate) struct Route<R: Requester> {
     gid: Gid,
     /// What its streams carry.
     meter: Arc<Meter>,
-    version: AtomicU32,
     #[pin]
-    queue: FastLock<Option<Arc<RcQueue<R>>>>,
+    queue: Versioned<RcQueue<R>>,
+    /// The link that the packets of its streams of messages are to go over.
+    packets: Arc<Versioned<PacketLink>>,
     /// Nobody knows the peer by this record any more.
     is_gone: AtomicBool,
     /// Connections that are there.
@@ -40,12 +39,14 @@ pub(crate) struct Route<R: Requester> {
 impl<R: Requester> Route<R> {
     pub(super) fn new(gid: Gid, queue: Option<Arc<RcQueue<R>>>) -> Result<Arc<Self>> {
         let meter = Arc::new(Meter::new(), GFP_KERNEL)?;
+        let link = queue.as_ref().and_then(|queue| queue.packets().cloned());
+        let packets = Arc::pin_init(Versioned::new(link), GFP_KERNEL)?;
         Arc::pin_init(
             pin_init!(Self {
                 gid,
                 meter,
-                version: AtomicU32::new(NO_VERSION + 1),
-                queue <- new_lock!(queue, "weft_route"),
+                queue <- Versioned::new(queue),
+                packets,
                 is_gone: AtomicBool::new(false),
                 users: Users(AtomicU32::new(0)),
             }),
@@ -81,32 +82,23 @@ impl<R: Requester> Route<R> {
     /// A number that changes with the way; to be read before [`Route::queue`].
     #[inline]
     pub(crate) fn version(&self) -> u32 {
-        self.version.load(Ordering::Acquire)
+        self.queue.version()
     }
 
     /// The RC queue that requests are to take; `None`: they go by DC.
     pub(crate) fn queue(&self) -> Option<Arc<RcQueue<R>>> {
-        self.queue.lock().clone()
+        self.queue.get()
+    }
+
+    /// The link that packets of messages go over, if they go by RC.
+    pub(crate) fn packets(&self) -> &Arc<Versioned<PacketLink>> {
+        &self.packets
     }
 
     /// Requests take this way from now on.
     pub(super) fn set(&self, queue: Option<&Arc<RcQueue<R>>>) {
-        let before = {
-            let mut current = self.queue.lock();
-            let is_same = match (&*current, queue) {
-                (None, None) => true,
-                (Some(current), Some(queue)) => Arc::ptr_eq(current, queue),
-                _ => false,
-            };
-            if is_same {
-                return;
-            }
-            let next = self.version.load(Ordering::Relaxed).wrapping_add(1);
-            self.version
-                .store(next.max(NO_VERSION + 1), Ordering::Release);
-            core::mem::replace(&mut *current, queue.cloned())
-        };
-        drop(before);
+        self.queue.set(queue);
+        self.packets.set(queue.and_then(|queue| queue.packets()));
     }
 
     /// Nobody uses it any more; the pool lets go of it at its next look. Any context.

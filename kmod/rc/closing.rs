@@ -33,6 +33,9 @@ impl<R: Requester> RcQueue<R> {
     /// Nothing more is posted.
     fn begin_close(&self) {
         self.closing.store(true, Ordering::Release);
+        if let Some(packets) = self.packets() {
+            packets.close();
+        }
         // Who was posting is done; who comes later sees it.
         drop(self.posting.lock());
         // Who waits for room goes another way.

@@ -49,14 +49,15 @@ impl<R: Requester> Rc<R> {
         Ok((opening, offer))
     }
 
-    /// Takes a peer's answer: the queue is up, and the peer knows.
-    pub(super) fn finish(&self, opening: Opening<R>, theirs: &Hello) -> Result {
+    /// Takes a peer's answer, whose sender was verified: the queue is up, and the peer
+    /// knows.
+    pub(super) fn finish(&self, opening: Opening<R>, theirs: &Hello, claim: &Claim) -> Result {
         let ours = *opening.hello();
         let to = opening.peer();
         if theirs.role != Role::Answer || theirs.token != ours.token || theirs.gid != to {
             return Err(crate::errno::proto());
         }
-        let queue = opening.connect(theirs)?;
+        let queue = opening.connect(theirs, claim.from)?;
         self.insert(&queue, Role::Offer)?;
         self.register_all()
             .and_then(|()| queue.complete_offer(theirs.nonce))
@@ -122,7 +123,7 @@ impl<R: Requester> Rc<R> {
         if !pending.is_known {
             exchange.verify(&pending.claim)?;
         }
-        let answer = self.accept(&pending.offer)?;
+        let answer = self.accept(&pending.offer, &pending.claim)?;
         exchange.send(&gid, &answer)
     }
 
@@ -133,7 +134,7 @@ impl<R: Requester> Rc<R> {
     ///
     /// `EPROTO` (malformed), `EBUSY` (this node has offered too, and its offer
     /// counts), `EOPNOTSUPP`, `ENOSPC`, and those of ib_core.
-    fn accept(&self, theirs: &Hello) -> Result<HelloBytes> {
+    fn accept(&self, theirs: &Hello, claim: &Claim) -> Result<HelloBytes> {
         if theirs.role != Role::Offer {
             return Err(crate::errno::proto());
         }
@@ -143,7 +144,7 @@ impl<R: Requester> Rc<R> {
         }
         let opening = self.open(&theirs.gid, Role::Answer, Some(theirs.token))?;
         let answer = opening.hello().encode();
-        let queue = opening.connect(theirs)?;
+        let queue = opening.connect(theirs, claim.from)?;
         self.insert(&queue, Role::Answer)?;
         self.register_all().inspect_err(|_| self.discard(&queue))?;
         queue.complete_answer();
@@ -156,7 +157,8 @@ impl<R: Requester> Rc<R> {
             .lock()
             .clone()
             .ok_or_else(crate::errno::not_supported)?;
-        Opening::new(hardware, &self.mrs, self.gid, *to, role, token)
+        let packets = self.exchange()?.packets();
+        Opening::new(hardware, &self.mrs, self.gid, *to, role, token, packets)
     }
 }
 

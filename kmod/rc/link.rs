@@ -7,15 +7,19 @@ use core::sync::atomic::Ordering;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 use weft_core::gid::Gid;
-use weft_core::rc::{Blocks, Hello, Role, WrId, CQ_ENTRIES, DEPTH, READ_DEPTH};
-use weft_core::uapi::WcStatus;
+use weft_core::rc::{
+    Blocks, Hello, PacketEnd, Role, WrId, CQ_ENTRIES, DEPTH, READ_DEPTH, RECEIVES,
+};
+use weft_core::uapi::{WcStatus, MAX_INLINE};
 
 use crate::dc::Requester;
 use crate::mem::{MrTable, TableInfo};
+use crate::net::{Endpoint, Handler, PacketOpening, PacketPeer};
 use crate::random::{random_u32, random_u64};
 use crate::rc::chain::SGES;
 use crate::rc::queue::{RcQueue, RemoteTable};
 use crate::rdma::{Capacity, Cq, Init, Pd, Port, Qp, Remote};
+use crate::text::Shown;
 
 /// PSNs have 24 bits.
 const PSN_MASK: u32 = 0x00ff_ffff;
@@ -37,6 +41,8 @@ pub(crate) struct Opening<R: Requester> {
     hardware: Hardware,
     hello: Hello,
     queue: Arc<RcQueue<R>>,
+    /// The one for packets, and what takes those that come. `None`: the device had no more.
+    packets: Option<(PacketOpening, Arc<dyn Handler>)>,
 }
 
 impl<R: Requester> Opening<R> {
@@ -48,6 +54,7 @@ impl<R: Requester> Opening<R> {
         to: Gid,
         role: Role,
         token: Option<u64>,
+        (handler, longest): (Arc<dyn Handler>, u32),
     ) -> Result<Self> {
         let port = hardware.port;
         mrs.use_rc()?;
@@ -71,8 +78,13 @@ impl<R: Requester> Opening<R> {
         let capacity = Capacity {
             sends: DEPTH,
             sges: (SGES as u32).min(port.device.most_pieces().0),
+            receives: RECEIVES,
+            inline: MAX_INLINE,
+            lets_access: true,
         };
         let qp = Qp::new(port, hardware.pd.clone(), cq.clone(), &capacity)?;
+        // Without it messages go by UDP, as to all peers without RC.
+        let packets = PacketOpening::new(port, hardware.pd.clone(), longest).ok();
         let hello = Hello {
             role,
             gid: own,
@@ -86,6 +98,7 @@ impl<R: Requester> Opening<R> {
             geometry,
             blocks,
             nonce,
+            packets: packets.as_ref().map(PacketOpening::end),
         };
         Ok(Self {
             qp: Some(qp),
@@ -93,6 +106,7 @@ impl<R: Requester> Opening<R> {
             hardware,
             hello,
             queue,
+            packets: packets.map(|packets| (packets, handler)),
         })
     }
 
@@ -106,9 +120,9 @@ impl<R: Requester> Opening<R> {
         self.queue.gid
     }
 
-    /// Connects to the other half. The queue is ready to receive; it may not be
-    /// used before both ends are.
-    pub(super) fn connect(mut self, theirs: &Hello) -> Result<Arc<RcQueue<R>>> {
+    /// Connects to the other half, whose packets come from `endpoint` by UDP. The queue is
+    /// ready to receive; it may not be used before both ends are.
+    pub(super) fn connect(mut self, theirs: &Hello, endpoint: Endpoint) -> Result<Arc<RcQueue<R>>> {
         let qp = self.qp.take().ok_or(EINVAL)?;
         let queue = &self.queue;
         queue.remote.set(RemoteTable {
@@ -121,7 +135,7 @@ impl<R: Requester> Opening<R> {
             },
         });
         if self.hello.role == Role::Answer {
-            qp.post_receive(WrId::Receive.encode())?;
+            qp.post_empty_receive(WrId::Receive.encode())?;
         }
         let to = Remote {
             gid: theirs.gid,
@@ -140,7 +154,30 @@ impl<R: Requester> Opening<R> {
             .inspect_err(|_| queue.mrs.remove_link(queue.token))?;
         queue.reaping.lock().cq = Some(self.cq.clone());
         queue.posting.lock().qp = Some(qp);
-        Ok(queue.clone())
+        let queue = queue.clone();
+        if let Some(end) = theirs.packets {
+            self.connect_packets(theirs, end, endpoint);
+        }
+        Ok(queue)
+    }
+
+    /// Connects the queue pair for packets. If that fails, messages go by UDP.
+    fn connect_packets(&mut self, theirs: &Hello, end: PacketEnd, endpoint: Endpoint) {
+        let Some((packets, handler)) = self.packets.take() else {
+            return;
+        };
+        let peer = PacketPeer {
+            gid: theirs.gid,
+            endpoint,
+            mtu: theirs.mtu.min(self.hello.mtu),
+            end,
+        };
+        match packets.connect(self.hardware.port, &self.hello.gid, &peer, handler) {
+            Ok(link) => {
+                self.queue.packets.set(link);
+            }
+            Err(error) => pr_debug!("no RC for packets to {}: {error:?}\n", Shown(theirs.gid)),
+        }
     }
 }
 
@@ -172,6 +209,9 @@ impl<R: Requester> RcQueue<R> {
     /// this node's memory through it. May sleep, briefly; may be called again.
     pub(super) fn shut_down(&self, status: WcStatus) {
         self.fail(status);
+        if let Some(packets) = self.packets() {
+            packets.shut_down();
+        }
         let qp = self.posting.lock().qp.take();
         if let Some(qp) = qp {
             // In error it completes all that was posted, with `IB_WC_WR_FLUSH_ERR` (IBTA vol. 1,

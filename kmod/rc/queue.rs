@@ -29,6 +29,7 @@ use crate::clock::now_ns;
 use crate::counters::{Counted, COUNTERS};
 use crate::dc::Requester;
 use crate::mem::MrTable;
+use crate::net::PacketLink;
 use crate::rc::arming::RELIEF;
 use crate::rc::chain::Chain;
 use crate::rc::long::Longs;
@@ -98,6 +99,8 @@ pub(crate) struct RcQueue<R: Requester> {
     #[pin]
     pub(super) store: FastLock<KBox<Store>>,
     pub(super) remote: Once<RemoteTable>,
+    /// Carries packets to the peer, if both ends can.
+    pub(super) packets: Once<Arc<PacketLink>>,
     #[pin]
     pub(super) revocations: Revocations,
     /// Memory for the queue's own requests, one at a time.
@@ -165,7 +168,7 @@ impl<R: Requester> RcQueue<R> {
             read_pieces,
             bytes: port.longest_message().ok_or(ENODEV)?,
         };
-        let buffer = DmaBuffer::new(device)?;
+        let buffer = DmaBuffer::new(device, PAGE_SIZE)?;
         let probe_addr = buffer.addr() + (PAGE_SIZE - PROBE_BYTES) as u64;
         let (window, poster) = Window::new(DEPTH, SIGNAL_INTERVAL, BUDGET_BYTES).ok_or(EINVAL)?;
         let posting = Posting {
@@ -197,6 +200,7 @@ impl<R: Requester> RcQueue<R> {
                 reaping <- new_lock!(Reaping::NEW, "weft_rc_reaping"),
                 store <- new_lock!(store, "weft_rc_store"),
                 remote: Once::new(),
+                packets: Once::new(),
                 revocations <- Revocations::new(),
                 control <- kernel::new_mutex!(Some(buffer), "weft_rc_control"),
                 control_status: AtomicU32::new(0),
@@ -249,6 +253,11 @@ impl<R: Requester> RcQueue<R> {
     /// The peer.
     pub(crate) fn gid(&self) -> &Gid {
         &self.gid
+    }
+
+    /// What carries packets to the peer, if both ends can.
+    pub(crate) fn packets(&self) -> Option<&Arc<PacketLink>> {
+        self.packets.get()
     }
 
     /// What is seen of its users' traffic.
@@ -317,6 +326,9 @@ impl<R: Requester> RcQueue<R> {
             pr_debug!("an RC queue pair ends with status {status}\n");
             if !self.is_closing() {
                 COUNTERS.rc_lost.bump();
+            }
+            if let Some(packets) = self.packets() {
+                packets.close();
             }
             self.work.schedule(0);
         }

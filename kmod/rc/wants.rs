@@ -189,7 +189,7 @@ impl<R: Requester> Connector<R> {
         if !exchange.knows(&claim) {
             exchange.verify(&claim)?;
         }
-        rc.finish(opening, answer)
+        rc.finish(opening, answer, &claim)
     }
 
     /// Takes one step; answers whether there may be another one now.

@@ -273,7 +273,7 @@ impl Connector {
             unsafe { rdma_resolve_route(id.as_ptr(), STEP_MS as usize) }
         })?;
         let cq = EventCq::new(self.port.device, SEND_ENTRIES + 1)?;
-        let buffer = DmaBuffer::new(self.port.device)?;
+        let buffer = DmaBuffer::new(self.port.device, kernel::page::PAGE_SIZE)?;
         self.create_qp(&id, &cq)?;
         let mut connection = Connection {
             id,

@@ -32,6 +32,23 @@ impl Notified for EventCount {
     }
 }
 
+/// A completion queue that queue pairs can be made for.
+///
+/// # Safety
+///
+/// [`Completes::as_ptr`] answers a valid queue, as long as the value lives.
+pub(crate) unsafe trait Completes: Send + Sync {
+    /// For ib_core.
+    fn as_ptr(&self) -> *mut bindings::ib_cq;
+}
+
+// SAFETY: valid by the invariant.
+unsafe impl Completes for Cq {
+    fn as_ptr(&self) -> *mut bindings::ib_cq {
+        Self::as_ptr(self)
+    }
+}
+
 /// A completion queue that its owner polls, and that calls when it was armed.
 ///
 /// # Invariants

@@ -4,30 +4,30 @@
 
 use core::sync::atomic::AtomicU64;
 
-use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 
 use crate::bindings;
 use crate::rdma::Device;
 
-/// A page, mapped for a device.
+/// Bytes that a device reads and writes.
 ///
 /// # Invariants
 ///
 /// `dma` is the device's mapping of `bytes`, as long as the value lives.
 pub(crate) struct DmaBuffer {
     device: Device,
-    bytes: KBox<[u8; PAGE_SIZE]>,
+    bytes: KVec<u8>,
     dma: u64,
 }
 
 impl DmaBuffer {
-    pub(crate) fn new(device: Device) -> Result<Self> {
-        let mut bytes = KBox::new([0; PAGE_SIZE], GFP_KERNEL)?;
-        // SAFETY: the device is valid and the bytes are ours until `drop`.
-        let dma = unsafe {
-            bindings::weft_ib_dma_map(device.as_ptr(), bytes.as_mut_ptr().cast(), PAGE_SIZE)
-        };
+    /// `len` zeroes.
+    pub(crate) fn new(device: Device, len: usize) -> Result<Self> {
+        let mut bytes = KVec::from_elem(0, len, GFP_KERNEL)?;
+        // SAFETY: the device is valid and the bytes are ours until `drop`; the allocation
+        // is physically contiguous and does not move.
+        let dma =
+            unsafe { bindings::weft_ib_dma_map(device.as_ptr(), bytes.as_mut_ptr().cast(), len) };
         // SAFETY: the device is valid.
         if unsafe { bindings::weft_ib_dma_failed(device.as_ptr(), dma) } {
             return Err(ENOMEM);
@@ -39,6 +39,11 @@ impl DmaBuffer {
     /// The address that the device knows it by.
     pub(crate) fn addr(&self) -> u64 {
         self.dma
+    }
+
+    /// Bytes in it.
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len()
     }
 
     /// The bytes that the device has left in the first `len`. Only between two
@@ -58,14 +63,14 @@ impl DmaBuffer {
 
     fn sync(&mut self, for_cpu: bool) {
         // SAFETY: device and mapping are valid by the invariant.
-        unsafe { bindings::weft_ib_dma_sync(self.device.as_ptr(), self.dma, PAGE_SIZE, for_cpu) };
+        unsafe { bindings::weft_ib_dma_sync(self.device.as_ptr(), self.dma, self.len(), for_cpu) };
     }
 }
 
 impl Drop for DmaBuffer {
     fn drop(&mut self) {
         // SAFETY: device and mapping are valid by the invariant.
-        unsafe { bindings::weft_ib_dma_unmap(self.device.as_ptr(), self.dma, PAGE_SIZE) };
+        unsafe { bindings::weft_ib_dma_unmap(self.device.as_ptr(), self.dma, self.len()) };
     }
 }
 

@@ -11,11 +11,10 @@ use kernel::error::{from_err_ptr, to_result};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 use weft_core::gid::Gid;
-use weft_core::rc::{ACK_TIMEOUT, RECEIVES, RETRIES};
-use weft_core::uapi::MAX_INLINE;
+use weft_core::rc::{ACK_TIMEOUT, RETRIES};
 
 use crate::bindings::*;
-use crate::rdma::{Cq, Pd, Port};
+use crate::rdma::{Completes, Cq, Pd, Port};
 
 /// The first P_Key, which all ports have.
 const PKEY_INDEX: u16 = 0;
@@ -44,29 +43,34 @@ pub(crate) struct Remote {
     pub(crate) read_depth: u8,
 }
 
-/// Sizes of a queue pair.
+/// Sizes of a queue pair, and what its peer may do.
 pub(crate) struct Capacity {
     pub(crate) sends: u32,
     pub(crate) sges: u32,
+    pub(crate) receives: u32,
+    /// Bytes that a request may have in itself.
+    pub(crate) inline: u32,
+    /// The peer may access memory, as the regions allow. Else it sends messages alone.
+    pub(crate) lets_access: bool,
 }
 
 /// # Invariants
 ///
 /// `raw` is valid, of the domain `pd`, and completes on `_cq`. It is in the state
 /// that `S` says, or in error.
-pub(crate) struct Qp<S> {
+pub(crate) struct Qp<S, C: Completes = Cq> {
     raw: NonNull<ib_qp>,
     pd: Arc<Pd>,
-    _cq: Arc<Cq>,
+    _cq: Arc<C>,
     _state: PhantomData<S>,
 }
 
 // SAFETY: ib_core's objects may be used from any thread.
-unsafe impl<S> Send for Qp<S> {}
+unsafe impl<S, C: Completes> Send for Qp<S, C> {}
 // SAFETY: as above.
-unsafe impl<S> Sync for Qp<S> {}
+unsafe impl<S, C: Completes> Sync for Qp<S, C> {}
 
-impl<S> Qp<S> {
+impl<S, C: Completes> Qp<S, C> {
     /// Its number.
     pub(crate) fn number(&self) -> u32 {
         // SAFETY: valid by the invariant; the number does not change.
@@ -89,14 +93,14 @@ impl<S> Qp<S> {
     }
 }
 
-impl Qp<Init> {
-    /// A queue pair of the port, not connected, which peers may access as the
-    /// memory regions of `pd` allow.
+impl<C: Completes> Qp<Init, C> {
+    /// A queue pair of the port, not connected, whose peer may access memory as the
+    /// regions of `pd` allow.
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` (requests cannot have bytes of their own), and those of ib_core.
-    pub(crate) fn new(port: Port, pd: Arc<Pd>, cq: Arc<Cq>, capacity: &Capacity) -> Result<Self> {
+    /// `EOPNOTSUPP` (requests cannot have as many bytes of their own), and those of ib_core.
+    pub(crate) fn new(port: Port, pd: Arc<Pd>, cq: Arc<C>, capacity: &Capacity) -> Result<Self> {
         let mut init = ib_qp_init_attr {
             send_cq: cq.as_ptr(),
             recv_cq: cq.as_ptr(),
@@ -106,8 +110,8 @@ impl Qp<Init> {
         };
         init.cap.max_send_wr = capacity.sends;
         init.cap.max_send_sge = capacity.sges;
-        init.cap.max_inline_data = MAX_INLINE;
-        init.cap.max_recv_wr = RECEIVES;
+        init.cap.max_inline_data = capacity.inline;
+        init.cap.max_recv_wr = capacity.receives;
         init.cap.max_recv_sge = 1;
         // SAFETY: domain and queue are valid, and owned by the result.
         let raw = from_err_ptr(unsafe {
@@ -122,14 +126,17 @@ impl Qp<Init> {
         };
         // The driver says what it has made, which is to be at least what was asked for. mlx4
         // and vmw_pvrdma say 0 here, and would take bytes of the request for an address.
-        if init.cap.max_inline_data < MAX_INLINE {
+        if init.cap.max_inline_data < capacity.inline {
             return Err(crate::errno::not_supported());
         }
-        let mut access =
-            ib_access_flags_IB_ACCESS_REMOTE_READ | ib_access_flags_IB_ACCESS_REMOTE_WRITE;
-        // Others are done by DC, and not every driver knows the flag.
-        if port.device.has_global_atomics() {
-            access |= ib_access_flags_IB_ACCESS_REMOTE_ATOMIC;
+        let mut access = 0;
+        if capacity.lets_access {
+            access |=
+                ib_access_flags_IB_ACCESS_REMOTE_READ | ib_access_flags_IB_ACCESS_REMOTE_WRITE;
+            // Others are done by DC, and not every driver knows the flag.
+            if port.device.has_global_atomics() {
+                access |= ib_access_flags_IB_ACCESS_REMOTE_ATOMIC;
+            }
         }
         let mut attr = ib_qp_attr {
             qp_state: ib_qp_state_IB_QPS_INIT,
@@ -147,9 +154,11 @@ impl Qp<Init> {
     }
 
     /// Posts a receive buffer of no bytes.
-    pub(crate) fn post_receive(&self, wr_id: u64) -> Result {
-        // SAFETY: valid by the invariant.
-        to_result(unsafe { weft_ib_post_empty_recv(self.raw.as_ptr(), wr_id) })
+    pub(crate) fn post_empty_receive(&self, wr_id: u64) -> Result {
+        let mut wr = ib_recv_wr::default();
+        wr.__bindgen_anon_1.wr_id = wr_id;
+        // SAFETY: it names no memory.
+        unsafe { self.post_receive(&wr) }
     }
 
     /// Connects it to the other half. `from` is the port's own GID, `psn` the first that
@@ -162,7 +171,7 @@ impl Qp<Init> {
         to: &Remote,
         psn: u32,
         read_depth: (u8, u8),
-    ) -> Result<Qp<Ready>> {
+    ) -> Result<Qp<Ready, C>> {
         let mut attr = ib_qp_attr {
             qp_state: ib_qp_state_IB_QPS_RTR,
             path_mtu: ib_mtu::from(to.mtu),
@@ -235,12 +244,29 @@ impl Qp<Init> {
     }
 }
 
-impl Qp<Ready> {
+impl<S, C: Completes> Qp<S, C> {
     /// The key for DMA buffers of the kernel.
     pub(crate) fn lkey(&self) -> u32 {
         self.pd.lkey()
     }
 
+    /// Posts a receive buffer.
+    ///
+    /// # Errors
+    ///
+    /// Those of the driver.
+    ///
+    /// # Safety
+    ///
+    /// The list of memory is valid during the call; what it names stays mapped, and nobody
+    /// else's, until the completion or until the queue pair is gone.
+    pub(crate) unsafe fn post_receive(&self, wr: &ib_recv_wr) -> Result {
+        // SAFETY: valid by the invariant; the rest is the caller's promise.
+        to_result(unsafe { weft_ib_post_recv(self.raw.as_ptr(), wr) })
+    }
+}
+
+impl<C: Completes> Qp<Ready, C> {
     /// Posts a chain of requests.
     ///
     /// # Errors
@@ -257,7 +283,7 @@ impl Qp<Ready> {
     }
 }
 
-impl<S> Drop for Qp<S> {
+impl<S, C: Completes> Drop for Qp<S, C> {
     fn drop(&mut self) {
         // SAFETY: ours, and not used after this. No request of it touches memory
         // any more when this returns: that is what the verb means (IBTA vol. 1, Destroy

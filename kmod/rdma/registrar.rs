@@ -44,7 +44,13 @@ impl Registrar {
     /// `ENODEV` (the port is down, or has no such GID), and those of ib_core.
     pub(crate) fn new(port: Port, pd: Arc<Pd>, own: &Gid) -> Result<Self> {
         let cq = EventCq::new(port.device, ENTRIES)?;
-        let capacity = Capacity { sends: 1, sges: 1 };
+        let capacity = Capacity {
+            sends: 1,
+            sges: 1,
+            receives: 1,
+            inline: 0,
+            lets_access: false,
+        };
         // SAFETY: the queue pair goes before `cq`, here and as a field.
         let qp = Qp::new(port, pd, unsafe { cq.share() }, &capacity)?;
         // It carries no packet, but takes those that fit: nobody is to know the number.

@@ -30,6 +30,8 @@ pub struct Outgoing<'a> {
     pub offset: u32,
     /// There is probably another request to send.
     pub more: bool,
+    /// It was sent before.
+    pub is_repeat: bool,
 }
 
 /// What a response means.
@@ -295,12 +297,12 @@ impl Initiator {
             self.resend = self.resend.wrapping_add(1);
             if !self.chunk(psn).done {
                 self.repeated_first |= psn == 0;
-                return Some(self.request_for(psn, now_ns));
+                return Some(self.request_for(psn, true, now_ns));
             }
         }
         self.cut_chunk().map(|psn| {
             self.resend = self.next;
-            self.request_for(psn, now_ns)
+            self.request_for(psn, false, now_ns)
         })
     }
 
@@ -374,7 +376,7 @@ impl Initiator {
         self.chunks[psn as usize % WINDOW]
     }
 
-    fn request_for(&mut self, psn: u32, now_ns: u64) -> Outgoing<'_> {
+    fn request_for(&mut self, psn: u32, is_repeat: bool, now_ns: u64) -> Outgoing<'_> {
         if psn == self.base {
             self.waiting_since_ns = now_ns;
         }
@@ -412,6 +414,7 @@ impl Initiator {
             op,
             offset: chunk.offset,
             more,
+            is_repeat,
         }
     }
 }

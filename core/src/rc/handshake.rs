@@ -14,10 +14,10 @@ use crate::kv::Geometry;
 use crate::mr::BlockSize;
 
 /// Bytes of an encoded [`Hello`].
-pub const HELLO_BYTES: usize = 64;
+pub const HELLO_BYTES: usize = 76;
 const MAGIC: u32 = u32::from_le_bytes(*b"WFTr");
 /// Version of the record, and of the table that it names.
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
 /// QPNs and PSNs have 24 bits.
 const MAX_24: u32 = 0x00ff_ffff;
 /// `IB_MTU_256` to `IB_MTU_4096`.
@@ -30,6 +30,21 @@ pub enum Role {
     Offer,
     /// The second.
     Answer,
+}
+
+/// One side's half of a second queue pair, which carries SoftDc's packets.
+///
+/// # Invariants
+///
+/// `qpn` and `psn` have 24 bits; neither `qpn` nor `bytes` is 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PacketEnd {
+    /// The sender's queue pair.
+    pub qpn: u32,
+    /// The first PSN that it sends.
+    pub psn: u32,
+    /// Bytes of the longest packet that it takes.
+    pub bytes: u32,
 }
 
 /// One side's half of a connection.
@@ -64,6 +79,8 @@ pub struct Hello {
     /// An answer's: random, and repeated by the first message on the queue pair. An
     /// offer's is 0.
     pub nonce: u32,
+    /// The queue pair for packets; `None`: the sender has none for them.
+    pub packets: Option<PacketEnd>,
 }
 
 impl Hello {
@@ -88,6 +105,11 @@ impl Hello {
         out[52..56].copy_from_slice(&self.geometry.main_buckets().to_le_bytes());
         out[56..60].copy_from_slice(&self.geometry.total_buckets().to_le_bytes());
         out[60..64].copy_from_slice(&self.nonce.to_le_bytes());
+        if let Some(PacketEnd { qpn, psn, bytes }) = self.packets {
+            out[64..68].copy_from_slice(&qpn.to_le_bytes());
+            out[68..72].copy_from_slice(&psn.to_le_bytes());
+            out[72..76].copy_from_slice(&bytes.to_le_bytes());
+        }
         out
     }
 
@@ -115,6 +137,7 @@ impl Hello {
             geometry: Geometry::new(word(bytes, 52), word(bytes, 56))?,
             blocks: BlockSize::new(bytes[35])?,
             nonce: word(bytes, 60),
+            packets: packets(bytes)?,
         };
         let ours = word(bytes, 0) == MAGIC && version == VERSION;
         let table_fits = hello
@@ -129,6 +152,21 @@ impl Hello {
             && !hello.gid.is_zero();
         (ours && sane && table_fits).then_some(hello)
     }
+}
+
+/// What a record says of the queue pair for packets; `None`: that cannot be.
+fn packets(bytes: &[u8; HELLO_BYTES]) -> Option<Option<PacketEnd>> {
+    let end = PacketEnd {
+        qpn: word(bytes, 64),
+        psn: word(bytes, 68),
+        bytes: word(bytes, 72),
+    };
+    if (end.qpn, end.psn, end.bytes) == (0, 0, 0) {
+        return Some(None);
+    }
+    let sane = (1..=MAX_24).contains(&end.qpn) && end.psn <= MAX_24 && end.bytes != 0;
+    // INVARIANT: just checked.
+    sane.then_some(Some(end))
 }
 
 fn word(bytes: &[u8; HELLO_BYTES], at: usize) -> u32 {

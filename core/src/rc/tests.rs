@@ -224,7 +224,7 @@ proptest! {
         prop_assert_eq!(Hello::decode(&bytes), None);
         let mut bytes = bytes;
         bytes.resize(HELLO_BYTES, 0);
-        bytes[..8].copy_from_slice(&[b'W', b'F', b'T', b'r', 3, role, 5, 1]);
+        bytes[..8].copy_from_slice(&[b'W', b'F', b'T', b'r', 4, role, 5, 1]);
         bytes[35] = bytes[35] % 20 + 14;
         if let Some(hello) = Hello::decode(&bytes) {
             prop_assert!(hello.qpn < 1 << 24 && hello.psn < 1 << 24);
@@ -247,14 +247,34 @@ fn hello() -> Hello {
         geometry: Geometry::for_capacity(8192).unwrap(),
         blocks: BlockSize::new(21).unwrap(),
         nonce: 0,
+        packets: Some(PACKETS),
+    }
+}
+
+const PACKETS: PacketEnd = PacketEnd {
+    qpn: 18,
+    psn: 0x0012_3456,
+    bytes: 4200,
+};
+
+fn with_packets(packets: PacketEnd) -> Hello {
+    Hello {
+        packets: Some(packets),
+        ..hello()
     }
 }
 
 #[test]
 fn a_hello_survives_its_bytes() {
     for role in [Role::Offer, Role::Answer] {
-        let hello = Hello { role, ..hello() };
-        assert_eq!(Hello::decode(&hello.encode()), Some(hello));
+        for packets in [None, Some(PACKETS)] {
+            let hello = Hello {
+                role,
+                packets,
+                ..hello()
+            };
+            assert_eq!(Hello::decode(&hello.encode()), Some(hello));
+        }
     }
     const { assert!(HELLO_BYTES <= 80, "it has to fit a message of two nodes") };
 }
@@ -276,6 +296,18 @@ fn a_hello_with_impossible_numbers_is_none() {
             gid: Gid([0; 16]),
             ..hello()
         },
+        with_packets(PacketEnd {
+            qpn: 1 << 24,
+            ..PACKETS
+        }),
+        with_packets(PacketEnd {
+            psn: 1 << 24,
+            ..PACKETS
+        }),
+        with_packets(PacketEnd {
+            bytes: 0,
+            ..PACKETS
+        }),
         Hello {
             table_addr: u64::MAX - 8,
             ..hello()

@@ -23,6 +23,7 @@ fn answer(gid: Gid, token: u64) -> Hello {
         geometry: Geometry::new(64, 80).unwrap(),
         blocks: BlockSize::new(21).unwrap(),
         nonce: 1,
+        packets: None,
     }
 }
 

@@ -148,6 +148,7 @@ fn offer(of: u8, token: u64) -> Result<Hello> {
         geometry: Geometry::for_capacity(8192).ok_or(nix::errno::Errno::EINVAL)?,
         blocks: BlockSize::new(21).ok_or(nix::errno::Errno::EINVAL)?,
         nonce: 0,
+        packets: None,
     })
 }
 
