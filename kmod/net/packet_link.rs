@@ -15,6 +15,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use kernel::prelude::*;
 use kernel::sync::Arc;
+use weft_core::dc::CONTEXT_IDLE_NS;
 use weft_core::gid::Gid;
 use weft_core::rc::PacketEnd;
 
@@ -36,6 +37,11 @@ const SENDS: usize = 256;
 /// Buffers for packets that come.
 const BUFFERS: usize = 64;
 const ENTRIES: usize = SENDS + BUFFERS;
+/// Looks, one a second, at which none of the packets on their way has ended, after which
+/// it is given up. A packet must not come so late that its context is gone
+/// ([`weft_core::dc::CONTEXT_IDLE_NS`]): it would open another, and be carried out twice.
+const PATIENT_LOOKS: u32 = 3;
+const _: () = assert!((PATIENT_LOOKS as u64 + 2) * 1_000_000_000 < CONTEXT_IDLE_NS);
 /// PSNs have 24 bits.
 const PSN_MASK: u32 = 0x00ff_ffff;
 /// READs at a time; there will be none.
@@ -104,6 +110,10 @@ struct State {
     /// The numbers of entries without one.
     free: KVec<u32>,
     buffers: KVec<DmaBuffer>,
+    /// None of the packets on their way has ended since the last look.
+    is_still: bool,
+    /// Looks at which that was so.
+    still_looks: u32,
 }
 
 /// A queue pair to a peer, for packets.
@@ -237,6 +247,8 @@ impl PacketLink {
             sent,
             free,
             buffers,
+            is_still: true,
+            still_looks: 0,
         };
         Arc::pin_init(
             pin_init!(Self {
@@ -349,6 +361,25 @@ impl PacketLink {
         self.is_open.store(false, Ordering::Release);
     }
 
+    /// Gives it up if it makes no progress; what goes to the peer then goes by UDP. To be
+    /// called once a second. May sleep.
+    pub(crate) fn maintain(&self) {
+        let is_stuck = {
+            let mut state = self.state.lock();
+            let waits = state.free.len() < SENDS;
+            state.still_looks = match waits && state.is_still {
+                true => state.still_looks + 1,
+                false => 0,
+            };
+            state.is_still = true;
+            state.still_looks > PATIENT_LOOKS
+        };
+        if is_stuck {
+            pr_debug!("packets by RC make no progress\n");
+            self.shut_down();
+        }
+    }
+
     /// Ends it: no packet is being sent or received when this returns, and none will be.
     /// May sleep; may be called again.
     pub(crate) fn shut_down(&self) {
@@ -375,6 +406,7 @@ impl PacketLink {
 impl State {
     /// The entry has no packet any more.
     fn set_free(&mut self, number: u32) {
+        self.is_still = false;
         // There is room for all.
         let _ = self.free.push_within_capacity(number);
     }

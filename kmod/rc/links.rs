@@ -192,6 +192,9 @@ impl<R: Requester> RcQueue<R> {
     /// users have posted since the last call.
     fn maintain(&self) -> bool {
         self.poll();
+        if let Some(packets) = self.packets() {
+            packets.maintain();
+        }
         if self.stall.lock().look(&self.window, now_ns()) {
             pr_warn!("RC to {} makes no progress\n", Shown(self.gid));
             self.fail(WcStatus::RetryExcErr);
