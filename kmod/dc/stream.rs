@@ -383,7 +383,7 @@ impl<B: Bearer, R: Requester> Inner<B, R> {
         if ok {
             self.tally.count(completion.len);
             self.tally.hand_on(coarse_ns(), &self.meter);
-            // What goes over a link says nothing of what UDP costs.
+            // A request that went over a link says nothing of what UDP costs.
             if let Some(begun_ns) = begun_ns.filter(|_| self.link.is_none()) {
                 let took_ns = now_ns.saturating_sub(begun_ns);
                 self.meter.sample(Transport::Dc, completion.len, took_ns);

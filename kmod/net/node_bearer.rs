@@ -14,7 +14,7 @@ pub(crate) struct NodeBearer {
 /// The way to a peer.
 pub(crate) struct NodePath {
     udp: UdpPath,
-    /// What goes over it, as far as it takes that.
+    /// Packets go over it, as far as it takes them.
     link: Option<Arc<PacketLink>>,
 }
 

@@ -255,7 +255,7 @@ impl<R: Requester> RcQueue<R> {
         &self.gid
     }
 
-    /// What carries packets to the peer, if both ends can.
+    /// The link that carries packets to the peer, if both ends can.
     pub(crate) fn packets(&self) -> Option<&Arc<PacketLink>> {
         self.packets.get()
     }

@@ -29,7 +29,7 @@ pub(crate) struct EndOf {
     pub(crate) len: u32,
 }
 
-/// What a request is posted with. It stays where it is as long as the queue lives.
+/// A request is posted with one. It stays where it is as long as the queue lives.
 ///
 /// # Invariants
 ///
