@@ -64,7 +64,7 @@ while [ ! -e /tmp/enough ]; do
   hostile 10.77.0.2 one-stream "${NODE1[@]}" 5000
 done >/dev/null 2>&1 &
 flood=$!
-check "they work while packets pour in" weft-check two-sided
+check "they work while packets pour in" weft-check two-sided --among-strangers
 touch /tmp/enough
 wait "$flood"
 check "contexts that nobody uses go" within 60 few_contexts

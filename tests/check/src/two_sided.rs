@@ -28,6 +28,9 @@ pub struct Args {
     /// The network loses packets: fewer of everything.
     #[arg(long)]
     lossy: bool,
+    /// Strangers open contexts meanwhile: how many there are is not looked at.
+    #[arg(long)]
+    among_strangers: bool,
 }
 
 /// All of it.
@@ -50,7 +53,10 @@ pub fn run(report: &mut Report, args: &Args, seed: u64) {
     report.check("a sender that dies in its message", death::of_sender);
     report.check("a receiver that dies under messages", death::of_receiver);
     if let Some(baseline) = baseline {
-        report.check("all of it leaves nothing behind", || baseline.is_back());
+        let moved = args.among_strangers.then_some("contexts");
+        report.check("all of it leaves nothing behind", || {
+            baseline.is_back_but_for(moved)
+        });
     }
 }
 
