@@ -5,13 +5,12 @@
 
 use core::mem::MaybeUninit;
 
+use kernel::sync::Arc;
 use weft_core::dc::wire::{
     self, Message, Operands, Packet, Request, Response, MESSAGE_BYTES, REQUEST_BYTES,
     RESPONSE_BYTES,
 };
 use weft_core::dc::WINDOW;
-
-use kernel::sync::Arc;
 
 use crate::dc::inbox::ControlMessage;
 use crate::net::{Endpoint, PacketLink, Skb};

@@ -435,7 +435,7 @@ impl<B: Bearer, R: Requester> Inner<B, R> {
             let (request, more) = (outgoing.request, outgoing.more);
             // A link repeats by itself. If that takes long, or it has broken, UDP is the
             // other way; and what waits for its turn there does not become more.
-            if by_udp != outgoing.is_repeat {
+            if self.link.is_some() && by_udp != outgoing.is_repeat {
                 by_udp = outgoing.is_repeat;
                 train.flush(&mut self.path);
                 let link = self.link.as_ref().filter(|_| !by_udp);

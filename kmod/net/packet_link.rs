@@ -23,6 +23,7 @@ use crate::bindings::{
     self, ib_recv_wr, ib_send_flags_IB_SEND_SIGNALED, ib_send_wr, ib_sge,
     ib_wc_status_IB_WC_SUCCESS, ib_wr_opcode_IB_WR_SEND,
 };
+use crate::clock::coarse_ns;
 use crate::counters::COUNTERS;
 use crate::net::{Endpoint, Handler, Skb};
 use crate::random::random_u32;
@@ -37,62 +38,63 @@ const SENDS: usize = 256;
 /// Buffers for packets that come.
 const BUFFERS: usize = 64;
 const ENTRIES: usize = SENDS + BUFFERS;
-/// Looks, one a second, at which none of the packets on their way has ended, after which
-/// it is given up. A packet must not come so late that its context is gone
+/// How long a packet may be on its way before the link is given up, which is looked for once
+/// a second. One must not come so late that its context is gone
 /// ([`weft_core::dc::CONTEXT_IDLE_NS`]): it would open another, and be carried out twice.
-const PATIENT_LOOKS: u32 = 3;
-const _: () = assert!((PATIENT_LOOKS as u64 + 2) * 1_000_000_000 < CONTEXT_IDLE_NS);
+const PATIENCE_NS: u64 = 3_000_000_000;
+const _: () = assert!(2 * PATIENCE_NS < CONTEXT_IDLE_NS);
 /// PSNs have 24 bits.
 const PSN_MASK: u32 = 0x00ff_ffff;
 /// READs at a time; there will be none.
 const READS: u8 = 1;
 
-/// A packet that the device reads.
+/// The bytes of a packet, for the device to read.
 ///
 /// # Invariants
 ///
-/// `dma` is the device's mapping of `packet`'s bytes.
-struct Outgoing {
+/// `dma` is the device's mapping of them.
+struct Mapping {
     device: Device,
-    packet: Option<Skb>,
     dma: u64,
     len: usize,
 }
 
-impl Outgoing {
-    /// Maps a packet; gives it back if that cannot be.
-    fn new(device: Device, packet: Skb) -> Result<Self, Skb> {
+impl Mapping {
+    /// Maps a packet, which has to live longer.
+    fn new(device: Device, packet: &Skb) -> Result<Self> {
         let bytes = packet.start(packet.len());
         let len = bytes.len();
         if len != packet.len() as usize {
-            return Err(packet);
+            return Err(EINVAL);
         }
-        // SAFETY: the device is valid, and the bytes are the packet's, which is ours.
+        // SAFETY: the device is valid, and the bytes are the packet's.
         let dma = unsafe {
             bindings::weft_ib_dma_map(device.as_ptr(), bytes.as_ptr().cast_mut().cast(), len)
         };
         // SAFETY: the device is valid.
         if unsafe { bindings::weft_ib_dma_failed(device.as_ptr(), dma) } {
-            return Err(packet);
+            return Err(ENOMEM);
         }
         // INVARIANT: mapped just above.
-        Ok(Self {
-            device,
-            packet: Some(packet),
-            dma,
-            len,
-        })
+        Ok(Self { device, dma, len })
     }
 }
 
-impl Drop for Outgoing {
+impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: device and mapping are valid by the invariant.
         unsafe { bindings::weft_ib_dma_unmap(self.device.as_ptr(), self.dma, self.len) };
     }
 }
 
-/// Where what comes goes to.
+/// A packet on its way. Fields are dropped in order.
+struct Outgoing {
+    _mapping: Mapping,
+    _packet: Skb,
+    since_ns: u64,
+}
+
+/// Takes what comes, from there.
 struct Up {
     link: Arc<PacketLink>,
     handler: Arc<dyn Handler>,
@@ -110,10 +112,6 @@ struct State {
     /// The numbers of entries without one.
     free: KVec<u32>,
     buffers: KVec<DmaBuffer>,
-    /// None of the packets on their way has ended since the last look.
-    is_still: bool,
-    /// Looks at which that was so.
-    still_looks: u32,
 }
 
 /// A queue pair to a peer, for packets.
@@ -247,8 +245,6 @@ impl PacketLink {
             sent,
             free,
             buffers,
-            is_still: true,
-            still_looks: 0,
         };
         Arc::pin_init(
             pin_init!(Self {
@@ -276,35 +272,32 @@ impl PacketLink {
             COUNTERS.rc_packets_turned_away.bump();
             return Err(packet);
         };
-        let posted = Outgoing::new(state.device, packet).and_then(|mut outgoing| {
-            if self.post_outgoing(state, number, &outgoing).is_ok() {
-                return Ok(outgoing);
-            }
-            self.close();
-            // There was one.
-            outgoing.packet.take().map_or(Ok(outgoing), Err)
+        let posted = Mapping::new(state.device, &packet).and_then(|mapping| {
+            self.post_mapped(state, number, &mapping)
+                .inspect_err(|_| self.close())?;
+            Ok(mapping)
         });
-        match posted {
-            Ok(outgoing) => {
-                if let Some(place) = state.sent.get_mut(number as usize) {
-                    *place = Some(outgoing);
-                }
-                COUNTERS.rc_packets.bump();
-                Ok(())
-            }
-            Err(packet) => {
-                state.set_free(number);
-                Err(packet)
-            }
+        let Ok(mapping) = posted else {
+            state.set_free(number);
+            return Err(packet);
+        };
+        if let Some(place) = state.sent.get_mut(number as usize) {
+            *place = Some(Outgoing {
+                _mapping: mapping,
+                _packet: packet,
+                since_ns: coarse_ns(),
+            });
         }
+        COUNTERS.rc_packets.bump();
+        Ok(())
     }
 
-    fn post_outgoing(&self, state: &State, number: u32, outgoing: &Outgoing) -> Result {
+    fn post_mapped(&self, state: &State, number: u32, mapping: &Mapping) -> Result {
         let qp = state.qp.as_ref().ok_or(ENODEV)?;
         let entry = self.entries.get(number as usize).ok_or(EINVAL)?;
         let mut sge = ib_sge {
-            addr: outgoing.dma,
-            length: outgoing.len as u32,
+            addr: mapping.dma,
+            length: mapping.len as u32,
             lkey: qp.lkey(),
         };
         let mut wr = ib_send_wr::default();
@@ -361,21 +354,14 @@ impl PacketLink {
         self.is_open.store(false, Ordering::Release);
     }
 
-    /// Gives it up if it makes no progress; what goes to the peer then goes by UDP. To be
+    /// Gives it up if a packet has been on its way for too long; then all go by UDP. To be
     /// called once a second. May sleep.
     pub(crate) fn maintain(&self) {
-        let is_stuck = {
-            let mut state = self.state.lock();
-            let waits = state.free.len() < SENDS;
-            state.still_looks = match waits && state.is_still {
-                true => state.still_looks + 1,
-                false => 0,
-            };
-            state.is_still = true;
-            state.still_looks > PATIENT_LOOKS
-        };
-        if is_stuck {
-            pr_debug!("packets by RC make no progress\n");
+        let now_ns = coarse_ns();
+        let is_late = |sent: &Outgoing| now_ns.saturating_sub(sent.since_ns) > PATIENCE_NS;
+        let has_late = self.state.lock().sent.iter().flatten().any(is_late);
+        if has_late {
+            pr_debug!("packets take too long by RC\n");
             self.shut_down();
         }
     }
@@ -406,19 +392,15 @@ impl PacketLink {
 impl State {
     /// The entry has no packet any more.
     fn set_free(&mut self, number: u32) {
-        self.is_still = false;
         // There is room for all.
         let _ = self.free.push_within_capacity(number);
     }
 
     /// Copies a packet out of a buffer.
     fn take(&mut self, index: usize, len: u32) -> Option<Skb> {
-        let buffer = self.buffers.get_mut(index)?;
+        let bytes = self.buffers.get_mut(index)?.received(len as usize);
+        let len = bytes.len() as u32;
         let mut packet = Skb::with_room(len, &BhDisabled::new())?;
-        let bytes = buffer.received(len as usize);
-        if bytes.len() != len as usize {
-            return None;
-        }
         packet.append(len).copy_from_slice(bytes);
         Some(packet)
     }

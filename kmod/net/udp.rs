@@ -165,9 +165,7 @@ impl UdpBearer {
         unsafe { bindings::weft_route_hold(route.as_ptr()) };
         Some(route)
     }
-}
 
-impl UdpBearer {
     /// Largest chunk that fits into a packet with its headers, in bytes.
     pub(crate) fn payload_max(&self) -> u32 {
         self.payload_max

@@ -29,8 +29,8 @@ is "path MTU of node 1" "$(path_mtu rxe1)" 4096
 check "node 0 reaches node 1" ping -q -c 1 -W 5 10.77.0.2
 check "READs cross between the nodes" \
   over tcp_listens "ib_read_lat -d rxe1 -s 8 -n 100" ib_read_lat -d rxe0 -s 8 -n 100 10.77.0.2
-# Not perftest with -R: on a busy machine its client has crashed twice, in rdma_resolve_addr
-# with an identifier that was none. rping compares (-V) what it moves.
+# Not perftest with -R: on a busy machine its client has crashed twice inside librdmacm.
+# rping compares (-V) what it moves.
 check "so do READs and WRITEs on a connection that rdma_cm made" \
   over rdma_cm_listens "rping -s -a 10.77.0.2 -V -C 100" rping -c -a 10.77.0.2 -V -C 100
 done_testing

@@ -41,6 +41,18 @@ fn a_request_says_whether_another_follows() {
 }
 
 #[test]
+fn a_request_says_whether_it_was_sent_before() {
+    let mut initiator = initiator(HERE, 4096);
+    initiator.push(op(1, OpKind::Write, 0, 8)).unwrap();
+    assert!(!initiator.poll_request(1).unwrap().is_repeat);
+    initiator.push(op(2, OpKind::Write, 0, 8)).unwrap();
+    let later = 1_000_000_000;
+    assert!(initiator.on_tick(later));
+    let repeats = std::iter::from_fn(|| Some(initiator.poll_request(later)?.is_repeat));
+    assert_eq!(repeats.collect::<Vec<_>>(), [true, false]);
+}
+
+#[test]
 fn a_stream_whose_first_request_was_repeated_says_no_farewell() {
     let mut initiator = initiator(HERE, 4096);
     assert!(initiator.close_request().is_none(), "no context is there");

@@ -154,7 +154,7 @@ impl Hello {
     }
 }
 
-/// What a record says of the queue pair for packets; `None`: that cannot be.
+/// Reads the queue pair for packets; `None`: its numbers cannot be those of one.
 fn packets(bytes: &[u8; HELLO_BYTES]) -> Option<Option<PacketEnd>> {
     let end = PacketEnd {
         qpn: word(bytes, 64),

@@ -296,6 +296,7 @@ fn a_hello_with_impossible_numbers_is_none() {
             gid: Gid([0; 16]),
             ..hello()
         },
+        with_packets(PacketEnd { qpn: 0, ..PACKETS }),
         with_packets(PacketEnd {
             qpn: 1 << 24,
             ..PACKETS
