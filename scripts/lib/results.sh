@@ -50,6 +50,7 @@ count() {
   shift 3
   log=$(log_of "$name")
   ("$@") 2>&1 </dev/null | tee "$log" || status=$?
+  keep_last_try "$log"
   read -r passed failed skipped < <("$counter" <"$log")
   ran=$((passed + failed + skipped))
   if [ "$planned" != any ] && [ "$planned" != "$ran" ]; then
@@ -64,6 +65,16 @@ count() {
   while read -r line; do WRONG+=("$name: $line"); done < <(failed_in "$log")
   record "$name" $((SECONDS - begin)) "$passed" "$failed" "$skipped"
   if [ "$failed" = 0 ]; then announce ok "$name" $((SECONDS - begin)); else announce not-ok "$name" $((SECONDS - begin)); fi
+}
+
+# A line that says that all before it does not count.
+AGAIN='[weft] the test begins again'
+
+# keep_last_try LOG: drops what does not count.
+keep_last_try() {
+  local last
+  last=$(grep -naF "$AGAIN" "$1" | tail -n 1 || true)
+  [ -z "$last" ] || sed -i "1,${last%%:*}d" "$1"
 }
 
 # say_wrong LINE: now and in the summary.

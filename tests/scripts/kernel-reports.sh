@@ -1,10 +1,11 @@
 #!/bin/bash
 # The scan of a machine's log has to find each kind of kernel report, and
 # nothing in the log of a healthy boot.
-# checks: 28
+# checks: 32
 . "$(dirname "$0")/../../scripts/lib/common.sh"
 . "$WEFT_ROOT/scripts/lib/vm-scan.sh"
 
+accelerator() { echo tcg; }
 LOG=$(mktemp)
 trap 'rm -f "$LOG"' EXIT
 FAILURES=0
@@ -58,4 +59,21 @@ printf '[    0.1] %s\n' "kfence: initialized - using 2097152 bytes for 255 objec
 healthy=0
 scan_log "$LOG" || healthy=1
 verdict $healthy "the scan is quiet about a healthy boot"
+
+# answers STATUS ACCELERATOR CODE NAME: the scan's status for an oops in a breakpoint
+answers() {
+  local status=0
+  eval "accelerator() { echo $2; }"
+  printf '[    7.9] %s\n' "Oops: int3: 0000 [#1] SMP NOPTI" "RIP: 0010:__mod_timer+0x1c3/0x370" "Code: 5f c3 85 c0 $3 <90> f7 c1 cc" >"$LOG"
+  scan_log "$LOG" 2>/dev/null || status=$?
+  verdict $((status != $1)) "$4"
+}
+answers 89 tcg 66 "a breakpoint that is not in memory is the emulator's"
+answers 86 tcg cc "one that is there is the kernel's"
+answers 86 kvm 66 "and so is any where nothing is emulated"
+accelerator() { echo tcg; }
+printf '[    7.9] %s\n' "WARNING: CPU: 0 PID: 31 at lib/refcount.c:28" "Oops: int3: 0000 [#1] SMP NOPTI" "Code: 66 <90>" >"$LOG"
+status=0
+scan_log "$LOG" 2>/dev/null || status=$?
+verdict $((status != 86)) "or behind another report"
 exit $((FAILURES > 0))

@@ -1,7 +1,7 @@
 #!/bin/bash
 # scripts/test has to notice a check that fails, a test that says nothing, ends too soon
 # or crashes, and a name that is no test's.
-# checks: 16
+# checks: 17
 export VM_SLOWNESS=1
 ROOT=$(cd "$(dirname "$0")/../.." && pwd)
 . "$ROOT/tests/vm/lib.sh"
@@ -35,6 +35,7 @@ is "and which of cargo's" "$(said_of 'echo ok a; echo test c ... FAILED; exit 1'
 is "and what the kernel reported" "$(said_of 'echo ok a; echo "the kernel reported a bug: WARNING: x"; exit 86')" "test: the kernel reported a bug: WARNING: x"
 is "and how a test ended that made too few checks" "$(said_of 'echo ok a; exit 86')" "test: 1 checks ran, '# checks: 2' was planned; it ended with status 86"
 is "and a program that is not there" "$(counted 1 'no-such-program')" "0 passed, 1 failed"
+is "a test that begins again counts once" "$(counted 2 'echo ok a; echo not ok b; echo "[weft] the test begins again: why"; echo ok a; echo ok b')" "2 passed, 0 failed"
 check "a name that is no test's is an error" refuses 1 "there is no test no-such-test" "$ROOT/scripts/test" --only no-such-test
 check "so is one of a file that is none" refuses 1 "there is no test lib" "$ROOT/scripts/test" --only lib
 done_testing

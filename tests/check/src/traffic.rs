@@ -5,12 +5,13 @@
 //! change of order shows as wrong content.
 
 use std::io::Write as _;
+use std::ops::Range;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{ensure, Context, Result};
+use anyhow::{bail, ensure, Context, Result};
 use weft_shim::{Device, MemoryRegion, Remote, SendWr, Vqp, Wc};
 
 use weft_testkit::pace::is_slow;
@@ -114,6 +115,7 @@ impl Traffic {
     /// One batch.
     pub fn round(&mut self) -> Result<()> {
         let mut wrs = Vec::new();
+        let before = self.model.clone();
         for place in 0..=self.rng.below(WRITES) {
             let len = self.rng.below(WRITE_MAX.min(SLICE));
             let (from, to) = (
@@ -159,22 +161,44 @@ impl Traffic {
             "{moved} bytes of {}",
             end - start
         );
-        self.compare(start, end)
+        self.compare(start..end, &before)
     }
 
-    fn compare(&self, start: usize, end: usize) -> Result<()> {
-        let mut read = vec![0; end - start];
-        self.local.copy_out(STAGING + start, &mut read)?;
-        let wrong = read
+    /// Compares what was read with what it should be; `before` is what that was before the
+    /// batch. An error says what else can be known of the cause.
+    fn compare(&mut self, range: Range<usize>, before: &[u8]) -> Result<()> {
+        let mut read = vec![0; range.len()];
+        self.local.copy_out(STAGING + range.start, &mut read)?;
+        if read == self.model[range.clone()] {
+            return Ok(());
+        }
+        let differs = |at: &usize| read[at - range.start] != self.model[*at];
+        let wrong: Vec<_> = range.clone().filter(differs).collect();
+        let old = wrong
             .iter()
-            .zip(&self.model[start..end])
-            .position(|(a, b)| a != b);
-        ensure!(
-            wrong.is_none(),
-            "byte {:?} of {start}..{end} is wrong",
-            wrong.map(|at| at + start)
-        );
-        Ok(())
+            .filter(|at| read[**at - range.start] == before[**at]);
+        let old = old.count();
+        let again = self.read_again(range.clone());
+        bail!(
+            "{} bytes of {range:?} are wrong, from {:?} to {:?}; {old} are as before the batch; \
+             read again: {again:?} are wrong",
+            wrong.len(),
+            wrong.first(),
+            wrong.last(),
+        )
+    }
+
+    /// Reads anew; answers how many bytes are not what they should be.
+    fn read_again(&mut self, range: Range<usize>) -> Result<usize> {
+        let into = self
+            .local
+            .slice(STAGING + range.start..STAGING + range.end)?;
+        self.vqp
+            .read(into, self.remote.offset(range.start as u64))?;
+        let mut read = vec![0; range.len()];
+        self.local.copy_out(STAGING + range.start, &mut read)?;
+        let pairs = read.iter().zip(&self.model[range]);
+        Ok(pairs.filter(|(is, should)| is != should).count())
     }
 
     /// Runs batches until it is told to stop. It fails if it ran none: then it shows

@@ -73,10 +73,17 @@ pub struct Sender {
 
 impl Sender {
     /// From node 2's namespace. All nodes know a link address for the attacker's own
-    /// addresses, so that their answers pass the bridge.
+    /// addresses, so that their answers pass the bridge; and the attacker knows the nodes',
+    /// so that none of its packets waits for ARP, which takes long on a busy host.
     pub fn new() -> Result<Self> {
         let attackers = "$(ip netns exec n2 cat /sys/class/net/v2/address)";
         let anothers = "$(cat /sys/class/net/v0/address)";
+        let seconds = "$(ip netns exec n1 cat /sys/class/net/v1/address)";
+        for (node, link) in [("10.77.0.1", anothers), ("10.77.0.2", seconds)] {
+            system(&format!(
+                "ip -n n2 neigh replace {node} lladdr {link} dev v2"
+            ))?;
+        }
         for own in OWN.map(Ipv4Addr::from) {
             for (command, link, device) in [
                 ("ip neigh", attackers, "v0"),
