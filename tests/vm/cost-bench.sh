@@ -3,7 +3,7 @@
 # and multicast over RDMA run, and their results have the fields that others read. What
 # they find is nobody's business here.
 # vm: --meta-node 3 --nodes 4 --mem 2048
-# checks: 20
+# checks: 21
 . "$(dirname "$0")/lib.sh"
 
 # bench NAME ARG...
@@ -19,9 +19,10 @@ check "a tail" bench tail --clients 3 --servers 2 --samples 4
 is "of each system" "$(rows tail '"servers":2.*"lat_us_p50":[0-9].*"lat_us_p99":[0-9].*"lat_us_p999":[0-9]')" 2
 
 check "echoes" bench two-sided --clients 2 --samples 20 --sizes 8,65536
-is "by verbs with two kinds of server, by Weft with and without copying" \
-  "$(rows two-sided '"bytes":(8|65536).*"echo_us_p50":[0-9].*"echo_us_p99":[0-9].*"ops_per_sec":[1-9]')" 8
-is "half of Weft's take each message out of its buffer" "$(rows two-sided '"system":"weft".*"zero_copy":false')" 2
+is "by verbs with two kinds of server, by Weft over RC, and over DC with and without copying" \
+  "$(rows two-sided '"bytes":(8|65536).*"echo_us_p50":[0-9].*"echo_us_p99":[0-9].*"ops_per_sec":[1-9]')" 10
+is "one lane of Weft's takes each message out of its buffer" "$(rows two-sided '"system":"weft".*"zero_copy":false')" 2
+is "one has an RC queue pair carry its packets" "$(rows two-sided '"transport":"rc".*"rc_packets_per_echo":[1-9]')" 2
 
 check "registration" bench mr --samples 4 --sizes 4096
 is "of both systems" "$(rows mr '"case":"(de)?register".*"us_p50":[0-9]')" 4

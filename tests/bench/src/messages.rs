@@ -18,8 +18,9 @@ use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 
 use crate::child::{say_ready, wait_for_end, Helper};
-use crate::cli::{System, MAX_CLIENTS};
-use crate::nodes::Node;
+use crate::cli::{System, Transport, MAX_CLIENTS};
+use crate::nodes::{Node, CLIENT};
+use crate::weft::Way;
 
 /// What Weft's clients send to; stations beside the first have the next ones.
 const WEFT_PORT: u32 = 7;
@@ -68,6 +69,9 @@ pub struct StationArgs {
     /// Whose messages.
     #[arg(long, value_enum)]
     pub system: System,
+    /// What Weft's messages to the clients go by.
+    #[arg(long, value_enum)]
+    pub transport: Transport,
     /// Which of several stations on the node.
     #[arg(long)]
     pub index: u16,
@@ -115,6 +119,7 @@ impl Station {
         let words = [
             ("--node", args.node.to_string()),
             ("--system", args.system.name().to_owned()),
+            ("--transport", args.transport.name().to_owned()),
             ("--index", args.index.to_string()),
             ("--reply", args.reply.name().to_owned()),
             ("--bytes", args.bytes.to_string()),
@@ -150,6 +155,9 @@ pub fn serve(args: &StationArgs) -> Result<()> {
     node.enter()?;
     let rdma_cm = node.port(STATION_PORT + args.index);
     let args = args.clone();
+    // Each end's pool decides by itself.
+    let way = || Way::force(node, CLIENT, args.transport);
+    let _way = (args.system == System::Weft).then(way).transpose()?;
     match args.system {
         System::Verbs => {
             let mut station = verbs::Station::listen(rdma_cm, args)?;

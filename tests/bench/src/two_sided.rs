@@ -7,6 +7,8 @@
 //! Weft brings messages of any length straight into the receive buffer
 //! (`zero_copy`). Beside it is what a receiver costs that takes each message out
 //! of its receive buffer first, as KRCore without its zero-copy protocol does.
+//! Weft's messages go by SoftDc's packets: over UDP, as to any peer, or to one that is
+//! reached by RC over an RC queue pair (`rc`; `rc_packets_per_echo` says whether they did).
 //! Both systems use one connection in both directions, and request a completion of
 //! few messages only. Verbs' server either looks for messages without sleeping while they come
 //! (`poll`), or sleeps as Weft's does (`event`); its clients poll.
@@ -19,10 +21,11 @@ use anyhow::{ensure, Result};
 use clap::Args;
 
 use crate::cli::{Common, System, Transport, MAX_CLIENTS};
+use crate::counters::counter;
 use crate::lent::Pool;
 use crate::messages::client::{VerbsEcho, WeftEcho};
 use crate::messages::{buffers_for, Reply, Station, StationArgs};
-use crate::nodes::{CLIENT, SERVER};
+use crate::nodes::{Node, CLIENT, DC_SERVER, SERVER};
 use crate::pace::Paced;
 use crate::report::JsonLines;
 use crate::round_robin::{self, Amount, MakeCase};
@@ -64,32 +67,53 @@ pub struct TwoSidedArgs {
     pub samples: Option<u32>,
 }
 
-/// A system, and how it receives.
+/// A system, what its messages go by, and how it receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lane {
     pub system: System,
+    pub transport: Transport,
     pub zero_copy: bool,
     pub polls: bool,
 }
 
-const LANES: [Lane; 4] = [
+impl Lane {
+    /// Where its server is: each node is reached in one way.
+    fn server(self) -> Node {
+        match self.transport {
+            Transport::Rc => SERVER,
+            Transport::Dc => DC_SERVER,
+        }
+    }
+}
+
+const LANES: [Lane; 5] = [
     Lane {
         system: System::Verbs,
+        transport: Transport::Rc,
         zero_copy: true,
         polls: true,
     },
     Lane {
         system: System::Verbs,
+        transport: Transport::Rc,
         zero_copy: true,
         polls: false,
     },
     Lane {
         system: System::Weft,
+        transport: Transport::Rc,
         zero_copy: true,
         polls: false,
     },
     Lane {
         system: System::Weft,
+        transport: Transport::Dc,
+        zero_copy: true,
+        polls: false,
+    },
+    Lane {
+        system: System::Weft,
+        transport: Transport::Dc,
         zero_copy: false,
         polls: false,
     },
@@ -117,8 +141,8 @@ pub fn run(args: &TwoSidedArgs) -> Result<()> {
     let samples = args
         .samples
         .unwrap_or(if quick { QUICK_SAMPLES } else { SAMPLES });
-    // Messages are over DC; a pool that tries the peer on RC would be at work beside them.
-    let _way = Way::force(CLIENT, SERVER, Transport::Dc)?;
+    let _by_rc = Way::force(CLIENT, SERVER, Transport::Rc)?;
+    let _by_dc = Way::force(CLIENT, DC_SERVER, Transport::Dc)?;
     let mut results = Results::default();
     for &count in clients {
         for &bytes in sizes {
@@ -141,8 +165,9 @@ fn measure(bytes: u32, clients: u16, samples: u32) -> Result<Vec<Row>> {
     let mut lanes = Vec::new();
     for (index, lane) in (0..).zip(LANES) {
         let station = Station::start(&StationArgs {
-            node: SERVER.0,
+            node: lane.server().0,
             system: lane.system,
+            transport: lane.transport,
             index,
             reply: match lane.zero_copy {
                 true => Reply::Echo,
@@ -174,11 +199,17 @@ fn measure(bytes: u32, clients: u16, samples: u32) -> Result<Vec<Row>> {
         rest: REST,
     };
     cases.iter_mut().for_each(|(_, own)| *own = amount);
+    // Nobody else sends any: counted for all lanes they are those of the one by RC.
+    let before = counter("rc_packets")?;
     let outcomes = round_robin::run("two-sided", &cases, clients)?;
+    let rc_packets = counter("rc_packets")? - before;
     let rows = LANES.iter().zip(&outcomes);
     let mut rows: Vec<_> = rows
         .map(|(lane, outcome)| Row::new(*lane, bytes, (clients, path_mtu), outcome))
         .collect();
+    for row in &mut rows {
+        row.note_rc_packets(rc_packets);
+    }
     Row::compare(&mut rows);
     Ok(rows)
 }

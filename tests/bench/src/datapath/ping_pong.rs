@@ -177,6 +177,7 @@ fn station(system: System, node: Node, work: Work) -> Result<Station> {
     Station::start(&StationArgs {
         node: node.0,
         system,
+        transport: Transport::Dc,
         index: 0,
         reply: Reply::Echo,
         bytes: work.bytes,

@@ -76,6 +76,7 @@ fn station(system: System, node: Node, index: u16, work: Work) -> Result<Station
     Station::start(&StationArgs {
         node: node.0,
         system,
+        transport: Transport::Dc,
         index,
         reply: Reply::None,
         bytes: work.bytes,

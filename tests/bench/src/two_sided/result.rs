@@ -5,7 +5,7 @@
 use serde::Serialize;
 
 use super::Lane;
-use crate::cli::System;
+use crate::cli::{System, Transport};
 use crate::report::{number, rounded, Sheet};
 use crate::round_robin::Outcome;
 
@@ -26,6 +26,9 @@ pub struct Row {
     echo_us_p50: Option<f64>,
     echo_us_p99: Option<f64>,
     ops_per_sec: f64,
+    /// Packets that went by an RC queue pair for each echo, both ends', if Weft's were to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rc_packets_per_echo: Option<f64>,
     /// Its p50 over that of verbs with the server that is faster.
     #[serde(skip_serializing_if = "Option::is_none")]
     echo_to_verbs: Option<f64>,
@@ -43,10 +46,7 @@ impl Row {
         Self {
             bench: "two-sided",
             system: lane.system.name(),
-            transport: match lane.system {
-                System::Weft => "dc",
-                System::Verbs => "rc",
-            },
+            transport: lane.transport.name(),
             bytes,
             clients,
             path_mtu: path_mtu.filter(|_| lane.system != System::Weft),
@@ -56,7 +56,16 @@ impl Row {
             echo_us_p50: rounded(echo.percentile_us(50.0)),
             echo_us_p99: rounded(echo.percentile_us(99.0)),
             ops_per_sec: outcome.per_sec().round(),
+            rc_packets_per_echo: None,
             echo_to_verbs: None,
+        }
+    }
+
+    /// Tells the row of Weft's messages by RC how many packets went so.
+    pub fn note_rc_packets(&mut self, packets: u64) {
+        if self.system == System::Weft.name() && self.transport == Transport::Rc.name() {
+            let echoes = self.echoes.max(1) as f64;
+            self.rc_packets_per_echo = rounded(Some(packets as f64 / echoes));
         }
     }
 
