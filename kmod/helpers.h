@@ -140,6 +140,8 @@ const char *weft_param_pool(void);
 #define WEFT_POOL_USE_DC 2
 #define WEFT_POOL_USE_RC 3
 #define WEFT_POOL_CLOSED 4
+#define WEFT_POOL_MESSAGES_UDP 5
+#define WEFT_POOL_MESSAGES_RC 6
 void weft_trace_pool(const u8 *gid, u32 action);
 void weft_trace_move(u32 flow, bool by_rc, u64 held_ns);
 

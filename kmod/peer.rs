@@ -84,6 +84,7 @@ impl<R: Requester> Peer<R> {
             destination: record.destination(),
             suspicion: Suspicion::new()?,
             meter: route.meter().clone(),
+            messages: route.message_meter().clone(),
             packets: route.packets().clone(),
         };
         Arc::pin_init(
@@ -156,7 +157,7 @@ impl<R: Requester> Peer<R> {
     }
 
     /// A stream for one VQP of a user's, which sends messages; [`Peer::close`] ends it. Its
-    /// packets go by RC where one-sided requests do.
+    /// packets go by RC where the pool says so.
     ///
     /// # Errors
     ///

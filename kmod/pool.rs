@@ -17,7 +17,7 @@ use kernel::alloc::KVVec;
 use kernel::prelude::*;
 use kernel::sync::{Arc, Mutex};
 use weft_core::gid::Gid;
-use weft_core::pool::{Action, Mode, Transport};
+use weft_core::pool::{Action, ByRc, Mode, Transport};
 use weft_core::uapi::{self, PoolPeer, PoolUse};
 
 use crate::array_vec::{room, ArrayVec};
@@ -76,7 +76,7 @@ impl<R: Requester> Pool<R> {
         self.work.stop();
         let routes = core::mem::take(&mut *self.routes.lock());
         for route in &routes {
-            route.set(None);
+            route.set(None, ByRc::default());
         }
     }
 
@@ -88,12 +88,12 @@ impl<R: Requester> Pool<R> {
     /// The way to a peer, for one more record of it. [`Route::leave`] gives it back.
     pub(crate) fn route(&self, gid: &Gid) -> Result<Arc<Route<R>>> {
         let mut routes = self.routes.lock();
-        let uses = self.policy.lock().uses(gid);
-        let queue = match uses {
-            Transport::Dc => None,
-            Transport::Rc => self.rc.queue(gid),
+        let by_rc = self.policy.lock().carries(gid);
+        let queue = match by_rc == ByRc::default() {
+            true => None,
+            false => self.rc.queue(gid),
         };
-        let route = Route::new(*gid, queue)?;
+        let route = Route::new(*gid, queue, by_rc)?;
         routes.push(route.clone(), GFP_KERNEL)?;
         drop(routes);
         self.work.schedule(LOOK_MS);
@@ -171,6 +171,7 @@ impl<R: Requester> Pool<R> {
             (view.is_forced, uapi::POOL_FORCED),
             (view.is_in_trial, uapi::POOL_TRIAL),
             (age_ns != 0, uapi::POOL_UP),
+            (view.messages_by_rc, uapi::POOL_MESSAGES_BY_RC),
         ];
         let set = flags.iter().filter(|(is_set, _)| *is_set);
         Ok(PoolPeer {
@@ -203,7 +204,11 @@ impl<R: Requester> Pool<R> {
     /// `EINTR`.
     pub(crate) fn wait_for_queue(&self, route: &Route<R>, user: u32) -> Result {
         if let Some(queue) = self.rc.wait_for_queue(route.gid(), user)? {
-            route.set(Some(&queue));
+            let by_rc = ByRc {
+                requests: true,
+                messages: true,
+            };
+            route.set(Some(&queue), by_rc);
         }
         Ok(())
     }
@@ -218,6 +223,7 @@ impl<R: Requester> Pool<R> {
         routes.retain(|route| !route.is_gone());
         for route in routes.iter() {
             policy.see(route.gid(), &route.meter().take(), now_ns);
+            policy.see_messages(route.gid(), &route.message_meter().take(), now_ns);
         }
         let mut at = 0;
         while let Some(queue) = self.rc.nth(at) {
@@ -232,7 +238,7 @@ impl<R: Requester> Pool<R> {
                 Action::Close => self.rc.close(gid),
                 Action::Probe => probes.push(*gid),
                 // What it uses now is known to the policy.
-                Action::Use(_) => {}
+                Action::Use(_) | Action::UseForMessages(_) => {}
             }
         };
         policy.decide(self.mode, MAX_WANTS, links, now_ns, act);
@@ -244,15 +250,17 @@ impl<R: Requester> Pool<R> {
     fn direct(&self, routes: &[Arc<Route<R>>], policy: &Policy) {
         let mut room = room::<_, MAX_LINKS>();
         let mut by_rc = ArrayVec::new(&mut room);
-        for gid in policy.by_rc() {
+        for (gid, carries) in policy.by_rc() {
             if let Some(queue) = self.rc.queue(gid) {
-                by_rc.push((*gid, queue));
+                by_rc.push((*gid, queue, carries));
             }
         }
         for route in routes {
             let mut ways = by_rc.as_slice().iter();
-            let way = ways.find(|(gid, _)| gid == route.gid());
-            route.set(way.map(|(_, queue)| queue));
+            match ways.find(|(gid, ..)| gid == route.gid()) {
+                Some((_, queue, carries)) => route.set(Some(queue), *carries),
+                None => route.set(None, ByRc::default()),
+            }
         }
     }
 }

@@ -28,7 +28,9 @@ TRACE_EVENT(weft_pool,
 				   { WEFT_POOL_CLOSE, "close" },
 				   { WEFT_POOL_USE_DC, "use-dc" },
 				   { WEFT_POOL_USE_RC, "use-rc" },
-				   { WEFT_POOL_CLOSED, "closed" }))
+				   { WEFT_POOL_CLOSED, "closed" },
+				   { WEFT_POOL_MESSAGES_UDP, "messages-udp" },
+				   { WEFT_POOL_MESSAGES_RC, "messages-rc" }))
 );
 
 /* A VQP in use has changed what carries its requests, after a hold of so long. */

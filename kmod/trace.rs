@@ -14,6 +14,8 @@ pub(crate) fn pool(gid: &Gid, action: Action) {
         Action::Close => bindings::WEFT_POOL_CLOSE,
         Action::Use(Transport::Dc) => bindings::WEFT_POOL_USE_DC,
         Action::Use(Transport::Rc) => bindings::WEFT_POOL_USE_RC,
+        Action::UseForMessages(Transport::Dc) => bindings::WEFT_POOL_MESSAGES_UDP,
+        Action::UseForMessages(Transport::Rc) => bindings::WEFT_POOL_MESSAGES_RC,
         // It says nothing about the peer.
         Action::Probe => return,
     };

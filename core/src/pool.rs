@@ -6,7 +6,8 @@
 //! The paper gives RC to the peers that are used most, and takes it from those that were not
 //! used for longest. Here each transport's cost to a peer is measured on the traffic itself
 //! besides, because which one is faster is a matter of the host: a busy peer's requests are
-//! *tried* on the other transport, and stay there only if they take no longer.
+//! *tried* on the other transport, and stay there only if they take no longer. Messages to it
+//! have a choice of their own: their packets take the queue pair that there is, or UDP.
 //!
 //! - [`Meter`], [`Tally`] and [`Stopwatch`] see the traffic.
 //! - [`Pool::decide`] says what is to be done, a few times a second.
@@ -14,6 +15,7 @@
 //! A peer that was tried is left alone for a minute, and for longer after each trial that
 //! came to nothing, unless its transport's cost doubles or the other's halves.
 
+mod choice;
 mod meter;
 mod peer;
 mod probes;
@@ -23,9 +25,11 @@ mod tests;
 
 use crate::gid::Gid;
 
+use choice::{Choice, Outcome};
+pub use choice::{Cost, Heat, COLD_PER_SECOND, HOT_PER_SECOND, RETRY_NS, TRIAL_NS};
 pub use meter::{Meter, Samples, Stopwatch, Tally, Traffic, SMALL_BYTES};
-pub use peer::{Cost, Heat, COLD_PER_SECOND, HOT_PER_SECOND, LINGER_NS, RETRY_NS, TRIAL_NS};
-use peer::{Outcome, Peer};
+use peer::Peer;
+pub use peer::LINGER_NS;
 
 /// Peers that a pool has an eye on; of more the coldest are forgotten.
 pub const PEERS: usize = 256;
@@ -92,8 +96,19 @@ pub enum Action {
     Close,
     /// Requests to it take this way from now on.
     Use(Transport),
+    /// So do the packets of messages to it.
+    UseForMessages(Transport),
     /// See how long a round trip by DC takes: its requests take the other way.
     Probe,
+}
+
+/// The traffic that the queue pair to a peer carries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ByRc {
+    /// One-sided requests.
+    pub requests: bool,
+    /// The packets of messages.
+    pub messages: bool,
 }
 
 /// A peer, as the pool knows it.
@@ -103,6 +118,8 @@ pub struct PeerView {
     pub gid: Gid,
     /// The transport of its requests.
     pub uses: Transport,
+    /// The packets of its messages go by RC.
+    pub messages_by_rc: bool,
     /// An administrator has chosen it.
     pub is_forced: bool,
     /// An administrator keeps a queue pair to it.
@@ -156,8 +173,7 @@ impl Pool {
         let taken = self.peers.iter().enumerate();
         let idle = taken.filter_map(|(place, peer)| Some((place, peer.as_ref()?)));
         let idle = idle.filter(|(_, peer)| !peer.is_kept());
-        let coldest = idle
-            .min_by_key(|(_, peer)| (peer.heat.per_second(), peer.traffic.small_ops, peer.hot_ns));
+        let coldest = idle.min_by_key(|(_, peer)| (peer.heat(), peer.seen(), peer.hot_ns()));
         coldest.map(|(place, _)| place)
     }
 
@@ -179,31 +195,46 @@ impl Pool {
         let _ = self.find_or_make(gid, now_ns);
     }
 
-    /// The transport of a peer's requests.
+    /// What goes to a peer by RC.
     #[must_use]
-    pub fn uses(&self, gid: &Gid) -> Transport {
-        match self.by_rc().any(|peer| peer == gid) {
-            true => Transport::Rc,
-            false => Transport::Dc,
+    pub fn carries(&self, gid: &Gid) -> ByRc {
+        let found = self.by_rc().find(|(peer, _)| *peer == gid);
+        found.map_or(ByRc::default(), |(_, by_rc)| by_rc)
+    }
+
+    /// The peers to which anything goes by RC.
+    pub fn by_rc(&self) -> impl Iterator<Item = (&Gid, ByRc)> {
+        let peers = self.peers.iter().flatten();
+        let by_rc = peers.filter(|peer| peer.uses_rc());
+        by_rc.map(|peer| {
+            let by_rc = ByRc {
+                requests: peer.requests.uses == Transport::Rc,
+                messages: peer.messages.uses == Transport::Rc,
+            };
+            (&peer.gid, by_rc)
+        })
+    }
+
+    /// What was seen of the one-sided requests to a peer since the last decision; may be
+    /// called several times for one.
+    pub fn see(&mut self, gid: &Gid, traffic: &Traffic, now_ns: u64) {
+        if let Some(peer) = self.find_seen(gid, traffic, now_ns) {
+            peer.requests.traffic.add(traffic);
         }
     }
 
-    /// The peers whose requests go by RC.
-    pub fn by_rc(&self) -> impl Iterator<Item = &Gid> {
-        let peers = self.peers.iter().flatten();
-        let by_rc = peers.filter(|peer| peer.uses == Transport::Rc);
-        by_rc.map(|peer| &peer.gid)
+    /// The same of messages to it.
+    pub fn see_messages(&mut self, gid: &Gid, traffic: &Traffic, now_ns: u64) {
+        if let Some(peer) = self.find_seen(gid, traffic, now_ns) {
+            peer.messages.traffic.add(traffic);
+        }
     }
 
-    /// What was seen of a peer since the last decision; may be called several times for one.
-    pub fn see(&mut self, gid: &Gid, traffic: &Traffic, now_ns: u64) {
-        // One that is idle need not be known.
-        let peer = match traffic.is_some() {
+    /// A peer with this traffic. One that is idle need not be known.
+    fn find_seen(&mut self, gid: &Gid, traffic: &Traffic, now_ns: u64) -> Option<&mut Peer> {
+        match traffic.is_some() {
             true => self.find_or_make(gid, now_ns),
             false => self.find(gid),
-        };
-        if let Some(peer) = peer {
-            peer.traffic.add(traffic);
         }
     }
 
@@ -246,14 +277,15 @@ impl Pool {
         let peer = self.peers.iter().flatten().nth(index)?;
         Some(PeerView {
             gid: peer.gid,
-            uses: peer.uses,
+            uses: peer.requests.uses,
+            messages_by_rc: peer.messages.uses == Transport::Rc,
             is_forced: peer.forced.is_some(),
             is_pinned: peer.pinned,
-            is_in_trial: peer.is_in_trial(),
-            heat: peer.heat,
-            dc: *peer.cost(Transport::Dc),
-            rc: *peer.cost(Transport::Rc),
-            moves: peer.moves,
+            is_in_trial: peer.requests.is_in_trial(),
+            heat: peer.requests.heat,
+            dc: *peer.requests.cost(Transport::Dc),
+            rc: *peer.requests.cost(Transport::Rc),
+            moves: peer.requests.moves,
         })
     }
 
@@ -284,10 +316,10 @@ impl Pool {
             let link = links(&peer.gid);
             peer.has_link = link != LinkState::None;
             self.settle(&mut peer, mode, link, now_ns, &mut act);
-            let is_idle = peer.heat.per_second() == 0 && !peer.is_kept();
+            let is_idle = peer.heat() == 0 && !peer.is_kept();
             if let Some(known) = self.peers.get_mut(place) {
                 // What was found out about it is of use if it comes back soon.
-                let is_old = now_ns.saturating_sub(peer.hot_ns) >= RETRY_NS;
+                let is_old = now_ns.saturating_sub(peer.hot_ns()) >= RETRY_NS;
                 *known = (!(is_idle && is_old)).then_some(peer);
             }
         }
@@ -303,11 +335,11 @@ impl Pool {
         now_ns: u64,
         act: &mut impl FnMut(&Gid, Action),
     ) {
-        let before = peer.uses;
+        let before = (peer.requests.uses, peer.messages.uses);
         let is_up = matches!(link, LinkState::Up { .. });
         if is_up {
             peer.opened_ns = None;
-        } else if peer.uses == Transport::Rc || peer.is_overdue(now_ns) {
+        } else if peer.uses_rc() || peer.is_overdue(now_ns) {
             // One that an administrator wants is asked for again.
             if mode == Mode::Auto && !peer.pinned && peer.forced.is_none() {
                 act(&peer.gid, Action::Close);
@@ -323,23 +355,25 @@ impl Pool {
         }
         if is_up {
             self.choose(peer, mode, link, now_ns);
+            self.choose_for_messages(peer, mode, link, now_ns);
         }
-        if peer.uses != before {
-            act(&peer.gid, Action::Use(peer.uses));
+        if peer.requests.uses != before.0 {
+            act(&peer.gid, Action::Use(peer.requests.uses));
         }
-        let is_needed =
-            peer.uses == Transport::Rc || peer.pinned || peer.forced.is_some() || mode == Mode::All;
+        if peer.messages.uses != before.1 {
+            act(&peer.gid, Action::UseForMessages(peer.messages.uses));
+        }
+        let is_needed = peer.uses_rc() || peer.pinned || peer.forced.is_some() || mode == Mode::All;
         if link == (LinkState::Up { ours: true })
             && !is_needed
             && now_ns.saturating_sub(peer.used_rc_ns) >= LINGER_NS
         {
             act(&peer.gid, Action::Close);
         }
-        if peer.uses == Transport::Rc
-            && peer.is_hot()
-            && peer.forced.is_none()
-            && mode == Mode::Auto
-        {
+        let by_rc = |choice: &Choice| choice.uses == Transport::Rc && choice.is_hot();
+        let is_compared = by_rc(&peer.requests) && mode == Mode::Auto
+            || by_rc(&peer.messages) && mode != Mode::All;
+        if is_compared && peer.forced.is_none() {
             act(&peer.gid, Action::Probe);
         }
     }
@@ -347,23 +381,42 @@ impl Pool {
     /// With a queue pair that works: decides which way a peer's requests take.
     fn choose(&mut self, peer: &mut Peer, mode: Mode, link: LinkState, now_ns: u64) {
         if let Some(forced) = peer.forced {
-            peer.take(forced);
+            peer.requests.take(forced);
         } else if peer.pinned || mode != Mode::Auto {
             // Without a policy, whatever is there is used until it is to go.
-            let goes =
-                !peer.pinned && mode == Mode::Pinned && link == (LinkState::Up { ours: true });
-            peer.take(match goes {
+            peer.requests.take(match is_to_go(peer, mode, link) {
                 true => Transport::Dc,
                 false => Transport::Rc,
             });
-        } else if let Some(outcome) = peer.judge(now_ns) {
+        } else {
+            self.try_out(&mut peer.requests, now_ns);
+        }
+    }
+
+    /// Likewise, the way of its messages. An administrator who pins a peer says nothing of
+    /// them: where software makes RC of the same packets, UDP is the faster way.
+    fn choose_for_messages(&mut self, peer: &mut Peer, mode: Mode, link: LinkState, now_ns: u64) {
+        if let Some(forced) = peer.forced {
+            peer.messages.take(forced);
+        } else if mode == Mode::All {
+            peer.messages.take(Transport::Rc);
+        } else if is_to_go(peer, mode, link) {
+            peer.messages.take(Transport::Dc);
+        } else {
+            self.try_out(&mut peer.messages, now_ns);
+        }
+    }
+
+    /// Tries the other way now and then, and takes the better one.
+    fn try_out(&mut self, choice: &mut Choice, now_ns: u64) {
+        if let Some(outcome) = choice.judge(now_ns) {
             self.learn(outcome, now_ns);
-        } else if peer.uses == Transport::Rc && peer.is_cold() {
-            if now_ns.saturating_sub(peer.hot_ns) >= LINGER_NS {
-                peer.take(Transport::Dc);
+        } else if choice.uses == Transport::Rc && choice.is_cold() {
+            if now_ns.saturating_sub(choice.hot_ns) >= LINGER_NS {
+                choice.take(Transport::Dc);
             }
-        } else if peer.is_due(now_ns >= self.cautious_until_ns, now_ns) {
-            peer.begin_trial(now_ns);
+        } else if choice.is_due(now_ns >= self.cautious_until_ns, now_ns) {
+            choice.begin_trial(now_ns);
         }
     }
 
@@ -403,7 +456,7 @@ impl Pool {
                 return;
             };
             let wanted = peer.pinned || peer.forced == Some(Transport::Rc);
-            let heat = peer.heat.per_second();
+            let heat = peer.heat();
             if count < budget || wanted {
                 peer.opened_ns = Some(now_ns);
                 act(&peer.gid, Action::Open);
@@ -411,6 +464,7 @@ impl Pool {
             } else if let Some(gid) = self.reclaim(heat, &links) {
                 // Its place is free when it has been closed.
                 act(&gid, Action::Use(Transport::Dc));
+                act(&gid, Action::UseForMessages(Transport::Dc));
                 act(&gid, Action::Close);
                 return;
             } else {
@@ -437,7 +491,7 @@ impl Pool {
             let is_left = peer.forced.is_none() && mode == Mode::Auto;
             let heat = match wanted {
                 true => u64::MAX,
-                false if is_left && peer.is_due(is_welcome, now_ns) => peer.heat.per_second(),
+                false if is_left && peer.is_due(is_welcome, now_ns) => peer.heat(),
                 false => continue,
             };
             if best.is_none_or(|(_, other)| heat > other) {
@@ -454,11 +508,17 @@ impl Pool {
             links(&peer.gid) == (LinkState::Up { ours: true })
                 && !peer.pinned
                 && peer.forced.is_none()
-                && peer.heat.per_second().saturating_mul(TIMES_HOTTER) <= heat
+                && peer.heat().saturating_mul(TIMES_HOTTER) <= heat
         };
         let free = self.peers.iter_mut().flatten().filter(is_free);
-        let oldest = free.min_by_key(|peer| (peer.hot_ns, peer.heat.per_second()))?;
+        let oldest = free.min_by_key(|peer| (peer.hot_ns(), peer.heat()))?;
         oldest.take(Transport::Dc);
         Some(oldest.gid)
     }
+}
+
+/// Whether the queue pair to a peer is to go because nobody has asked to keep it, and the pool
+/// decides nothing by itself.
+fn is_to_go(peer: &Peer, mode: Mode, link: LinkState) -> bool {
+    !peer.pinned && mode == Mode::Pinned && link == (LinkState::Up { ours: true })
 }

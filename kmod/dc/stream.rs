@@ -6,7 +6,7 @@ use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::KVBox;
 use kernel::prelude::*;
 use kernel::sync::Arc;
-use weft_core::dc::wire::{Destination, Receiver, Response};
+use weft_core::dc::wire::{Destination, Receiver, Response, Status};
 use weft_core::dc::{Completion, Incoming, Initiator, Local, Op, OpKind, MAX_OPS};
 use weft_core::pool::{Meter, Stopwatch, Tally, Transport};
 use weft_core::uapi::WcStatus;
@@ -38,8 +38,9 @@ pub(crate) struct Target {
     pub(crate) destination: Destination,
     /// Raised when it turns out to be another, or gone.
     pub(crate) suspicion: Arc<Suspicion>,
-    /// What is seen of the traffic to it.
+    /// What is seen of the traffic to it: one-sided requests, and messages.
     pub(crate) meter: Arc<Meter>,
+    pub(crate) messages: Arc<Meter>,
     /// The link for packets that is to be used, if there is one.
     pub(crate) packets: Arc<Versioned<PacketLink>>,
 }
@@ -52,6 +53,59 @@ struct Owner<R> {
     flags: u8,
 }
 
+/// Sees one kind of a stream's operations.
+struct Gauge {
+    meter: Arc<Meter>,
+    /// Those that have ended.
+    tally: Tally,
+    /// Takes the time of some of them.
+    watch: Stopwatch,
+    /// The place of the one that was queued last.
+    last: Option<usize>,
+}
+
+impl Gauge {
+    fn new(meter: Arc<Meter>) -> Self {
+        Self {
+            meter,
+            tally: Tally::NEW,
+            watch: Stopwatch::new(),
+            last: None,
+        }
+    }
+
+    /// Takes the time of the last operation that was queued, if that of another is not being
+    /// taken.
+    fn time_last(&mut self, now_ns: u64) {
+        let Some(place) = self.last.take() else {
+            return;
+        };
+        let tick = coarse_ns();
+        if self.watch.is_due(tick) {
+            self.watch.start(place as u32, tick, now_ns);
+        }
+    }
+
+    /// Takes no more of the time that is being taken.
+    fn forget(&self) {
+        self.watch.cancel();
+    }
+
+    /// An operation has ended. `by`: what its time says something of.
+    fn ended(&mut self, completion: &Completion, by: Option<Transport>, now_ns: u64) {
+        let begun_ns = self.watch.stop(completion.slot as u32);
+        if completion.status != WcStatus::Success {
+            return;
+        }
+        self.tally.count(completion.len);
+        self.tally.hand_on(coarse_ns(), &self.meter);
+        if let (Some(begun_ns), Some(by)) = (begun_ns, by) {
+            let took_ns = now_ns.saturating_sub(begun_ns);
+            self.meter.sample(by, completion.len, took_ns);
+        }
+    }
+}
+
 /// # Invariants
 ///
 /// `owners` has a value for exactly the operations that `initiator` has, at the
@@ -61,13 +115,9 @@ struct Inner<B: Bearer, R> {
     path: B::Path,
     owners: KVec<Option<Owner<R>>>,
     dead: bool,
-    meter: Arc<Meter>,
-    /// One-sided operations of users that have ended.
-    tally: Tally,
-    /// Takes the time of some of them.
-    watch: Stopwatch,
-    /// The place of the one that was queued last.
-    last: Option<usize>,
+    /// Users' one-sided operations, and their messages.
+    requests: Gauge,
+    messages: Gauge,
     /// The place of the node's own operation whose time is taken, and when that began.
     probe: Option<(usize, u64)>,
     /// Where it is said which link packets go over, if they may go over one.
@@ -128,10 +178,8 @@ impl<B: Bearer, R: Requester> Stream<B, R> {
             path,
             owners,
             dead: false,
-            meter: to.meter.clone(),
-            tally: Tally::NEW,
-            watch: Stopwatch::new(),
-            last: None,
+            requests: Gauge::new(to.meter.clone()),
+            messages: Gauge::new(to.messages.clone()),
             probe: None,
             way: by_rc.then(|| to.packets.clone()),
             way_seen: NO_VERSION,
@@ -179,7 +227,8 @@ impl<B: Bearer, R: Requester> Stream<B, R> {
             .iter()
             .take_while(|entry| inner.push(requester, from, entry))
             .count();
-        inner.time_last(now_ns);
+        inner.requests.time_last(now_ns);
+        inner.messages.time_last(now_ns);
         if holds {
             drop(inner);
         } else {
@@ -246,6 +295,11 @@ impl<B: Bearer, R: Requester> Stream<B, R> {
         let now_ns = now_ns();
         for (response, bytes_at) in arrived.responses(first) {
             let len = response.len as usize;
+            if response.status == Status::NotReady {
+                // What passes until it is says nothing of the way.
+                inner.requests.forget();
+                inner.messages.forget();
+            }
             match inner.initiator.on_response(&response, len, now_ns) {
                 Incoming::Handled => {}
                 Incoming::Data {
@@ -339,18 +393,17 @@ impl<B: Bearer, R: Requester> Inner<B, R> {
             return false;
         };
         self.own(place, Some(requester.clone()), entry.flags());
-        if failed.is_none() && entry.kind() != OpKind::Send {
-            self.last = Some(place);
+        if failed.is_none() {
+            self.gauge(entry.kind()).last = Some(place);
         }
         true
     }
 
-    /// Takes the time of the last operation that was queued, if it is one-sided and that of
-    /// another is not being taken.
-    fn time_last(&mut self, now_ns: u64) {
-        let tick = coarse_ns();
-        if let Some(place) = self.last.take().filter(|_| self.watch.is_due(tick)) {
-            self.watch.start(place as u32, tick, now_ns);
+    /// What sees operations of a kind.
+    fn gauge(&mut self, kind: OpKind) -> &mut Gauge {
+        match kind {
+            OpKind::Send => &mut self.messages,
+            _ => &mut self.requests,
         }
     }
 
@@ -374,21 +427,20 @@ impl<B: Bearer, R: Requester> Inner<B, R> {
         let ok = completion.status == WcStatus::Success;
         let probe = self.probe.take_if(|(place, _)| *place == completion.slot);
         if let Some((_, begun_ns)) = probe.filter(|_| ok) {
-            self.meter.probed(now_ns.saturating_sub(begun_ns));
+            let meter = &self.requests.meter;
+            meter.probed(now_ns.saturating_sub(begun_ns));
         }
-        if completion.kind == OpKind::Send || !is_users {
+        if !is_users {
             return;
         }
-        let begun_ns = self.watch.stop(completion.slot as u32);
-        if ok {
-            self.tally.count(completion.len);
-            self.tally.hand_on(coarse_ns(), &self.meter);
-            // A request that went over a link says nothing of what UDP costs.
-            if let Some(begun_ns) = begun_ns.filter(|_| self.link.is_none()) {
-                let took_ns = now_ns.saturating_sub(begun_ns);
-                self.meter.sample(Transport::Dc, completion.len, took_ns);
-            }
-        }
+        let is_over_link = self.link.as_ref().is_some_and(|link| link.is_open());
+        let by = match (is_over_link, completion.kind) {
+            (false, _) => Some(Transport::Dc),
+            (true, OpKind::Send) => Some(Transport::Rc),
+            // RC would carry it otherwise than as packets.
+            (true, _) => None,
+        };
+        self.gauge(completion.kind).ended(completion, by, now_ns);
     }
 
     /// Notes whose operation is at a place.

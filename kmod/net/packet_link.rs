@@ -349,6 +349,11 @@ impl PacketLink {
         }
     }
 
+    /// Whether packets are sent over it.
+    pub(crate) fn is_open(&self) -> bool {
+        self.is_open.load(Ordering::Relaxed)
+    }
+
     /// Sends nothing any more.
     pub(crate) fn close(&self) {
         self.is_open.store(false, Ordering::Release);

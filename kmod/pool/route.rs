@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use kernel::prelude::*;
 use kernel::sync::Arc;
 use weft_core::gid::Gid;
-use weft_core::pool::Meter;
+use weft_core::pool::{ByRc, Meter};
 
 use crate::dc::Requester;
 use crate::net::PacketLink;
@@ -24,8 +24,9 @@ struct Users(AtomicU32);
 #[pin_data]
 pub(crate) struct Route<R: Requester> {
     gid: Gid,
-    /// What its streams carry.
+    /// What its streams carry of one-sided requests, and of messages.
     meter: Arc<Meter>,
+    messages: Arc<Meter>,
     #[pin]
     queue: Versioned<RcQueue<R>>,
     /// The link that the packets of its streams of messages are to go over.
@@ -37,14 +38,18 @@ pub(crate) struct Route<R: Requester> {
 }
 
 impl<R: Requester> Route<R> {
-    pub(super) fn new(gid: Gid, queue: Option<Arc<RcQueue<R>>>) -> Result<Arc<Self>> {
+    /// A way to a peer, to which the queue pair carries that.
+    pub(super) fn new(gid: Gid, queue: Option<Arc<RcQueue<R>>>, by_rc: ByRc) -> Result<Arc<Self>> {
+        let link = link_of(queue.as_ref(), by_rc).cloned();
+        let queue = queue.filter(|_| by_rc.requests);
         let meter = Arc::new(Meter::new(), GFP_KERNEL)?;
-        let link = queue.as_ref().and_then(|queue| queue.packets().cloned());
+        let messages = Arc::new(Meter::new(), GFP_KERNEL)?;
         let packets = Arc::pin_init(Versioned::new(link), GFP_KERNEL)?;
         Arc::pin_init(
             pin_init!(Self {
                 gid,
                 meter,
+                messages,
                 queue <- Versioned::new(queue),
                 packets,
                 is_gone: AtomicBool::new(false),
@@ -58,9 +63,14 @@ impl<R: Requester> Route<R> {
         &self.gid
     }
 
-    /// What the streams to the peer report to.
+    /// What the streams to the peer report one-sided requests to.
     pub(crate) fn meter(&self) -> &Arc<Meter> {
         &self.meter
+    }
+
+    /// The same of messages.
+    pub(crate) fn message_meter(&self) -> &Arc<Meter> {
+        &self.messages
     }
 
     /// A VQP is connected that takes it.
@@ -95,10 +105,10 @@ impl<R: Requester> Route<R> {
         &self.packets
     }
 
-    /// Requests take this way from now on.
-    pub(super) fn set(&self, queue: Option<&Arc<RcQueue<R>>>) {
-        self.queue.set(queue);
-        self.packets.set(queue.and_then(|queue| queue.packets()));
+    /// What the queue pair carries from now on.
+    pub(super) fn set(&self, queue: Option<&Arc<RcQueue<R>>>, by_rc: ByRc) {
+        self.queue.set(queue.filter(|_| by_rc.requests));
+        self.packets.set(link_of(queue, by_rc));
     }
 
     /// Nobody uses it any more; the pool lets go of it at its next look. Any context.
@@ -109,4 +119,9 @@ impl<R: Requester> Route<R> {
     pub(super) fn is_gone(&self) -> bool {
         self.is_gone.load(Ordering::Relaxed)
     }
+}
+
+/// The link for packets, if they go by RC.
+fn link_of<R: Requester>(queue: Option<&Arc<RcQueue<R>>>, by_rc: ByRc) -> Option<&Arc<PacketLink>> {
+    queue.filter(|_| by_rc.messages)?.packets()
 }

@@ -39,6 +39,8 @@ pub struct PoolPeer {
     pub gid: Gid,
     /// What carries its requests now.
     pub transport: Transport,
+    /// The packets of its messages go by RC.
+    pub messages_by_rc: bool,
     /// An administrator keeps an RC queue pair to it.
     pub is_pinned: bool,
     /// An administrator has chosen its transport.
@@ -75,6 +77,7 @@ impl PoolPeer {
                 uapi::POOL_USE_RC => Transport::Rc,
                 _ => Transport::Dc,
             },
+            messages_by_rc: has(uapi::POOL_MESSAGES_BY_RC),
             is_pinned: has(uapi::POOL_PINNED),
             is_forced: has(uapi::POOL_FORCED),
             is_in_trial: has(uapi::POOL_TRIAL),

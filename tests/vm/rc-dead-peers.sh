@@ -1,7 +1,7 @@
 #!/bin/bash
 # Peers that are down, pinned or used with pool=rc, do not delay the queue pair of a
 # peer that is up, however many they are, and do not keep the module from being unloaded.
-# vm: --meta --nodes 14 --mem 2048 --timeout 900
+# vm: --meta --nodes 15 --mem 2048 --timeout 900
 # checks: 16
 . "$(dirname "$0")/lib.sh"
 

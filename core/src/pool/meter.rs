@@ -277,6 +277,12 @@ impl Stopwatch {
         self.state.store(FREE, Ordering::Release);
         Some(begun_ns)
     }
+
+    /// The time says nothing of the transport: it is not taken. The caller holds the
+    /// reaper's lock.
+    pub fn cancel(&self) {
+        self.state.store(FREE, Ordering::Release);
+    }
 }
 
 #[cfg(all(test, not(loom)))]

@@ -1,170 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! One peer of the pool: how much it is used, what its transports cost, and which of them
-//! its requests are to take.
+//! One peer of the pool: its traffic, and the RC queue pair to it.
 
-use core::num::NonZeroU64;
-
-use super::meter::{Samples, Traffic, SMALL_BYTES};
-use super::probes::Probes;
+use super::choice::Choice;
 use super::Transport;
 use crate::gid::Gid;
 
-/// A peer with so many small requests a second is busy enough for a queue pair of its own;
-/// bytes of others count as small requests of [`SMALL_BYTES`].
-pub const HOT_PER_SECOND: u64 = 1000;
-/// Below so many it is cold.
-pub const COLD_PER_SECOND: u64 = HOT_PER_SECOND / 4;
-/// It is busy too if so many requests are under way on average, in thousandths: one whose
-/// transport has become slow gets few of them done.
-const HOT_UNDER_WAY: u64 = 500;
-/// Below that it is cold.
-const COLD_UNDER_WAY: u64 = HOT_UNDER_WAY / 4;
-/// Looks in a row at which it has to be busy before anything is done.
-const HOT_LOOKS: u32 = 2;
-/// How long a transport is tried before it is judged.
-pub const TRIAL_NS: u64 = 200_000_000;
-/// How long it is tried if it shows too little; then it is not taken.
-const LONGEST_TRIAL_NS: u64 = 2_000_000_000;
-/// Samples that a judgement takes.
-const TRIAL_SAMPLES: u64 = 8;
-/// A transport that was tried is kept if it costs at most so many per cent of the other.
-/// That it may cost a little more keeps peers where they are whose transports are alike.
-const KEPT_PER_CENT: u64 = 110;
-/// When the other transport is tried again, if nothing has changed: after so long, and twice
-/// as long after each trial that came to nothing.
-pub const RETRY_NS: u64 = 60_000_000_000;
-const MAX_DOUBLINGS: u32 = 4;
-/// After a judgement nothing is tried for so long, whatever changes.
-const REST_NS: u64 = 1_000_000_000;
-/// Looks in a row at which the transport has to cost twice what it did.
-const WORSE_LOOKS: u32 = 3;
 /// How long a queue pair is kept that nothing uses.
 pub const LINGER_NS: u64 = 5_000_000_000;
 /// How long a queue pair may take to come up.
 const OPENING_NS: u64 = 5_000_000_000;
 
-/// What a transport costs; 0: it is not known.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Cost {
-    /// Time of a small request.
-    pub small_ns: u64,
-    /// Time of a byte of others, in picoseconds.
-    pub byte_ps: u64,
-    /// Samples that it comes from.
-    pub samples: u64,
-}
-
-impl Cost {
-    /// Learns from what was seen since the last look.
-    fn learn(&mut self, seen: &Samples) {
-        if let Some(mean_ns) = seen.small_ns() {
-            blend(&mut self.small_ns, mean_ns);
-        }
-        if let Some(mean_ps) = seen.byte_ps() {
-            blend(&mut self.byte_ps, mean_ps);
-        }
-        self.samples = self.samples.saturating_add(seen.count());
-    }
-}
-
-/// A mean of which the latest value is a quarter.
-fn blend(mean: &mut u64, value: u64) {
-    *mean = match *mean {
-        0 => value.max(1),
-        before => (before / 4 * 3).saturating_add(value / 4).max(1),
-    };
-}
-
-/// Counts looks in a row.
-fn count(looks: &mut u32, is_so: bool) {
-    *looks = match is_so {
-        true => looks.saturating_add(1),
-        false => 0,
-    };
-}
-
-/// What a peer's requests cost by two transports, as far as both were seen to carry such
-/// requests: nanoseconds of each second's requests. `None`: nothing can be compared.
-fn compare(heat: &Heat, one: &Cost, other: &Cost) -> Option<(u64, u64)> {
-    let mut sums = (0u64, 0u64);
-    let mut is_known = false;
-    if one.small_ns != 0 && other.small_ns != 0 {
-        is_known = true;
-        let ops = heat.small_ops.max(1);
-        sums.0 = sums.0.saturating_add(ops.saturating_mul(one.small_ns));
-        sums.1 = sums.1.saturating_add(ops.saturating_mul(other.small_ns));
-    }
-    if one.byte_ps != 0 && other.byte_ps != 0 {
-        is_known = true;
-        let bytes = heat.large_bytes.max(1);
-        let cost = |ps: u64| bytes.saturating_mul(ps) / 1000;
-        sums.0 = sums.0.saturating_add(cost(one.byte_ps));
-        sums.1 = sums.1.saturating_add(cost(other.byte_ps));
-    }
-    is_known.then_some(sums)
-}
-
-/// How much a peer is used, a second: means that forget half in half a second.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Heat {
-    /// Small requests.
-    pub small_ops: u64,
-    /// Bytes of others.
-    pub large_bytes: u64,
-}
-
-impl Heat {
-    fn learn(&mut self, traffic: &Traffic, passed_ns: u64) {
-        let passed_us = NonZeroU64::new(passed_ns / 1000).unwrap_or(NonZeroU64::MIN);
-        let per_second = |count: u64| count.saturating_mul(1_000_000) / passed_us;
-        // The longer ago the last look, the less the past counts.
-        let parts = (passed_ns / 100_000_000).clamp(1, 8);
-        let mix =
-            |before: u64, now: u64| (before / 8 * (8 - parts)).saturating_add(now / 8 * parts);
-        self.small_ops = mix(self.small_ops, per_second(traffic.small_ops));
-        self.large_bytes = mix(self.large_bytes, per_second(traffic.large_bytes));
-    }
-
-    /// As one number: small requests a second.
-    #[must_use]
-    pub fn per_second(&self) -> u64 {
-        let large = self.large_bytes / u64::from(SMALL_BYTES);
-        self.small_ops.saturating_add(large)
-    }
-}
-
-/// What is known of which transport is the better one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    /// The other was never tried.
-    New,
-    /// The other is being tried since then; the one before did cost so much.
-    Trial { since_ns: u64, before: Cost },
-    /// Judged then; the transport in use did cost so much.
-    Settled { since_ns: u64, cost: Cost },
-}
-
-/// How a trial has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
-    /// RC costs less.
-    RcPays,
-    /// It does not.
-    DcPays,
-    /// Too little was seen.
-    Unclear,
-}
-
 /// A peer.
 #[derive(Clone, Copy)]
 pub(super) struct Peer {
     pub(super) gid: Gid,
-    /// What was seen since the last look.
-    pub(super) traffic: Traffic,
-    pub(super) heat: Heat,
-    pub(super) costs: [Cost; 2],
-    pub(super) uses: Transport,
+    /// One-sided requests.
+    pub(super) requests: Choice,
+    /// Messages: their packets go over a queue pair, or by UDP.
+    pub(super) messages: Choice,
     /// There was a queue pair at the last look.
     pub(super) has_link: bool,
     /// An administrator's choice.
@@ -172,42 +26,21 @@ pub(super) struct Peer {
     pub(super) forced: Option<Transport>,
     /// A queue pair was asked for, then.
     pub(super) opened_ns: Option<u64>,
-    /// When it was hot last.
-    pub(super) hot_ns: u64,
     /// When it used RC last.
     pub(super) used_rc_ns: u64,
-    /// Times that its requests were sent another way.
-    pub(super) moves: u32,
-    hot_looks: u32,
-    worse_looks: u32,
-    probes: Probes,
-    has_changed: bool,
-    /// Trials in a row that came to nothing.
-    failures: u32,
-    stage: Stage,
 }
 
 impl Peer {
     pub(super) fn new(gid: Gid, now_ns: u64) -> Self {
         Self {
             gid,
-            traffic: Traffic::default(),
-            heat: Heat::default(),
-            costs: [Cost::default(); 2],
-            uses: Transport::Dc,
+            requests: Choice::new(now_ns),
+            messages: Choice::new(now_ns),
             has_link: false,
             pinned: false,
             forced: None,
             opened_ns: None,
-            hot_ns: now_ns,
             used_rc_ns: now_ns,
-            moves: 0,
-            hot_looks: 0,
-            worse_looks: 0,
-            probes: Probes::NEW,
-            has_changed: false,
-            failures: 0,
-            stage: Stage::New,
         }
     }
 
@@ -216,168 +49,61 @@ impl Peer {
         self.pinned || self.forced.is_some() || self.has_link || self.opened_ns.is_some()
     }
 
-    pub(super) fn cost(&self, by: Transport) -> &Cost {
-        let [dc, rc] = &self.costs;
-        match by {
-            Transport::Dc => dc,
-            Transport::Rc => rc,
-        }
-    }
-
     /// Takes in what was seen since the last look.
     pub(super) fn look(&mut self, passed_ns: u64, now_ns: u64) {
-        let traffic = core::mem::take(&mut self.traffic);
-        self.heat.learn(&traffic, passed_ns);
-        for (cost, seen) in self.costs.iter_mut().zip(&traffic.samples) {
-            cost.learn(seen);
-        }
-        if self.heat.per_second() >= HOT_PER_SECOND || self.under_way() >= HOT_UNDER_WAY {
-            self.hot_ns = now_ns;
-            self.hot_looks = self.hot_looks.saturating_add(1);
-        } else {
-            self.hot_looks = 0;
-        }
-        if self.uses == Transport::Rc {
+        // A round trip by DC says the same of both.
+        self.messages.traffic.probe_ns = self.requests.traffic.probe_ns;
+        self.requests.look(passed_ns, now_ns);
+        self.messages.look(passed_ns, now_ns);
+        if self.uses_rc() {
             self.used_rc_ns = now_ns;
         }
-        self.look_for_change(traffic.probe_ns);
     }
 
-    /// Whether the transport in use has become so much worse, or the other so much better,
-    /// that the other is to be tried at once.
-    fn look_for_change(&mut self, probe_ns: u64) {
-        let now = *self.cost(self.uses);
-        let Stage::Settled { cost, .. } = &self.stage else {
-            return;
-        };
-        let is_worse = compare(&self.heat, &now, cost)
-            .is_some_and(|(now, before)| now >= before.saturating_mul(2));
-        count(&mut self.worse_looks, is_worse);
-        // The requests are on RC: otherwise nobody asks for a round trip.
-        if probe_ns != 0 {
-            self.probes.see(probe_ns);
-        }
-        self.has_changed = self.worse_looks >= WORSE_LOOKS || self.probes.are_better();
+    /// How much it is used: small requests a second, and messages.
+    pub(super) fn heat(&self) -> u64 {
+        let requests = self.requests.heat.per_second();
+        requests.saturating_add(self.messages.heat.per_second())
     }
 
-    pub(super) fn is_hot(&self) -> bool {
-        self.hot_looks >= HOT_LOOKS
+    /// What was seen of it since the last look.
+    pub(super) fn seen(&self) -> u64 {
+        let requests = self.requests.traffic.small_ops;
+        requests.saturating_add(self.messages.traffic.small_ops)
+    }
+
+    /// Whether a queue pair is worth a try for any of its traffic.
+    pub(super) fn is_due(&self, is_welcome: bool, now_ns: u64) -> bool {
+        self.requests.is_due(is_welcome, now_ns) || self.messages.is_due(is_welcome, now_ns)
+    }
+
+    /// When it was hot last.
+    pub(super) fn hot_ns(&self) -> u64 {
+        self.requests.hot_ns.max(self.messages.hot_ns)
     }
 
     pub(super) fn is_cold(&self) -> bool {
-        self.heat.per_second() < COLD_PER_SECOND && self.under_way() < COLD_UNDER_WAY
+        self.requests.is_cold() && self.messages.is_cold()
     }
 
-    /// Requests under way on average, in thousandths: how many end in a second, times how
-    /// long each takes (Little's law).
-    fn under_way(&self) -> u64 {
-        let Cost {
-            small_ns, byte_ps, ..
-        } = *self.cost(self.uses);
-        let small = self.heat.small_ops.saturating_mul(small_ns);
-        let large = self.heat.large_bytes.saturating_mul(byte_ps) / 1000;
-        small.saturating_add(large) / 1_000_000
+    pub(super) fn uses_rc(&self) -> bool {
+        self.requests.uses == Transport::Rc || self.messages.uses == Transport::Rc
     }
 
-    pub(super) fn is_in_trial(&self) -> bool {
-        matches!(self.stage, Stage::Trial { .. })
-    }
-
-    /// Whether the other transport is to be tried now. `is_welcome`: also if there is no
-    /// other reason than that it never was, or long ago.
-    pub(super) fn is_due(&self, is_welcome: bool, now_ns: u64) -> bool {
-        if !self.is_hot() {
-            return false;
-        }
-        match self.stage {
-            Stage::New => is_welcome && self.cost(Transport::Dc).samples >= TRIAL_SAMPLES,
-            Stage::Trial { .. } => false,
-            Stage::Settled { since_ns, .. } => {
-                let rested_ns = now_ns.saturating_sub(since_ns);
-                let retry_ns = RETRY_NS << self.failures.min(MAX_DOUBLINGS);
-                (self.has_changed && rested_ns >= REST_NS) || (is_welcome && rested_ns >= retry_ns)
-            }
-        }
-    }
-
-    fn go_by(&mut self, by: Transport) {
-        if self.uses != by {
-            self.uses = by;
-            self.moves = self.moves.saturating_add(1);
-        }
-    }
-
-    /// Tries the other transport.
-    pub(super) fn begin_trial(&mut self, now_ns: u64) {
-        let before = *self.cost(self.uses);
-        let [dc, rc] = &mut self.costs;
-        // What it did cost long ago says nothing.
-        match self.uses {
-            Transport::Dc => *rc = Cost::default(),
-            Transport::Rc => *dc = Cost::default(),
-        }
-        self.stage = Stage::Trial {
-            since_ns: now_ns,
-            before,
-        };
-        self.has_changed = false;
-        self.go_by(self.uses.other());
-    }
-
-    /// Judges a trial, if it can be. The peer then uses what is better.
-    pub(super) fn judge(&mut self, now_ns: u64) -> Option<Outcome> {
-        let Stage::Trial { since_ns, before } = self.stage else {
-            return None;
-        };
-        let tried_ns = now_ns.saturating_sub(since_ns);
-        let tried = *self.cost(self.uses);
-        let costs = compare(&self.heat, &tried, &before);
-        let is_known = tried.samples >= TRIAL_SAMPLES && costs.is_some();
-        if tried_ns < TRIAL_NS || (!is_known && tried_ns < LONGEST_TRIAL_NS) {
-            return None;
-        }
-        let is_kept = costs
-            .filter(|_| is_known)
-            .is_some_and(|(new, old)| new <= (old / 100).saturating_mul(KEPT_PER_CENT));
-        if is_kept {
-            self.failures = 0;
-            self.probes = Probes::NEW;
-        } else {
-            self.probes = self.probes.after_trial();
-            self.failures = self.failures.saturating_add(1);
-            self.go_by(self.uses.other());
-        }
-        self.settle(now_ns);
-        Some(match (is_known, self.uses) {
-            (false, _) => Outcome::Unclear,
-            (true, Transport::Rc) => Outcome::RcPays,
-            (true, Transport::Dc) => Outcome::DcPays,
-        })
-    }
-
-    fn settle(&mut self, now_ns: u64) {
-        self.stage = Stage::Settled {
-            since_ns: now_ns,
-            cost: *self.cost(self.uses),
-        };
-        self.worse_looks = 0;
-        self.has_changed = false;
-    }
-
-    /// It uses this transport from now on, whatever it costs.
+    /// All of its traffic takes this transport from now on, whatever that costs.
     pub(super) fn take(&mut self, by: Transport) {
-        self.stage = Stage::New;
-        self.probes = Probes::NEW;
-        self.go_by(by);
+        self.requests.take(by);
+        self.messages.take(by);
     }
 
     /// Its queue pair has gone, or did not come up: the next one takes a pause.
     pub(super) fn lost(&mut self, now_ns: u64) {
         self.opened_ns = None;
-        self.failures = self.failures.saturating_add(1);
-        self.probes = Probes::NEW;
-        self.go_by(Transport::Dc);
-        self.settle(now_ns);
+        self.requests.lost(now_ns);
+        // Those that had nothing to do with it may try the next one.
+        if self.messages.uses == Transport::Rc || self.messages.is_hot() {
+            self.messages.lost(now_ns);
+        }
     }
 
     /// Whether the queue pair that was asked for takes too long.

@@ -25,6 +25,8 @@ struct Node {
     asked: Vec<Gid>,
     closing: Vec<Gid>,
     uses: HashMap<Gid, Transport>,
+    /// Those whose messages go by RC.
+    messages_by_rc: Vec<Gid>,
     moves: Vec<(u64, Gid, Transport)>,
     opened: usize,
     /// Peers that never answer.
@@ -42,6 +44,7 @@ impl Node {
             asked: Vec::new(),
             closing: Vec::new(),
             uses: HashMap::new(),
+            messages_by_rc: Vec::new(),
             moves: Vec::new(),
             opened: 0,
             silent: Vec::new(),
@@ -60,6 +63,25 @@ impl Node {
     /// what carries it.
     fn traffic(&mut self, gid: &Gid, ops: u64, dc_ns: u64, rc_ns: u64) {
         let by = self.uses(gid);
+        let seen = self.seen(by, ops, dc_ns, rc_ns);
+        if by == Transport::Rc || self.messages_by_rc.contains(gid) {
+            seen.probed(dc_ns);
+        }
+        self.pool.see(gid, &seen.take(), self.now_ns);
+    }
+
+    /// The same of messages.
+    fn messages(&mut self, gid: &Gid, ops: u64, dc_ns: u64, rc_ns: u64) {
+        let by = match self.messages_by_rc.contains(gid) {
+            true => Transport::Rc,
+            false => Transport::Dc,
+        };
+        let seen = self.seen(by, ops, dc_ns, rc_ns);
+        self.pool.see_messages(gid, &seen.take(), self.now_ns);
+    }
+
+    /// What is seen of so much traffic.
+    fn seen(&self, by: Transport, ops: u64, dc_ns: u64, rc_ns: u64) -> Meter {
         let meter = Meter::new();
         let mut tally = Tally::NEW;
         (0..ops).for_each(|_| tally.count(8));
@@ -71,10 +93,7 @@ impl Node {
         for _ in 0..ops.min(25) {
             meter.sample(by, 8, took_ns);
         }
-        if by == Transport::Rc {
-            meter.probed(dc_ns);
-        }
-        self.pool.see(gid, &meter.take(), self.now_ns);
+        meter
     }
 
     fn look(&mut self) {
@@ -107,8 +126,10 @@ impl Node {
                 Action::Close => {
                     self.asked.retain(|asked| *asked != gid);
                     let uses = self.uses(&gid);
+                    let messages_use_it = self.messages_by_rc.contains(&gid);
                     if let Some(link) = self.links.get_mut(&gid) {
                         assert_eq!(uses, Transport::Dc, "closed while in use");
+                        assert!(!messages_use_it, "closed while messages use it");
                         *link = LinkState::Closing;
                         self.closing.push(gid);
                     }
@@ -117,7 +138,15 @@ impl Node {
                     self.uses.insert(gid, by);
                     self.moves.push((now_ns, gid, by));
                 }
-                Action::Probe => assert_eq!(self.uses(&gid), Transport::Rc),
+                Action::UseForMessages(by) => {
+                    self.messages_by_rc.retain(|other| *other != gid);
+                    if by == Transport::Rc {
+                        self.messages_by_rc.push(gid);
+                    }
+                }
+                Action::Probe => {
+                    assert!(self.uses(&gid) == Transport::Rc || self.messages_by_rc.contains(&gid))
+                }
             }
         }
     }
@@ -129,6 +158,113 @@ impl Node {
             self.look();
         }
     }
+}
+
+/// A peer to which requests and messages go evenly for some time.
+fn run_both(node: &mut Node, gid: &Gid, ms: u64, requests: [u64; 2], messages: [u64; 2]) {
+    for _ in 0..ms * MS / LOOK_NS {
+        node.traffic(gid, 1000, requests[0], requests[1]);
+        node.messages(gid, 1000, messages[0], messages[1]);
+        node.look();
+    }
+}
+
+#[test]
+fn messages_to_a_pinned_peer_go_the_faster_way() {
+    for (dc_ns, rc_ns, goes_by_rc) in [(60_000, 900_000, false), (60_000, 20_000, true)] {
+        let (mut node, peer) = (Node::new(Mode::Pinned, 4), gid(1));
+        assert!(node.pool.pin(&peer, true, node.now_ns));
+        run_both(&mut node, &peer, 5_000, [40_000, 100_000], [dc_ns, rc_ns]);
+        assert_eq!(
+            node.uses(&peer),
+            Transport::Rc,
+            "requests are where the pin wants them"
+        );
+        assert_eq!(node.messages_by_rc.contains(&peer), goes_by_rc);
+    }
+}
+
+#[test]
+fn they_change_when_the_other_way_becomes_the_faster_one() {
+    let (mut node, peer) = (Node::new(Mode::Pinned, 4), gid(1));
+    assert!(node.pool.pin(&peer, true, node.now_ns));
+    for (ms, udp_ns, goes_by_rc) in [
+        (5_000, 0, false),
+        (3_000, 5_000_000, true),
+        (5_000, 0, false),
+    ] {
+        let (requests, messages) = ([40_000 + udp_ns, 100_000], [60_000 + udp_ns, 900_000]);
+        run_both(&mut node, &peer, ms, requests, messages);
+        assert_eq!(node.messages_by_rc.contains(&peer), goes_by_rc);
+    }
+}
+
+#[test]
+fn trials_of_slow_messages_are_short_and_rare() {
+    let (mut node, peer) = (Node::new(Mode::Pinned, 4), gid(1));
+    assert!(node.pool.pin(&peer, true, node.now_ns));
+    let (mut looks, mut by_rc) = (0, 0);
+    while looks < 36_000 {
+        run_both(&mut node, &peer, 100, [40_000, 100_000], [60_000, 900_000]);
+        looks += 1;
+        by_rc += u64::from(node.messages_by_rc.contains(&peer));
+    }
+    // An hour.
+    assert!(by_rc * LOOK_NS <= 8 * 3 * TRIAL_NS, "{by_rc} looks");
+}
+
+#[test]
+fn a_peer_that_is_busy_with_messages_alone_gets_a_queue_pair_if_that_pays() {
+    for (rc_ns, pays) in [(20_000, true), (900_000, false)] {
+        let (mut node, peer) = (Node::new(Mode::Auto, 4), gid(1));
+        for _ in 0..150 {
+            node.messages(&peer, 1000, 60_000, rc_ns);
+            node.look();
+        }
+        assert_eq!(node.messages_by_rc.contains(&peer), pays);
+        assert_eq!(node.links.is_empty(), !pays);
+        assert_eq!(node.uses(&peer), Transport::Dc);
+        (0..150).for_each(|_| node.look());
+        assert!(node.links.is_empty() && node.messages_by_rc.is_empty());
+    }
+}
+
+#[test]
+fn with_rc_for_all_and_by_order_messages_go_by_rc_whatever_that_costs() {
+    let (mut node, peer) = (Node::new(Mode::All, 4), gid(1));
+    node.pool.force(&peer, Some(Transport::Rc), node.now_ns);
+    for _ in 0..2 {
+        run_both(
+            &mut node,
+            &peer,
+            2_000,
+            [40_000, 100_000],
+            [60_000, 900_000],
+        );
+        assert!(node.messages_by_rc.contains(&peer));
+        node.pool.force(&peer, None, node.now_ns);
+    }
+    node.pool.force(&peer, Some(Transport::Dc), node.now_ns);
+    run_both(
+        &mut node,
+        &peer,
+        1_000,
+        [40_000, 100_000],
+        [60_000, 900_000],
+    );
+    assert!(node.messages_by_rc.is_empty());
+}
+
+#[test]
+fn messages_take_no_queue_pair_that_has_broken() {
+    let (mut node, peer) = (Node::new(Mode::Pinned, 4), gid(1));
+    assert!(node.pool.pin(&peer, true, node.now_ns));
+    run_both(&mut node, &peer, 5_000, [40_000, 100_000], [60_000, 20_000]);
+    assert!(node.messages_by_rc.contains(&peer));
+    node.links.clear();
+    node.silent.push(peer);
+    node.look();
+    assert!(node.messages_by_rc.is_empty());
 }
 
 #[test]
@@ -311,11 +447,15 @@ proptest! {
         }
         for (number, ops, dc_ns, rc_ns) in steps {
             node.traffic(&gid(number), ops, dc_ns, rc_ns);
+            node.messages(&gid(number % 7), 3000 - ops, rc_ns, dc_ns);
             node.look();
             prop_assert!(node.links.len() + node.asked.len() <= budget + pins.len());
             for (gid, by) in &node.uses {
                 let link = Node::link(&node.links, gid);
                 prop_assert!(*by == Transport::Dc || link != LinkState::None);
+            }
+            for gid in &node.messages_by_rc {
+                prop_assert!(Node::link(&node.links, gid) != LinkState::None);
             }
         }
         (0..3).for_each(|_| node.look());

@@ -53,6 +53,8 @@ pub const POOL_FORCED: u32 = 2;
 pub const POOL_TRIAL: u32 = 4;
 /// There is a queue pair to it.
 pub const POOL_UP: u32 = 8;
+/// The packets of messages to it go by RC.
+pub const POOL_MESSAGES_BY_RC: u32 = 16;
 
 pod! {
     /// `IOC_POOL_PEER`: one of the peers that the pool of the session's node has an eye on:

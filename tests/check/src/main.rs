@@ -17,6 +17,8 @@ mod isolation;
 mod killed_peer;
 mod killed_worker;
 mod many_connections;
+mod message_ways;
+mod messenger;
 mod meta_lost;
 mod moves;
 mod packets;
@@ -58,6 +60,8 @@ enum What {
     TwoSided(two_sided::Args),
     /// A pool that decides by itself (`pool=auto`).
     Pool,
+    /// The packets of messages take UDP or a queue pair, whichever is faster.
+    MessageWays,
     /// VQPs change between DC and RC while they are busy.
     Moves(moves::Args),
     /// The same promises where one-sided requests go by RC queue pairs.
@@ -156,6 +160,7 @@ fn main() -> ExitCode {
         What::TwoSided(args) => two_sided::run(&mut report, &args, seed),
         What::Rc(args) => rc::run(&mut report, &args, seed),
         What::Pool => pool::run(&mut report, seed),
+        What::MessageWays => message_ways::run(&mut report, seed),
         What::Moves(args) => moves::run(&mut report, &args, seed),
         What::BadCalls => bad::run_input(&mut report),
         What::BadWorkRequests => bad::run_requests(&mut report),

@@ -35,6 +35,7 @@ use weft_core::dc::wire::Destination;
 use weft_shim::{Device, MemoryRegion, Remote, Vqp, VqpConfig};
 use weft_testkit::pace::{is_slow, keeps_freed_memory};
 
+use crate::messenger;
 use crate::rng::Rng;
 use crate::world::{counter, full_access, wait_for, Baseline, Link};
 use arrival::Depth;
@@ -164,7 +165,7 @@ fn with_prey(targets: &[Target], body: impl FnOnce(&[Prey]) -> Result<()>) -> Re
             target: *target,
             region: region.remote(),
             memory: Some(region),
-            port: (node == bystanders::NODE).then_some(bystanders::PORT),
+            port: (node == messenger::NODE).then_some(messenger::PORT),
         });
         kept.push(starved);
     }

@@ -179,6 +179,7 @@ pub(crate) fn pool(peers: &[PoolPeer]) -> Report {
     let header = [
         "peer",
         "transport",
+        "messages",
         "VQPs",
         "requests/s",
         "MiB/s",
@@ -192,6 +193,7 @@ pub(crate) fn pool(peers: &[PoolPeer]) -> Report {
         vec![
             peer.gid.to_string(),
             peer.transport.to_string(),
+            messages_by(peer).into(),
             peer.vqps.to_string(),
             peer.small_ops.to_string(),
             format!("{:.1}", peer.large_bytes as f64 / f64::from(1 << 20)),
@@ -209,6 +211,7 @@ pub(crate) fn pool(peers: &[PoolPeer]) -> Report {
         json!({
             "gid": peer.gid.to_string(),
             "transport": peer.transport.to_string(),
+            "messages": messages_by(peer),
             "vqps": peer.vqps,
             "small_ops": peer.small_ops,
             "large_bytes": peer.large_bytes,
@@ -228,6 +231,14 @@ pub(crate) fn pool(peers: &[PoolPeer]) -> Report {
             "no peer was used lately, and none has a queue pair",
         ),
         json: json.collect(),
+    }
+}
+
+/// What carries the packets of messages to a peer.
+fn messages_by(peer: &PoolPeer) -> &'static str {
+    match peer.messages_by_rc {
+        true => "RC",
+        false => "UDP",
     }
 }
 

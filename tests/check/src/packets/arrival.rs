@@ -9,11 +9,11 @@ use anyhow::{ensure, Context, Result};
 use weft_core::dc::wire::{Kind, Request};
 use weft_core::dc::WINDOW;
 
-use super::bystanders::Others;
 use super::capture::{own_token, Capture, Reach};
 use super::grammar::{Grammar, Packet, Prey, OWN};
 use super::network::{Arrivals, Sender, FRAGMENT_UNIT};
 use super::NODES;
+use crate::messenger::Others;
 use crate::rng::Rng;
 use crate::world::{counters, wait_for};
 

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! What carries the packets of messages to a pinned peer: the faster way, UDP or the queue
+//! pair, as measured; and none is lost when the queue pair is cut off.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{anyhow, ensure, Context, Result};
+use weft_shim::{Device, PoolPeer};
+use weft_testkit::report::Report;
+
+use crate::messenger::{Messenger, NODE};
+use crate::world::{counter, gid, system, wait_for, Baseline};
+
+/// Longer than anything takes on the slowest machine.
+const BOUND: Duration = Duration::from_secs(60);
+/// Longer than a trial.
+const FOR_GOOD: Duration = Duration::from_secs(3);
+/// Messages in a row that show that they go on.
+const SOME: u64 = 20;
+/// Filters for the packets of node 0: those of DC can be slowed down, those of RoCE dropped.
+/// They are there before there is traffic, and until there is none: one that comes or goes
+/// drops packets itself.
+const FILTERS: &str = "modprobe -a sch_prio sch_netem cls_u32 && \
+     tc qdisc add dev v0 root handle 1: prio bands 3 priomap 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 && \
+     tc qdisc add dev v0 parent 1:2 netem delay 0ms limit 100000 && \
+     tc qdisc add dev v0 parent 1:3 netem delay 0ms limit 100000 && \
+     tc filter add dev v0 parent 1: protocol ip u32 match ip dport 4793 0xffff flowid 1:2 && \
+     tc filter add dev v0 parent 1: protocol ip u32 match ip dport 4791 0xffff flowid 1:3";
+const NO_FILTERS: &str = "tc qdisc del dev v0 root";
+/// Slower than soft-RoCE is on the busiest machine.
+const SLOW_UDP: &str = "tc qdisc change dev v0 parent 1:2 netem delay 40ms limit 100000";
+const FAST_UDP: &str = "tc qdisc change dev v0 parent 1:2 netem delay 0ms limit 100000";
+const CUT_ROCE: &str = "tc qdisc change dev v0 parent 1:3 netem loss 100% limit 100000";
+const MEND_ROCE: &str = "tc qdisc change dev v0 parent 1:3 netem delay 0ms limit 100000";
+
+/// All of it.
+pub fn run(report: &mut Report, seed: u64) {
+    let Some(baseline) = report.need("the gauges stand still", || Baseline::take(2)) else {
+        return;
+    };
+    if let Err(error) = messages_go_on(report, seed) {
+        report.check("messages could be sent", || Err(error));
+    }
+    report.check("the peer can be unpinned", || {
+        Ok(Device::open_on(0)?.pool_unpin(gid(1))?)
+    });
+    report.check("the queue pair goes", || {
+        wait_for("it has gone", BOUND, || Ok(counter("rc_queues")? == 0))
+    });
+    report.check("nothing is left behind", || baseline.is_back());
+}
+
+/// Messages go to node 1, one at a time, while their ways change.
+fn messages_go_on(report: &mut Report, seed: u64) -> Result<()> {
+    system(FILTERS)?;
+    let mut messenger = Messenger::new(seed)?;
+    let (stop, sent) = (AtomicBool::new(false), AtomicU64::new(0));
+    thread::scope(|scope| {
+        let messages = scope.spawn(|| -> Result<()> {
+            while !stop.load(Ordering::Relaxed) {
+                let round = sent.fetch_add(1, Ordering::Relaxed);
+                messenger
+                    .round()
+                    .with_context(|| format!("message {round}"))?;
+            }
+            Ok(())
+        });
+        ways(report, &sent);
+        report.check("no message was lost, repeated or out of turn", || {
+            stop.store(true, Ordering::Relaxed);
+            messages.join().map_err(|_| anyhow!("it panicked"))?
+        });
+    });
+    system(NO_FILTERS)
+}
+
+fn ways(report: &mut Report, sent: &AtomicU64) {
+    report.check("they go by UDP while there is no queue pair", || {
+        goes_on(sent)?;
+        ensure!(counter("rc_packets")? == 0, "some have gone by RC");
+        Ok(())
+    });
+    report.check("a pinned peer's are tried by RC", || {
+        Device::open_on(0)?.pool_pin(gid(1))?;
+        let tried = || Ok(counter("rc_packets")? > 0);
+        wait_for("packets go by RC", BOUND, tried)
+    });
+    report.check("and go by UDP, because that is faster", || by_udp(sent));
+    report.check("when UDP gets slow they go by RC", || {
+        system(SLOW_UDP)?;
+        by_rc(sent)
+    });
+    report.check("and back when it is fast again", || {
+        // Until it has been seen how long a round trip by UDP takes now.
+        thread::sleep(Duration::from_secs(2));
+        system(FAST_UDP)?;
+        by_udp(sent)
+    });
+    report.check("they go on by UDP when RoCE is cut off", || {
+        system(SLOW_UDP)?;
+        by_rc(sent)?;
+        system(CUT_ROCE)?;
+        wait_for("the queue pair is given up", BOUND, || Ok(!uses_rc()?))?;
+        goes_on(sent)
+    });
+    report.check("and when there is a queue pair again", || {
+        system(MEND_ROCE)?;
+        let is_there = || Ok(known()?.is_some_and(|peer| peer.age_ns.is_some()));
+        wait_for("there is one", BOUND, is_there)?;
+        goes_on(sent)
+    });
+}
+
+/// What the pool knows of the peer.
+fn known() -> Result<Option<PoolPeer>> {
+    let peers = Device::open_on(0)?.pool_peers()?;
+    Ok(peers.into_iter().find(|known| known.gid == gid(NODE as u8)))
+}
+
+fn uses_rc() -> Result<bool> {
+    Ok(known()?.is_some_and(|peer| peer.messages_by_rc))
+}
+
+/// Waits until some more messages have arrived.
+fn goes_on(sent: &AtomicU64) -> Result<()> {
+    let before = sent.load(Ordering::Relaxed);
+    let have = || Ok(sent.load(Ordering::Relaxed) >= before + SOME);
+    wait_for("messages arrive", BOUND, have)
+}
+
+/// Waits until they go by RC for good, which is longer than a trial takes.
+fn by_rc(sent: &AtomicU64) -> Result<()> {
+    settled(sent, "they go by RC", true)
+}
+
+fn by_udp(sent: &AtomicU64) -> Result<()> {
+    settled(sent, "they go by UDP", false)
+}
+
+fn settled(sent: &AtomicU64, what: &str, by_rc: bool) -> Result<()> {
+    let mut since = Instant::now();
+    wait_for(what, BOUND, || {
+        if uses_rc()? != by_rc {
+            since = Instant::now();
+        }
+        Ok(since.elapsed() > FOR_GOOD)
+    })?;
+    let before = counter("rc_packets")?;
+    goes_on(sent)?;
+    let some = counter("rc_packets")? - before;
+    println!("# {what}: {some} packets by RC meanwhile");
+    ensure!((some > 0) == by_rc, "{some} packets have gone by RC");
+    Ok(())
+}
