@@ -188,7 +188,8 @@ impl<'a> Grammar<'a> {
         Source {
             endpoint: (addr, port),
             number: ENDPOINTS,
-            is_node: addr[..3] == [10, 77, 0] && (1..=3).contains(&addr[3]),
+            // Raw sockets put the sender's own address, node 2's, in place of none.
+            is_node: addr == [0; 4] || addr[..3] == [10, 77, 0] && (1..=3).contains(&addr[3]),
         }
     }
 
