@@ -98,7 +98,7 @@ pub enum Action {
     Use(Transport),
     /// So do the packets of messages to it.
     UseForMessages(Transport),
-    /// See how long a round trip by DC takes: its requests take the other way.
+    /// See how long a round trip by DC takes: its requests or messages take the other way.
     Probe,
 }
 
@@ -195,7 +195,7 @@ impl Pool {
         let _ = self.find_or_make(gid, now_ns);
     }
 
-    /// What goes to a peer by RC.
+    /// Tells which traffic goes to a peer by RC.
     #[must_use]
     pub fn carries(&self, gid: &Gid) -> ByRc {
         let found = self.by_rc().find(|(peer, _)| *peer == gid);
@@ -215,8 +215,8 @@ impl Pool {
         })
     }
 
-    /// What was seen of the one-sided requests to a peer since the last decision; may be
-    /// called several times for one.
+    /// Takes in what was seen of the one-sided requests to a peer since the last decision; may
+    /// be called several times for one.
     pub fn see(&mut self, gid: &Gid, traffic: &Traffic, now_ns: u64) {
         if let Some(peer) = self.find_seen(gid, traffic, now_ns) {
             peer.requests.traffic.add(traffic);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! Which of a peer's two transports a kind of traffic to it is to take: how much there is of
-//! it, and what it costs by each.
+//! A [`Choice`] decides which of a peer's two transports a kind of traffic to it takes. It
+//! knows how much traffic there is, and what that costs by each.
 
 use core::num::NonZeroU64;
 
@@ -39,7 +39,7 @@ const REST_NS: u64 = 1_000_000_000;
 /// Looks in a row at which the transport has to cost twice what it did.
 const WORSE_LOOKS: u32 = 3;
 
-/// What a transport costs; 0: it is not known.
+/// The cost of a transport; 0: it is not known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
     /// Time of a small request.
@@ -79,7 +79,7 @@ fn count(looks: &mut u32, is_so: bool) {
     };
 }
 
-/// What a peer's requests cost by two transports, as far as both were seen to carry such
+/// Computes what a peer's requests cost by two transports, as far as both were seen to carry such
 /// requests: nanoseconds of each second's requests. `None`: nothing can be compared.
 fn compare(heat: &Heat, one: &Cost, other: &Cost) -> Option<(u64, u64)> {
     let mut sums = (0u64, 0u64);
@@ -129,7 +129,7 @@ impl Heat {
     }
 }
 
-/// What is known of which transport is the better one.
+/// The choice's knowledge of which transport is the better one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// The other was never tried.
@@ -154,7 +154,7 @@ pub(super) enum Outcome {
 /// A kind of traffic to a peer.
 #[derive(Clone, Copy)]
 pub(super) struct Choice {
-    /// What was seen since the last look.
+    /// The traffic since the last look.
     pub(super) traffic: Traffic,
     pub(super) heat: Heat,
     costs: [Cost; 2],
@@ -282,7 +282,7 @@ impl Choice {
     pub(super) fn begin_trial(&mut self, now_ns: u64) {
         let before = *self.cost(self.uses);
         let [dc, rc] = &mut self.costs;
-        // What it did cost long ago says nothing.
+        // A cost of long ago says nothing.
         match self.uses {
             Transport::Dc => *rc = Cost::default(),
             Transport::Rc => *dc = Cost::default(),

@@ -66,7 +66,7 @@ impl Peer {
         requests.saturating_add(self.messages.heat.per_second())
     }
 
-    /// What was seen of it since the last look.
+    /// Counts the small requests and messages since the last look.
     pub(super) fn seen(&self) -> u64 {
         let requests = self.requests.traffic.small_ops;
         requests.saturating_add(self.messages.traffic.small_ops)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! What carries the packets of messages to a pinned peer: the faster way, UDP or the queue
-//! pair, as measured; and none is lost when the queue pair is cut off.
+//! Packets of messages to a pinned peer go the way that is measured to be faster, by UDP or
+//! by the queue pair; and no message is lost when the queue pair is cut off.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;

@@ -234,7 +234,7 @@ pub(crate) fn pool(peers: &[PoolPeer]) -> Report {
     }
 }
 
-/// What carries the packets of messages to a peer.
+/// Names the way of the packets of messages to a peer.
 fn messages_by(peer: &PoolPeer) -> &'static str {
     match peer.messages_by_rc {
         true => "RC",

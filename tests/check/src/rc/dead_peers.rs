@@ -15,7 +15,7 @@ use weft_shim::{Device, Error, Vqp, VqpConfig};
 
 use super::goes_by_rc;
 use crate::isolation::users::{become_user, NOBODY};
-use crate::world::{connect, counter, gid, system, wait_for, worker, Link};
+use crate::world::{connect, counter, gid, system, wait_for, worker};
 use weft_testkit::report::Report;
 
 const DEAD: std::ops::RangeInclusive<u8> = 2..=11;
@@ -28,8 +28,8 @@ const WANTS: i64 = 64;
 const LIVE: [u8; 2] = [12, 13];
 /// Another one, which shows how long that takes while no peer is dead.
 const FIRST: u8 = 14;
-/// How much later than without them the live peer may have its queue pair; on a busy host
-/// besides so many times what it takes anyway.
+/// How long the live peer may take to have its queue pair beside them; on a host that is so
+/// busy that this is more, so many times what it takes without them.
 const DELAY: Duration = Duration::from_secs(3);
 const TIMES: u32 = 10;
 /// The module forgets a peer that is not used after 30 s.
@@ -112,10 +112,7 @@ fn used(report: &mut Report, usual: Duration) -> Result<()> {
     let wanters = Wanters::new(DEAD)?;
     report.check(
         "ten dead peers in use delay a live one by less than 3 s",
-        || {
-            is_up_in_time(1, usual)?;
-            Link::new(1, 4096, 4)?.works(1)
-        },
+        || is_up_in_time(1, usual),
     );
     report.check("who connects to a dead peer is told", || {
         let mut vqp = Vqp::create(&Device::open_on(0)?, &VqpConfig::default())?;
@@ -176,10 +173,10 @@ impl Drop for Wanters {
 
 fn is_up_in_time(peer: u8, usual: Duration) -> Result<()> {
     let start = Instant::now();
-    wait_for("it is up", DELAY + TIMES * usual, || {
+    wait_for("it is up", DELAY.max(TIMES * usual), || {
         let reached = goes_by_rc(0, peer);
         match reached {
-            // It may answer later than `qconnect` waits.
+            // `qconnect` waits for 3 s: on a busy host the peer may answer later.
             Err(error) if is_silence(&error) => Ok(false),
             other => other,
         }
