@@ -255,6 +255,12 @@ fn manage(session: &Session, request: u32, arg: &Arg<'_>) -> Result {
             arg.answer(&request)
                 .or_else(|error| session.deregister(request.lkey).and(Err(error)))
         }
+        uapi::IOC_MW_BIND => {
+            let mut request: uapi::MwBind = *arg.get()?;
+            request.rkey = session.bind_window(&request)?;
+            arg.answer(&request)
+                .or_else(|error| session.deregister(request.rkey).and(Err(error)))
+        }
         uapi::IOC_MR_DEREG => {
             let request: &uapi::MrDereg = arg.get()?;
             zeroes(request.reserved == 0)?;
@@ -345,6 +351,7 @@ fn is_known(request: u32) -> bool {
             | uapi::IOC_VQP_DESTROY
             | uapi::IOC_MR_REG
             | uapi::IOC_MR_DEREG
+            | uapi::IOC_MW_BIND
             | uapi::IOC_NODE
             | uapi::IOC_META
             | uapi::IOC_LOOKUP

@@ -17,7 +17,7 @@ use weft_core::dc::wire::Destination;
 use weft_core::dc::MAX_CHUNK_BYTES;
 use weft_core::gid::Gid;
 use weft_core::meta::Record;
-use weft_core::uapi::{Lookup, MetaInfo, MrReg, NodeInfo};
+use weft_core::uapi::{Lookup, MetaInfo, MrReg, MwBind, NodeInfo};
 
 use crate::bindings;
 use crate::counters::{Counted, COUNTERS};
@@ -283,6 +283,19 @@ impl Node {
     fn take_in(&self, region: NewRegion) -> Result<u32> {
         let _using = DeviceUse::new(self)?;
         let key = self.dc.mrs().insert(region)?;
+        self.rc().on_new_region(key);
+        Ok(key)
+    }
+
+    /// Binds a memory window to a region of `owner` and answers its key.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV`, `EMFILE`, and those of [`MrTable::bind_window`].
+    pub(crate) fn bind_window(&self, owner: u64, user: u32, request: &MwBind) -> Result<u32> {
+        let held = self.quota.take(user, Kind::Windows)?;
+        let _using = DeviceUse::new(self)?;
+        let key = self.dc.mrs().bind_window(owner, held, request)?;
         self.rc().on_new_region(key);
         Ok(key)
     }

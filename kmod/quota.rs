@@ -14,8 +14,8 @@ use kernel::prelude::*;
 use kernel::rbtree::{RBTree, RBTreeNodeReservation};
 use kernel::sync::Arc;
 use weft_core::uapi::{
-    MAX_BLOCKS_PER_USER, MAX_MRS_PER_USER, MAX_PEERS_PER_USER, MAX_STREAMS_PER_USER,
-    MAX_VQPS_PER_USER,
+    MAX_BLOCKS_PER_USER, MAX_MRS_PER_USER, MAX_MWS_PER_USER, MAX_PEERS_PER_USER,
+    MAX_STREAMS_PER_USER, MAX_VQPS_PER_USER,
 };
 
 use crate::bindings;
@@ -67,15 +67,18 @@ pub(crate) enum Kind {
     Blocks,
     /// Peers that were opened.
     Peers,
+    /// Memory windows.
+    Windows,
 }
 
-const KINDS: usize = 5;
+const KINDS: usize = 6;
 const LIMITS: [u32; KINDS] = [
     MAX_VQPS_PER_USER,
     MAX_MRS_PER_USER,
     MAX_STREAMS_PER_USER,
     MAX_BLOCKS_PER_USER,
     MAX_PEERS_PER_USER,
+    MAX_MWS_PER_USER,
 ];
 
 /// One user's objects, by kind.

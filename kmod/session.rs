@@ -4,7 +4,7 @@
 //! that it has opened and memory regions; when it goes they go, whatever the process was
 //! doing.
 //!
-//! Lock order: `mrs` and `owned` are each held alone, but for `mrs` around a set
+//! Lock order: `keys` and `owned` are each held alone, but for `keys` around a set
 //! of the node's table, and `owned` around the locks of queues.
 
 mod enter;
@@ -18,7 +18,9 @@ use kernel::prelude::*;
 use kernel::sync::{Arc, Mutex};
 use weft_core::dc::wire::Receiver;
 use weft_core::gid::Gid;
-use weft_core::uapi::{self, MrReg, Pod, QConnect, RingsCreate, MAX_MRS_PER_SESSION};
+use weft_core::uapi::{
+    self, MrReg, MwBind, Pod, QConnect, RingsCreate, MAX_MRS_PER_SESSION, MAX_MWS_PER_SESSION,
+};
 
 use crate::counters::{Counted, COUNTERS};
 use crate::dc::peer_changes;
@@ -67,6 +69,12 @@ struct Known {
     peer: Arc<Peer>,
 }
 
+/// The keys of a session's memory.
+struct Keys {
+    regions: KVec<u32>,
+    windows: KVec<u32>,
+}
+
 /// A session.
 #[pin_data(PinnedDrop)]
 pub(crate) struct Session {
@@ -78,9 +86,8 @@ pub(crate) struct Session {
     pollers: Arc<PollQueue>,
     #[pin]
     owned: FastLock<Owned>,
-    /// Keys.
     #[pin]
-    mrs: Mutex<KVec<u32>>,
+    keys: Mutex<Keys>,
     _count: Counted,
 }
 
@@ -88,6 +95,10 @@ impl Session {
     /// A session of a user on a node.
     pub(crate) fn new(node: Arc<Node>, user: u32) -> Result<Arc<Self>> {
         let owned = Owned::NOTHING;
+        let keys = Keys {
+            regions: KVec::new(),
+            windows: KVec::new(),
+        };
         let arena = Arena::new()?;
         let pollers = Arc::pin_init(new_poll_queue!("weft_session_pollers"), GFP_KERNEL)?;
         Arc::pin_init(
@@ -98,7 +109,7 @@ impl Session {
                 arena,
                 pollers,
                 owned <- new_lock!(owned, "weft_session"),
-                mrs <- kernel::new_mutex!(KVec::new(), "weft_session_mrs"),
+                keys <- kernel::new_mutex!(keys, "weft_session_keys"),
                 _count: Counted::one(&COUNTERS.sessions),
             }),
             GFP_KERNEL_ACCOUNT,
@@ -275,6 +286,26 @@ impl Session {
         self.own_region(|| self.node.register(self.id, self.user, request))
     }
 
+    /// Binds a memory window to a region, and answers its key.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`MwBind`].
+    pub(crate) fn bind_window(&self, request: &MwBind) -> Result<u32> {
+        let rights =
+            uapi::ACCESS_REMOTE_READ | uapi::ACCESS_REMOTE_WRITE | uapi::ACCESS_REMOTE_ATOMIC;
+        let is_known = request.access & !(rights | uapi::ACCESS_RELAXED_ORDERING) == 0;
+        let has_rights = request.access & rights != 0;
+        if !is_known || !has_rights || request.len == 0 || request.reserved != 0 {
+            return Err(EINVAL);
+        }
+        self.check_alive()?;
+        let windows = &mut self.keys.lock().windows;
+        own_key(windows, MAX_MWS_PER_SESSION, || {
+            self.node.bind_window(self.id, self.user, request)
+        })
+    }
+
     /// Registers the memory that comes with rings, and says its key.
     ///
     /// # Errors
@@ -297,34 +328,45 @@ impl Session {
     /// Has a region made, which is the session's then.
     fn own_region(&self, register: impl FnOnce() -> Result<u32>) -> Result<u32> {
         self.check_alive()?;
-        let mut mrs = self.mrs.lock();
-        if mrs.len() >= MAX_MRS_PER_SESSION {
-            return Err(EMFILE);
-        }
-        // Room first: nothing can fail once the region is in the table.
-        mrs.reserve(1, GFP_KERNEL_ACCOUNT)?;
-        let key = register()?;
-        mrs.push(key, GFP_KERNEL_ACCOUNT)?;
+        let regions = &mut self.keys.lock().regions;
+        let key = own_key(regions, MAX_MRS_PER_SESSION, register)?;
         self.node.mrs().fetch_add(1, Ordering::Relaxed);
         Ok(key)
     }
 
-    /// Deregisters memory. When this returns nobody touches it any more.
+    /// Deregisters memory, or ends a window. When this returns nobody touches it by this
+    /// key any more.
     ///
     /// # Errors
     ///
-    /// `ENOENT`.
+    /// `ENOENT`, `EBUSY`: as for [`uapi::MrDereg`].
     pub(crate) fn deregister(&self, key: u32) -> Result {
         let ticket = {
-            let mut mrs = self.mrs.lock();
+            let mut keys = self.keys.lock();
             let ticket = self.node.deregister(self.id, key)?;
-            mrs.retain(|other| *other != key);
-            self.node.mrs().fetch_sub(1, Ordering::Relaxed);
+            let windows = keys.windows.len();
+            keys.windows.retain(|other| *other != key);
+            if keys.windows.len() == windows {
+                keys.regions.retain(|other| *other != key);
+                self.node.mrs().fetch_sub(1, Ordering::Relaxed);
+            }
             ticket
         };
         self.node.dc().mrs().wait(ticket, true);
         Ok(())
     }
+}
+
+/// Adds a key that `make` makes to those of a session.
+fn own_key(keys: &mut KVec<u32>, most: usize, make: impl FnOnce() -> Result<u32>) -> Result<u32> {
+    if keys.len() >= most {
+        return Err(EMFILE);
+    }
+    // Room first: nothing can fail once the key is in the table.
+    keys.reserve(1, GFP_KERNEL_ACCOUNT)?;
+    let key = make()?;
+    keys.push(key, GFP_KERNEL_ACCOUNT)?;
+    Ok(key)
 }
 
 /// Whether access flags go together.
@@ -357,12 +399,17 @@ impl PinnedDrop for Session {
             self.silence(vqp);
         }
         drop(owned);
-        for key in self.mrs.lock().iter() {
-            // It is there: only this session could have removed it.
-            if let Ok(ticket) = self.node.deregister(self.id, *key) {
-                self.node.dc().mrs().wait(ticket, false);
+        let keys = self.keys.lock();
+        // Regions stay as long as they have windows.
+        for list in [&keys.windows, &keys.regions] {
+            for key in list {
+                // It is there: only this session could have removed it.
+                if let Ok(ticket) = self.node.deregister(self.id, *key) {
+                    self.node.dc().mrs().wait(ticket, false);
+                }
             }
-            self.node.mrs().fetch_sub(1, Ordering::Relaxed);
         }
+        let regions = keys.regions.len() as u32;
+        self.node.mrs().fetch_sub(regions, Ordering::Relaxed);
     }
 }

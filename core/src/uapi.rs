@@ -81,15 +81,19 @@ pub const ABI_VERSION: u32 = 6;
 pub const MAX_RINGS_PER_SESSION: usize = 4096;
 /// Memory regions that one session may hold.
 pub const MAX_MRS_PER_SESSION: usize = 256;
+/// Memory windows that one session may hold.
+pub const MAX_MWS_PER_SESSION: usize = 4096;
 /// VQPs that the sessions of one user may hold on a node together.
 pub const MAX_VQPS_PER_USER: u32 = 1 << 17;
 /// Peers that the sessions of one user may have opened on a node together.
 pub const MAX_PEERS_PER_USER: u32 = 1 << 17;
 /// Memory regions that the sessions of one user may hold on a node together.
 pub const MAX_MRS_PER_USER: u32 = 2048;
+/// Memory windows that the sessions of one user may hold on a node together.
+pub const MAX_MWS_PER_USER: u32 = 1 << 14;
 /// Registrations with a node's RDMA device that the sessions of one user may hold
 /// together. A device takes large regions in several, of at most as many pages as it
-/// lists (2 MiB on soft-RoCE). Regions beyond that are used by DC.
+/// lists (2 MiB on soft-RoCE), and each window anew. What is beyond that is used by DC.
 pub const MAX_BLOCKS_PER_USER: u32 = MAX_MRS_PER_USER;
 /// Streams of DC initiators that one user may have on a node: one for each VQP that
 /// sends messages, and for each peer that the user's other VQPs reach by DC one for

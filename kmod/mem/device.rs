@@ -179,15 +179,7 @@ impl MrTable {
         // SAFETY: the region owns the pages, and drops what it is given before them;
         // what it is not given goes before the use of the region does.
         unsafe {
-            RegisteredBlocks::new(
-                device,
-                &pd,
-                size,
-                mr.pages.span(),
-                mr.addr,
-                mr.access,
-                &mr.held,
-            )
+            RegisteredBlocks::new(device, &pd, size, mr.span()?, mr.addr, mr.access, &mr.held)
         }
     }
 

@@ -5,6 +5,8 @@
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use kernel::prelude::*;
+use kernel::sync::Arc;
 use weft_core::mr::{BlockName, Record};
 use weft_core::uapi;
 
@@ -13,6 +15,7 @@ use crate::mem::blocks::RegisteredBlocks;
 use crate::mem::UserPages;
 use crate::net::Skb;
 use crate::quota::Held;
+use crate::rdma::Span;
 use crate::sync::{BhDisabled, Once};
 
 /// Uses of a key.
@@ -47,19 +50,29 @@ impl Access {
     }
 }
 
-/// A registered memory region.
+/// The pages of a region, which its windows share with it.
+pub(super) struct SharedPages {
+    pub(super) pages: UserPages,
+    /// Windows of the region. Changes with the table's `state` locked.
+    pub(super) windows: AtomicU32,
+}
+
+/// A registered memory region, or a window of one: a further key to a part of its pages.
 pub(super) struct Mr {
     pub(super) key: u32,
     pub(super) owner: u64,
     pub(super) access: u32,
     pub(super) addr: u64,
     pub(super) len: u64,
+    /// Where in the pages it begins.
+    pub(super) first: usize,
+    pub(super) is_window: bool,
     /// The device's registration of the same pages, once there is one. Dropped
     /// before them.
     pub(super) ib: Once<RegisteredBlocks>,
     /// Somebody is registering it with the device.
     pub(super) is_registering: AtomicBool,
-    pub(super) pages: UserPages,
+    pub(super) shared: Arc<SharedPages>,
     /// Peers may have read of it in the table of valid regions. Changes with the table's
     /// `state` locked.
     pub(super) is_shown: AtomicBool,
@@ -74,6 +87,33 @@ impl Mr {
     /// no.
     pub(super) fn is_used(&self) -> bool {
         self.users.load(Ordering::Acquire) != 0
+    }
+
+    /// Its pages.
+    pub(super) fn pages(&self) -> &UserPages {
+        &self.shared.pages
+    }
+
+    /// Whether it is a region with windows: those have to go first.
+    pub(super) fn has_windows(&self) -> bool {
+        !self.is_window && self.shared.windows.load(Ordering::Relaxed) != 0
+    }
+
+    /// A window was bound to it. The table's `state` is locked.
+    pub(super) fn note_window(&self) {
+        self.shared.windows.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// It has left the table, whose `state` is locked.
+    pub(super) fn note_removed(&self) {
+        if self.is_window {
+            self.shared.windows.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The pages of the range, for the device.
+    pub(super) fn span(&self) -> Result<Span<'_>> {
+        self.pages().span().part(self.first, self.len as usize)
     }
 
     /// Its records in the table that peers READ: none, until the device knows it, nor if
@@ -169,26 +209,26 @@ impl Piece<'_> {
 
     /// Copies bytes out; `false` if there are fewer.
     pub(crate) fn read(&self, to: &mut [u8]) -> bool {
-        self.mr().pages.read(self.start, to)
+        self.mr().pages().read(self.start, to)
     }
 
     /// Swaps the word if it is `compare`; answers what it was. `None` if it is not
     /// aligned in memory.
     pub(crate) fn compare_swap(&self, compare: u64, swap: u64) -> Option<u64> {
-        self.mr().pages.compare_swap(self.start, compare, swap)
+        self.mr().pages().compare_swap(self.start, compare, swap)
     }
 
     /// Adds to the word; answers what it was. `None` if it is not aligned in
     /// memory.
     pub(crate) fn fetch_add(&self, add: u64) -> Option<u64> {
-        self.mr().pages.fetch_add(self.start, add)
+        self.mr().pages().fetch_add(self.start, add)
     }
 
     /// Copies `len` bytes of a packet, from byte `from`, in; `false` if they do
     /// not fit.
     pub(crate) fn write(&self, packet: &Skb, from: u32, len: u32) -> bool {
         self.mr()
-            .pages
+            .pages()
             .write(self.start, packet, from, len as usize)
     }
 }

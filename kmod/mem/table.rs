@@ -21,14 +21,14 @@ use kernel::rbtree::{RBTree, RBTreeNodeReservation};
 use kernel::sync::{Arc, Mutex};
 use weft_core::gid::Gid;
 use weft_core::mr::{Ledger, Notice};
-use weft_core::uapi;
+use weft_core::uapi::{self, Pod};
 
 use crate::bindings;
 use crate::clock::now_ns;
 use crate::counters::{Counted, COUNTERS};
 use crate::mem::deferred::{DeferredFrees, Waits};
 use crate::mem::device::Hardware;
-use crate::mem::region::{Access, Mr, Piece, RegionUse};
+use crate::mem::region::{Access, Mr, Piece, RegionUse, SharedPages};
 use crate::mem::valid::{TableInfo, ValidMr};
 use crate::mem::UserPages;
 use crate::quota::Held;
@@ -40,6 +40,8 @@ use crate::sync::{
 };
 
 const SETS: usize = 1024;
+/// The rights of peers to change a region.
+const CHANGES: u32 = uapi::ACCESS_REMOTE_WRITE | uapi::ACCESS_REMOTE_ATOMIC;
 /// Blocks of regions that peers find for RC. Requests for others go by DC.
 pub(super) const VALID: u32 = 8192;
 /// Keys tried: each is free, but for one in thousands.
@@ -111,15 +113,59 @@ impl NewRegion {
         request: &uapi::MrReg,
         pages: UserPages,
     ) -> Result<Self> {
+        let shared = SharedPages {
+            pages,
+            windows: AtomicU32::new(0),
+        };
+        let shared = Arc::new(shared, GFP_KERNEL_ACCOUNT)?;
+        Self::of(shared, None, owner, held, request)
+    }
+
+    /// A window of a region.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`, `ENOMEM`: as for [`uapi::MwBind`].
+    fn window(region: &Mr, held: Held, request: &uapi::MwBind) -> Result<Self> {
+        let start = request.addr.checked_sub(region.addr).ok_or(EINVAL)?;
+        let is_inside = start <= region.len && request.len <= region.len - start;
+        // Devices want a region that peers may change to be its owner's to change, too.
+        let local = match request.access & CHANGES {
+            0 => 0,
+            _ => uapi::ACCESS_LOCAL_WRITE,
+        };
+        if region.is_window || !is_inside || region.access & local != local {
+            return Err(EINVAL);
+        }
+        let part = uapi::MrReg {
+            addr: request.addr,
+            len: request.len,
+            access: request.access | local,
+            ..Pod::zeroed()
+        };
+        let shared = region.shared.clone();
+        Self::of(shared, Some(start as usize), region.owner, held, &part)
+    }
+
+    /// A region, or a window that begins so many bytes behind the region.
+    fn of(
+        shared: Arc<SharedPages>,
+        window: Option<usize>,
+        owner: u64,
+        held: Held,
+        request: &uapi::MrReg,
+    ) -> Result<Self> {
         let mr = Mr {
             key: 0,
             owner,
             access: request.access,
             addr: request.addr,
             len: request.len,
+            first: window.unwrap_or(0),
+            is_window: window.is_some(),
             ib: Once::new(),
             is_registering: AtomicBool::new(false),
-            pages,
+            shared,
             users: AtomicU32::new(0),
             is_shown: AtomicBool::new(false),
             held,
@@ -223,9 +269,42 @@ impl MrTable {
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(crate) fn insert(&self, NewRegion(mut mr): NewRegion) -> Result<u32> {
+    pub(crate) fn insert(&self, region: NewRegion) -> Result<u32> {
+        let node = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
+        self.insert_in(&mut self.state.lock(), node, region)
+    }
+
+    /// Binds a window to a region of `owner` and answers its key.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT`, `EINVAL`, `ENOMEM`: as for [`uapi::MwBind`].
+    pub(crate) fn bind_window(
+        &self,
+        owner: u64,
+        held: Held,
+        request: &uapi::MwBind,
+    ) -> Result<u32> {
         let node = RBTreeNodeReservation::new(GFP_KERNEL_ACCOUNT)?;
         let mut state = self.state.lock();
+        let region = {
+            let set = self.set(request.lkey).lock();
+            let own = set.get(&request.lkey).filter(|mr| mr.owner == owner);
+            RegionUse::new(own.ok_or(ENOENT)?)
+        };
+        // With `state` locked the region stays.
+        let window = NewRegion::window(region.mr(), held, request)?;
+        let key = self.insert_in(&mut state, node, window)?;
+        region.mr().note_window();
+        Ok(key)
+    }
+
+    fn insert_in(
+        &self,
+        state: &mut State,
+        node: RBTreeNodeReservation<u32, KBox<Mr>>,
+        NewRegion(mut mr): NewRegion,
+    ) -> Result<u32> {
         state.frees.reserve()?;
         for _ in 0..KEY_TRIES {
             let key = random_u32();
@@ -246,14 +325,18 @@ impl MrTable {
     ///
     /// # Errors
     ///
-    /// `ENOENT`: the owner has no such region.
+    /// `ENOENT`: the owner has no such region. `EBUSY`: it has windows.
     pub(crate) fn remove(&self, owner: u64, key: u32) -> Result<u64> {
         let mut state = self.state.lock();
         let mr = {
             let mut set = self.set(key).lock();
-            set.get(&key).filter(|mr| mr.owner == owner).ok_or(ENOENT)?;
+            let mr = set.get(&key).filter(|mr| mr.owner == owner).ok_or(ENOENT)?;
+            if mr.has_windows() {
+                return Err(EBUSY);
+            }
             set.remove(&key).ok_or(ENOENT)?
         };
+        mr.note_removed();
         let is_shown = mr.is_shown.load(Ordering::Relaxed);
         if let Some(valid) = state.valid.as_mut().filter(|_| is_shown) {
             valid.remove(&mr);
@@ -376,7 +459,7 @@ impl MrTable {
         // before anybody looks at the count.
         Some(Piece {
             mr: &raw const **mr,
-            start: start as usize,
+            start: mr.first + start as usize,
             _bh: bh,
         })
     }

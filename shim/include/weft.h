@@ -36,7 +36,8 @@
  * Threads may use one object at the same time, except while it is destroyed. A CQ has a
  * lock for posting and one for polling, a receive queue has one. What is made from a
  * device keeps the session open, so that the order in which things are destroyed matters
- * for CQs and SRQs alone: they can be destroyed once no VQP uses them. A session is a
+ * for CQs and SRQs, which can be destroyed once no VQP uses them, and for regions, which
+ * stay as long as they have memory windows. A session is a
  * file: it is shared with children after fork(), and closed by execve(). Queues are not
  * mapped in a child: it must not use its parent's VQPs, CQs and SRQs, and makes its own.
  */
@@ -79,6 +80,11 @@ struct weft_mr {
 	uint64_t iova;	/* the address of its first byte in requests: addr, or 0 if it is of weft_start() */
 };
 
+/* A memory window: a further key to a region. Only to be read. */
+struct weft_mw {
+	uint32_t rkey;	/* names it in peers' requests */
+};
+
 /* What a device has and allows. */
 struct weft_device_attr {
 	size_t size;		/* sizeof(struct weft_device_attr); set it */
@@ -101,7 +107,7 @@ struct weft_device_attr {
 	uint32_t max_srq;	/* as max_cq: all of them together */
 	uint32_t max_srq_wr;	/* receive buffers posted on one SRQ */
 	uint32_t max_peer;	/* open peers of one user on a node */
-	uint32_t reserved;	/* zero */
+	uint32_t max_mw;	/* memory windows of one device */
 };
 
 /* An RDMA port that Weft runs on. */
@@ -251,8 +257,31 @@ struct weft_mr *weft_reg_mr(const struct weft_device *device, void *addr, size_t
 /*
  * Deregisters memory; requests that still use it fail. When this returns no
  * request touches the memory any more.
+ *
+ * Errors: EBUSY (it has memory windows; it stays registered).
  */
 int weft_dereg_mr(struct weft_mr *mr);
+
+/*
+ * Binds a memory window to the length bytes at addr, which are within a region: another
+ * key to them, which ends by itself, as ibv_bind_mw() does. The pages are neither pinned nor
+ * counted again. In peers' requests its bytes have the addresses that they have in the
+ * region's.
+ * access is made of IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE, IBV_ACCESS_REMOTE_ATOMIC
+ * and IBV_ACCESS_RELAXED_ORDERING, of the first three at least one. Peers need not have these
+ * rights by the region's rkey. To let them change the bytes, the region needs
+ * IBV_ACCESS_LOCAL_WRITE.
+ *
+ * Errors: EINVAL (addr or length is not within the region, access), EMFILE (max_mw
+ * reached, or what a user may have on a node), ENOMEM, ENODEV (the node went away).
+ */
+struct weft_mw *weft_bind_mw(const struct weft_mr *mr, void *addr, size_t length, int access);
+
+/*
+ * Ends a window: peers' requests by its rkey fail. When this returns none of them touches the
+ * memory any more.
+ */
+int weft_dealloc_mw(struct weft_mw *mw);
 
 /*
  * Makes a completion queue that any number of VQPs of the device use, also at the same

@@ -14,8 +14,8 @@ use nix::errno::Errno;
 use weft_core::gid::Gid;
 use weft_core::uapi::{
     RingsCreate, ABI_VERSION, DEVICE_PATH, MAX_INLINE, MAX_META_SERVERS, MAX_MRS_PER_SESSION,
-    MAX_MR_BYTES, MAX_MSG_BYTES, MAX_NOTIFY_COUNT, MAX_NOTIFY_US, MAX_PORT, MAX_RECV_WR,
-    MAX_SEND_WR, MAX_VQPS_PER_USER,
+    MAX_MR_BYTES, MAX_MSG_BYTES, MAX_MWS_PER_SESSION, MAX_MWS_PER_USER, MAX_NOTIFY_COUNT,
+    MAX_NOTIFY_US, MAX_PORT, MAX_RECV_WR, MAX_SEND_WR, MAX_VQPS_PER_USER,
 };
 
 /// An operation that did not work.
@@ -74,6 +74,12 @@ pub enum Error {
         /// Its length in bytes.
         len: u64,
     },
+    /// The windows of the session or of its user are used up.
+    #[error("there are too many memory windows: a session has at most {MAX_MWS_PER_SESSION}, the sessions of a user on a node {MAX_MWS_PER_USER}; drop some")]
+    TooManyWindows,
+    /// A window has no bytes, or rights that it cannot have.
+    #[error("a memory window takes some bytes, and rights for peers alone (REMOTE_READ, REMOTE_WRITE, REMOTE_ATOMIC, RELAXED_ORDERING): peers may change it only if its region has Access::LOCAL_WRITE")]
+    BadWindow,
     /// Not all of the memory is there.
     #[error("the {len} bytes at {addr:#x} cannot be registered: not all of them are mapped, or they are read-only")]
     NotMapped {
@@ -288,6 +294,16 @@ impl Error {
             Errno::EMFILE => Self::TooManyRegions,
             Errno::EINTR => Self::Interrupted,
             errno => Self::of_node("IOC_MR_REG", errno),
+        }
+    }
+
+    /// Of a memory window.
+    #[cold]
+    pub(crate) fn of_mw_bind(errno: Errno) -> Self {
+        match errno {
+            Errno::EINVAL => Self::BadWindow,
+            Errno::EMFILE => Self::TooManyWindows,
+            errno => Self::of_node("IOC_MW_BIND", errno),
         }
     }
 

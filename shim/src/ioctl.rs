@@ -58,6 +58,7 @@ impl Plain for uapi::PeerHandle {}
 impl Plain for uapi::VqpCreate {}
 impl Plain for uapi::VqpHandle {}
 impl Plain for uapi::QConnect {}
+impl Plain for uapi::MwBind {}
 impl Plain for uapi::MrDereg {}
 impl Plain for uapi::MetaServer {}
 impl Plain for uapi::MetaInfo {}
@@ -74,6 +75,8 @@ plain_calls! {
     hello: IOC_HELLO(Hello);
     /// Describes a node.
     node: IOC_NODE(NodeInfo);
+    /// Binds a memory window.
+    mw_bind: IOC_MW_BIND(MwBind);
     /// Makes rings.
     rings_create: IOC_RINGS_CREATE(RingsCreate);
     /// Destroys rings.

@@ -63,6 +63,7 @@ mod ring;
 mod start;
 mod vqp;
 mod wc;
+mod window;
 mod wr;
 
 pub use device::{Device, MetaServerInfo, Node, Peer, RcUse};
@@ -77,6 +78,7 @@ pub use queues::{Connector, Moderation, PeerHandle, Qp, QpConfig, Queues, Queues
 pub use start::{Start, StartConfig};
 pub use vqp::{Progress, Vqp, VqpConfig};
 pub use wc::{Opcode, Sender, Wc};
+pub use window::MemoryWindow;
 pub use wr::{Payload, RecvWr, SendWr, Sges};
 
 pub use weft_core::gid::Gid;

@@ -252,6 +252,16 @@ impl MemoryRegion {
         }
     }
 
+    /// The session that has registered it.
+    pub(crate) fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// A range that is within it.
+    pub(crate) fn check(&self, range: Range<usize>) -> Result<Range<usize>, Error> {
+        self.bytes.check(range)
+    }
+
     /// Part of it, for a work request.
     ///
     /// # Errors
@@ -259,7 +269,7 @@ impl MemoryRegion {
     /// [`Error::OutOfBounds`], or [`Error::TooLong`] over [`MAX_MSG_BYTES`].
     #[inline]
     pub fn slice(&self, range: Range<usize>) -> Result<LocalSlice<'_>, Error> {
-        let range = self.bytes.check(range)?;
+        let range = self.check(range)?;
         slice_of(range, self.addr, self.lkey)
     }
 

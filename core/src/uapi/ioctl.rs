@@ -3,7 +3,7 @@
 //! The numbers of requests, as `uapi/asm-generic/ioctl.h` makes them.
 
 use super::{
-    Accept, CqNotify, Enter, Hello, Lookup, MetaInfo, MetaServer, MrDereg, MrReg, NodeInfo,
+    Accept, CqNotify, Enter, Hello, Lookup, MetaInfo, MetaServer, MrDereg, MrReg, MwBind, NodeInfo,
     PeerHandle, PeerOpen, PoolPeer, PoolPin, PoolUse, QBind, QConnect, RingsCreate, RingsHandle,
     Run, VqpCreate, VqpHandle,
 };
@@ -44,7 +44,7 @@ pub const IOC_VQP_DESTROY: u32 = iow::<VqpHandle>(4);
 pub const IOC_QCONNECT: u32 = iow::<QConnect>(5);
 /// Registers memory. [`MrReg`].
 pub const IOC_MR_REG: u32 = iowr::<MrReg>(6);
-/// Deregisters memory. [`MrDereg`].
+/// Deregisters memory, or ends a memory window. [`MrDereg`].
 pub const IOC_MR_DEREG: u32 = iow::<MrDereg>(7);
 /// Submits work requests of any VQPs and waits for completions. Answers how many
 /// requests it took. [`Enter`].
@@ -83,3 +83,5 @@ pub const IOC_CQ_NOTIFY: u32 = iow::<CqNotify>(23);
 pub const IOC_POOL_USE: u32 = iow::<PoolUse>(24);
 /// Describes a peer of the pool. Needs `CAP_NET_ADMIN`. [`PoolPeer`].
 pub const IOC_POOL_PEER: u32 = iowr::<PoolPeer>(25);
+/// Binds a memory window to a region. [`MwBind`].
+pub const IOC_MW_BIND: u32 = iowr::<MwBind>(26);

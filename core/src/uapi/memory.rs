@@ -47,14 +47,48 @@ pod! {
 }
 
 pod! {
-    /// `IOC_MR_DEREG`. Errors: `ENOENT` (the session has no such region).
+    /// `IOC_MW_BIND`.
+    ///
+    /// Binds a memory window (`ibv_bind_mw(3)`): another key to a region of this session, or to
+    /// a part of it, with rights of its own. It ends by itself, with [`MrDereg`], and the region
+    /// and its other windows are as before. The pages are neither pinned nor charged again. A
+    /// region stays as long as it has windows.
+    ///
+    /// Errors: `EINVAL` (no length, a range that is not in the region, unknown access flags, no
+    /// rights for peers, rights to change a region that the session itself may not write, a
+    /// window in place of a region), `ENOENT` (the session has no such region), `EMFILE`
+    /// ([`MAX_MWS_PER_SESSION`] or [`MAX_MWS_PER_USER`] reached), `ENOMEM`, `ENODEV` (the node is
+    /// gone).
+    ///
+    /// [`MAX_MWS_PER_SESSION`]: super::MAX_MWS_PER_SESSION
+    /// [`MAX_MWS_PER_USER`]: super::MAX_MWS_PER_USER
+    pub struct MwBind [32] {
+        /// In: first byte, as the region's requests name it.
+        pub addr: u64,
+        /// In: length in bytes.
+        pub len: u64,
+        /// In: the region's `lkey`.
+        pub lkey: u32,
+        /// In: [`ACCESS_REMOTE_READ`], [`ACCESS_REMOTE_WRITE`], [`ACCESS_REMOTE_ATOMIC`],
+        /// [`ACCESS_RELAXED_ORDERING`].
+        pub access: u32,
+        /// Out: names the window in a peer's requests.
+        pub rkey: u32,
+        /// Must be zero.
+        pub reserved: u32,
+    }
+}
+
+pod! {
+    /// `IOC_MR_DEREG`. Errors: `ENOENT` (the session has no such region), `EBUSY` (it has
+    /// memory windows).
     ///
     /// When it returns nobody touches the memory any more. It waits for that through
     /// signals that do not kill: the key is gone at once, so an interrupted caller could
     /// not wait again. A peer that is silent is waited for 1.3 s, one that still uses
     /// the region 10 s.
     pub struct MrDereg [8] {
-        /// The region's `lkey`.
+        /// The region's `lkey`, or a window's `rkey`.
         pub lkey: u32,
         /// Must be zero.
         pub reserved: u32,

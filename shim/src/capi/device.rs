@@ -17,8 +17,8 @@ use std::sync::Arc;
 use weft_core::gid::Gid;
 use weft_core::uapi::{
     self, Pod, ABI_VERSION, DEVICE_PATH, MAX_INLINE, MAX_MRS_PER_SESSION, MAX_MR_BYTES,
-    MAX_MSG_BYTES, MAX_NODES, MAX_PEERS_PER_USER, MAX_PORT, MAX_RECV_SGE, MAX_RECV_WR,
-    MAX_RINGS_PER_SESSION, MAX_SEND_WR, MAX_SGE, MAX_VQPS_PER_USER, MAX_WC, NODE_ANY,
+    MAX_MSG_BYTES, MAX_MWS_PER_SESSION, MAX_NODES, MAX_PEERS_PER_USER, MAX_PORT, MAX_RECV_SGE,
+    MAX_RECV_WR, MAX_RINGS_PER_SESSION, MAX_SEND_WR, MAX_SGE, MAX_VQPS_PER_USER, MAX_WC, NODE_ANY,
 };
 
 /// `WEFT_ABI_VERSION`: the number in the library's soname.
@@ -75,7 +75,7 @@ pub struct DeviceAttr {
     pub max_srq: u32,
     pub max_srq_wr: u32,
     pub max_peer: u32,
-    pub reserved: u32,
+    pub max_mw: u32,
 }
 
 // SAFETY: it is, and has numbers only.
@@ -204,6 +204,6 @@ fn attributes(session: &Session) -> Result<DeviceAttr, Errno> {
         max_srq: MAX_RINGS_PER_SESSION as u32,
         max_srq_wr: MAX_RECV_WR,
         max_peer: MAX_PEERS_PER_USER,
-        reserved: 0,
+        max_mw: MAX_MWS_PER_SESSION as u32,
     })
 }

@@ -39,7 +39,7 @@ pub use device::{
     Device, DeviceAttr,
 };
 pub use error::weft_strerror;
-pub use mr::{weft_dereg_mr, weft_reg_mr, Mr};
+pub use mr::{weft_bind_mw, weft_dealloc_mw, weft_dereg_mr, weft_reg_mr, Mr, Mw};
 pub use node::{weft_query_node, NodeAttr};
 pub use peer::{weft_close_peer, weft_open_peer, weft_peer_num, Peer};
 pub use port::{weft_accept, weft_bind, weft_forget, weft_pop_msgs, Msg};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! `weft_reg_mr` and `weft_dereg_mr`, and the memory of `weft_start`.
+//! `weft_reg_mr` and `weft_dereg_mr`, the memory of `weft_start`, and memory windows.
 
 use super::device::{Device, Session};
 use super::{deref, handle, status, take};
@@ -99,13 +99,79 @@ pub unsafe extern "C" fn weft_reg_mr(
 pub unsafe extern "C" fn weft_dereg_mr(mr: *mut Mr) -> c_int {
     status(|| {
         // SAFETY: the caller promises it.
-        let mr = unsafe { take(mr) }?;
-        let mut arg = uapi::MrDereg {
-            lkey: mr.key,
+        let region = unsafe { deref(mr) }?;
+        // With windows it stays; else it fails only if the region went before, with its node.
+        if deregister(&region.session, region.key) == Err(Errno::EBUSY) {
+            return Err(Errno::EBUSY);
+        }
+        // SAFETY: as above; `region` is not used any more.
+        unsafe { take(mr) }.map(drop)
+    })
+}
+
+fn deregister(session: &Session, key: u32) -> Result<(), Errno> {
+    let mut arg = uapi::MrDereg {
+        lkey: key,
+        ..Pod::zeroed()
+    };
+    ioctl::mr_dereg(session.fd(), &mut arg)
+}
+
+/// `struct weft_mw`, and behind it what C does not see.
+#[derive(Debug)]
+#[repr(C)]
+#[expect(missing_docs, reason = "weft.h explains the fields")]
+pub struct Mw {
+    pub rkey: u32,
+    session: Arc<Session>,
+    /// What ends it, whatever C made of `rkey`.
+    key: u32,
+}
+
+/// See `weft.h`.
+///
+/// # Safety
+///
+/// `mr` is null or a region.
+#[no_mangle]
+pub unsafe extern "C" fn weft_bind_mw(
+    mr: *const Mr,
+    addr: *mut c_void,
+    length: usize,
+    access: c_int,
+) -> *mut Mw {
+    handle(|| {
+        // SAFETY: the caller promises it.
+        let region = unsafe { deref(mr) }?;
+        let start = (addr.addr()).checked_sub(region.addr.addr());
+        let mut arg = uapi::MwBind {
+            addr: start.ok_or(Errno::EINVAL)? as u64 + region.iova,
+            len: length as u64,
+            lkey: region.key,
+            access: u32::try_from(access).map_err(|_| Errno::EINVAL)?,
             ..Pod::zeroed()
         };
-        // It fails only if the region went before, with its node.
-        let _ = ioctl::mr_dereg(mr.session.fd(), &mut arg);
+        ioctl::mw_bind(region.session.fd(), &mut arg)?;
+        Ok(Mw {
+            rkey: arg.rkey,
+            session: Arc::clone(&region.session),
+            key: arg.rkey,
+        })
+    })
+}
+
+/// See `weft.h`.
+///
+/// # Safety
+///
+/// `mw` is null or a window, which the caller gives up.
+#[no_mangle]
+pub unsafe extern "C" fn weft_dealloc_mw(mw: *mut Mw) -> c_int {
+    status(|| {
+        // SAFETY: the caller promises it.
+        let window = unsafe { take(mw) }?;
+        // It fails only if the window went before, with its node.
+        let _ = deregister(&window.session, window.key);
         Ok(())
     })
 }

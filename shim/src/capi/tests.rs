@@ -309,7 +309,7 @@ fn the_headers_structs_are_laid_out_as_in_rust() {
         max_srq = "max_srq",
         max_srq_wr = "max_srq_wr",
         max_peer = "max_peer",
-        reserved = "reserved",
+        max_mw = "max_mw",
     );
     fields!(
         c,

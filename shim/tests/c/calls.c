@@ -514,6 +514,47 @@ static void fences(void)
 	is("their VQP goes", weft_destroy_vqp(vqp), 0);
 }
 
+/* Words that the peer reads and writes by a window of a region without rights for it. */
+static void windows(void)
+{
+	struct weft_vqp *vqp = connected(8, 0);
+	struct weft_mr *own = weft_reg_mr(peer, remote, sizeof(remote), IBV_ACCESS_LOCAL_WRITE);
+	struct weft_mw *mw, *other;
+
+	check("a region without rights for peers", own != NULL);
+	mw = weft_bind_mw(own, &remote[8], 64, IBV_ACCESS_REMOTE_WRITE);
+	other = weft_bind_mw(own, remote, sizeof(remote), IBV_ACCESS_REMOTE_READ);
+	check("two windows of it", mw && other && mw->rkey != other->rkey);
+	refused("a window of NULL", weft_bind_mw(NULL, remote, 8, IBV_ACCESS_REMOTE_READ), EINVAL);
+	refused("a window elsewhere", weft_bind_mw(own, local, 8, IBV_ACCESS_REMOTE_READ), EINVAL);
+	refused("a window behind it", weft_bind_mw(own, remote, sizeof(remote) + 1, IBV_ACCESS_REMOTE_READ), EINVAL);
+	refused("a window without rights", weft_bind_mw(own, remote, 8, 0), EINVAL);
+	refused("one with LOCAL_WRITE", weft_bind_mw(own, remote, 8, IBV_ACCESS_LOCAL_WRITE), EINVAL);
+	is("ending NULL", weft_dealloc_mw(NULL), EINVAL);
+	is("a region with windows stays", weft_dereg_mr(own), EBUSY);
+
+	local[0] = 815;
+	chain(IBV_WR_RDMA_WRITE, 1);
+	wrs[0].wr.rdma.remote_addr = (uintptr_t)&remote[8];
+	wrs[0].wr.rdma.rkey = mw->rkey;
+	is("a WRITE by a window", weft_enter(vqp, wrs, &bad, 1, 1, wcs, 5000), 1);
+	check("it has arrived", wcs[0].status == IBV_WC_SUCCESS && remote[8] == 815);
+	is("the window ends", weft_dealloc_mw(mw), 0);
+	is("the same WRITE", weft_enter(vqp, wrs, &bad, 1, 1, wcs, 5000), 1);
+	is("it is refused", wcs[0].status, IBV_WC_REM_ACCESS_ERR);
+	is("its VQP goes", weft_destroy_vqp(vqp), 0);
+
+	vqp = connected(8, 0);
+	chain(IBV_WR_RDMA_READ, 1);
+	wrs[0].wr.rdma.remote_addr = (uintptr_t)&remote[8];
+	wrs[0].wr.rdma.rkey = other->rkey;
+	is("a READ by the other window", weft_enter(vqp, wrs, &bad, 1, 1, wcs, 5000), 1);
+	check("it has come", wcs[0].status == IBV_WC_SUCCESS && local[0] == 815);
+	is("the VQP goes too", weft_destroy_vqp(vqp), 0);
+	is("the other window ends", weft_dealloc_mw(other), 0);
+	is("then the region goes", weft_dereg_mr(own), 0);
+}
+
 static void in_any_order(void)
 {
 	struct weft_vqp *vqp = connected(8, 0);
@@ -544,6 +585,7 @@ int main(void)
 	messages();
 	waiting_with_poll();
 	fences();
+	windows();
 	in_any_order();
 	return failures != 0;
 }

@@ -31,6 +31,7 @@ mod shared_queues;
 mod signals;
 mod traffic;
 mod two_sided;
+mod windows;
 mod world;
 
 use std::process::ExitCode;
@@ -66,6 +67,8 @@ enum What {
     Moves(moves::Args),
     /// The same promises where one-sided requests go by RC queue pairs.
     Rc(rc::Args),
+    /// Memory windows: further keys to a region, which end by themselves.
+    MemoryWindows,
     /// Requests that make no sense get their documented errno.
     BadCalls,
     /// Work requests that make no sense get their documented status.
@@ -162,6 +165,7 @@ fn main() -> ExitCode {
         What::Pool => pool::run(&mut report, seed),
         What::MessageWays => message_ways::run(&mut report, seed),
         What::Moves(args) => moves::run(&mut report, &args, seed),
+        What::MemoryWindows => windows::run(&mut report, seed),
         What::BadCalls => bad::run_input(&mut report),
         What::BadWorkRequests => bad::run_requests(&mut report),
         What::MetaLost => meta_lost::run(&mut report),

@@ -358,7 +358,26 @@ impl Session {
         Ok(arg)
     }
 
-    /// Deregisters memory.
+    /// Binds a window to a part of a region, from byte `at` of it on.
+    pub fn bind_window(
+        &self,
+        region: &uapi::MrReg,
+        at: u64,
+        len: u64,
+        access: u32,
+    ) -> Result<uapi::MwBind, Errno> {
+        let mut arg = uapi::MwBind {
+            addr: region.addr.wrapping_add(at),
+            len,
+            lkey: region.lkey,
+            access,
+            ..Pod::zeroed()
+        };
+        self.call(uapi::IOC_MW_BIND, &mut arg)?;
+        Ok(arg)
+    }
+
+    /// Deregisters memory, or ends a window.
     pub fn deregister(&self, lkey: u32) -> Result<(), Errno> {
         self.call(uapi::IOC_MR_DEREG, &mut uapi::MrDereg { lkey, reserved: 0 })
     }

@@ -13,13 +13,14 @@ use crate::world::gid;
 use weft_testkit::report::Report;
 
 /// Every request that needs a session, with the size of its argument.
-pub const REQUESTS: [(&str, u32); 24] = [
+pub const REQUESTS: [(&str, u32); 25] = [
     ("NODE", uapi::IOC_NODE),
     ("VQP_CREATE", uapi::IOC_VQP_CREATE),
     ("VQP_DESTROY", uapi::IOC_VQP_DESTROY),
     ("QCONNECT", uapi::IOC_QCONNECT),
     ("MR_REG", uapi::IOC_MR_REG),
     ("MR_DEREG", uapi::IOC_MR_DEREG),
+    ("MW_BIND", uapi::IOC_MW_BIND),
     ("ENTER", uapi::IOC_ENTER),
     ("META_ADD", uapi::IOC_META_ADD),
     ("META_REMOVE", uapi::IOC_META_REMOVE),
@@ -345,6 +346,17 @@ pub fn reserved(report: &mut Report) -> Result<()> {
             ..Pod::zeroed()
         };
         session.call(uapi::IOC_MR_REG, &mut { arg })
+    });
+    refused(report, "MW_BIND with a reserved field", einval, || {
+        let arg = uapi::MwBind {
+            addr: page.addr(),
+            len: 1,
+            lkey,
+            access: uapi::ACCESS_REMOTE_READ,
+            reserved: 1,
+            ..Pod::zeroed()
+        };
+        session.call(uapi::IOC_MW_BIND, &mut { arg })
     });
     refused(report, "ENTER with a reserved field", einval, || {
         session.call(

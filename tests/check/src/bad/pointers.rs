@@ -68,6 +68,7 @@ fn every_pointer(session: &Session, request: u32, edge: &Memory) -> Result<()> {
 fn read_only() -> Result<()> {
     let (session, bare) = (Session::open(0)?, Session::bare()?);
     let memory = Memory::map(PAGE)?;
+    let region = session.register(&memory, 0, PAGE as u64, uapi::ACCESS_LOCAL_READ)?;
     let (vqps, mrs, sessions) = (counter("vqps")?, counter("mrs")?, counter("sessions")?);
     let hello = uapi::Hello {
         abi_version: uapi::ABI_VERSION,
@@ -87,17 +88,25 @@ fn read_only() -> Result<()> {
         len: 8,
         ..Pod::zeroed()
     };
+    let window = uapi::MwBind {
+        addr: region.addr,
+        len: 8,
+        lkey: region.lkey,
+        access: uapi::ACCESS_REMOTE_READ,
+        ..Pod::zeroed()
+    };
     let node = uapi::NodeInfo::zeroed();
     let lookup = uapi::Lookup {
         gid: gid(1),
         ..Pod::zeroed()
     };
-    let tries: [(&Session, u32, &[u8]); 7] = [
+    let tries: [(&Session, u32, &[u8]); 8] = [
         (&session, uapi::IOC_RINGS_CREATE, rings.as_bytes()),
         (&session, uapi::IOC_PEER_OPEN, open.as_bytes()),
         (&bare, uapi::IOC_HELLO, hello.as_bytes()),
         (&session, uapi::IOC_VQP_CREATE, create.as_bytes()),
         (&session, uapi::IOC_MR_REG, reg.as_bytes()),
+        (&session, uapi::IOC_MW_BIND, window.as_bytes()),
         (&session, uapi::IOC_NODE, node.as_bytes()),
         (&session, uapi::IOC_LOOKUP, lookup.as_bytes()),
     ];

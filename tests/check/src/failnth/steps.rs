@@ -26,11 +26,12 @@ const PORT: u32 = 77;
 const CALL: &[Errno] = &[Errno::ENOMEM, Errno::EFAULT];
 
 /// All of them, in the order of a worker's life.
-pub const STEPS: [Step; 19] = [
+pub const STEPS: [Step; 20] = [
     step("open", open),
     step("hello", hello),
     also_with_rc("hello, with rings and memory", start),
     also_with_rc("register", register),
+    also_with_rc("bind a memory window", bind_window),
     step("create a VQP", create),
     step("map its rings", map),
     step("connect, cached", connect_cached),
@@ -113,6 +114,11 @@ fn register() -> Result<Attempt> {
         let whole = session.register(&memory, 0, BYTES as u64, ACCESS)?;
         session.deregister(whole.lkey)
     }))
+}
+
+fn bind_window() -> Result<Attempt> {
+    let registered = Registered::new()?;
+    Ok(Box::new(move || registered.bind_window()))
 }
 
 fn create() -> Result<Attempt> {
@@ -335,6 +341,14 @@ impl Registered {
             reg: Some(reg),
             _memory: memory,
         })
+    }
+
+    /// Binds a window to all of it, which ends again.
+    fn bind_window(&self) -> Result<(), Errno> {
+        let region = self.reg.as_ref().ok_or(Errno::ENOENT)?;
+        let rights = uapi::ACCESS_REMOTE_READ;
+        let window = self.session.bind_window(region, 0, BYTES as u64, rights)?;
+        self.session.deregister(window.rkey)
     }
 
     /// Once: the next try of a call that went well has nothing to do.

@@ -6,7 +6,8 @@
 use anyhow::{ensure, Context, Result};
 use nix::errno::Errno;
 use weft_core::uapi::{
-    WcStatus, MAX_MRS_PER_SESSION, MAX_PEERS_PER_USER, MAX_RINGS_PER_SESSION, MAX_VQPS_PER_USER,
+    WcStatus, ACCESS_REMOTE_READ, MAX_MRS_PER_SESSION, MAX_MWS_PER_SESSION, MAX_MWS_PER_USER,
+    MAX_PEERS_PER_USER, MAX_RINGS_PER_SESSION, MAX_VQPS_PER_USER,
 };
 use weft_shim::{Device, Remote, SendWr, Vqp, Wc};
 
@@ -152,6 +153,27 @@ pub fn light_vqps(stage: &mut Stage) -> Result<Outcome> {
     );
     stage.hold(session);
     Ok(Outcome::Said("made"))
+}
+
+/// Windows of a page, until its user may have no more.
+pub fn windows(stage: &mut Stage) -> Result<Outcome> {
+    let memory = Memory::map(PAGE)?;
+    let (mut sessions, mut count) = (Vec::new(), 0);
+    while count < MAX_MWS_PER_USER {
+        let session = open_victims()?;
+        let region = session.register(&memory, 0, PAGE as u64, ACCESS_REMOTE_READ)?;
+        let bind = || session.bind_window(&region, 0, 1, ACCESS_REMOTE_READ);
+        let (more, errno) = until_refused(bind);
+        sessions.push(session);
+        count += more;
+        ensure!(errno == Errno::EMFILE, "after {count} it was {errno}");
+        let is_full = more as usize == MAX_MWS_PER_SESSION || count == MAX_MWS_PER_USER;
+        ensure!(is_full, "{more} in a session, {count} in all");
+    }
+    ensure!(count == MAX_MWS_PER_USER, "there were {count}");
+    eprintln!("# {count} windows in {} sessions", sessions.len());
+    stage.hold((sessions, memory));
+    Ok(Outcome::Said("bound"))
 }
 
 /// Peers, until its user may have no more.

@@ -34,6 +34,16 @@ pub fn secret_by_readable_key(stage: &mut Stage) -> Result<Outcome> {
     stage.peer(Verb::Read, Remote { addr, rkey }, 8)
 }
 
+/// The region of a window has the same addresses and no rights for peers.
+pub fn region_of_window(stage: &mut Stage) -> Result<Outcome> {
+    let place = stage.told.place(Part::Windowed);
+    let by_region = Remote {
+        addr: place.addr,
+        rkey: place.lkey,
+    };
+    stage.peer(Verb::Read, by_region, 8)
+}
+
 /// Keys next to those that were told, and one bit away from them.
 pub fn neighbours(stage: &mut Stage) -> Result<Outcome> {
     let places = [Part::Readable, Part::Stale].map(|part| stage.told.place(part));

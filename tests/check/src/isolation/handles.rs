@@ -4,7 +4,7 @@
 
 use anyhow::{ensure, Result};
 use nix::errno::Errno;
-use weft_core::uapi;
+use weft_core::uapi::{self, Pod};
 
 use super::attacker::{refusal, unanimous, Outcome, Stage};
 use super::victim::Part;
@@ -67,6 +67,23 @@ pub fn destroy_own(stage: &mut Stage) -> Result<Outcome> {
 pub fn deregister(stage: &mut Stage) -> Result<Outcome> {
     let keys = stage.told.places.iter().flat_map(|p| [p.lkey, p.rkey]);
     unanimous(keys.map(|key| Ok(refusal(stage.raw.deregister(key)))))
+}
+
+/// Nor bind windows to them.
+pub fn bind_windows(stage: &mut Stage) -> Result<Outcome> {
+    let places = stage.told.places.iter();
+    let keys = places.flat_map(|place| [(place.addr, place.lkey), (place.addr, place.rkey)]);
+    unanimous(keys.map(|(addr, lkey)| {
+        let region = uapi::MrReg {
+            addr,
+            lkey,
+            ..Pod::zeroed()
+        };
+        let bound = stage
+            .raw
+            .bind_window(&region, 0, 8, uapi::ACCESS_REMOTE_READ);
+        Ok(refusal(bound))
+    }))
 }
 
 /// A session may not deregister what another one of the same process has.

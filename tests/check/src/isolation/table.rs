@@ -13,7 +13,7 @@ use super::attacker::Outcome::{self, Errno, Said, Status};
 use super::attacker::{Stage, Who};
 use super::scene::Scene;
 use super::users::ROOT;
-use super::victim::Part::{self, Counters, Elsewhere, Readable, Secret, Stale, Writable};
+use super::victim::Part::{self, Counters, Elsewhere, Readable, Secret, Stale, Windowed, Writable};
 use super::victim::LEN;
 use super::{exhaust, floods, forged, guesses, handles, member, messages};
 use super::{registration, rings, several, shared, unprivileged};
@@ -114,6 +114,16 @@ const TABLE: &[Row] = attempts! {
     "READ of the vsyscall page":                       Astray(Read, Readable, VSYSCALL, 8)      => Status(RemAccessErr);
     "READ of one region by another's key":             Other(guesses::secret_by_readable_key)   => Status(RemAccessErr);
 
+    // A window for READs, in the middle of a region that is the victim's alone.
+    "READ by a window's key":                          Peer(Read, Windowed, 0, 64)              => Status(Success);
+    "READ of a window's last bytes":                   Peer(Read, Windowed, END - 8, 8)         => Status(Success);
+    "READ of a byte before the window":                Peer(Read, Windowed, -1, 1)              => Status(RemAccessErr);
+    "READ across the window's end":                    Peer(Read, Windowed, END - 8, 16)        => Status(RemAccessErr);
+    "WRITE by the key of a window for READs":          Peer(Write, Windowed, 64, 8)             => Status(RemAccessErr);
+    "fetch-and-add by its key":                        Peer(Faa, Windowed, 64, 8)               => Status(RemAccessErr);
+    "READ by the key of the window's region":          Other(guesses::region_of_window)         => Status(RemAccessErr);
+    "READ into the window's region":                   Local(Read, Windowed)                    => Status(LocProtErr);
+
     // Keys that are no longer, or of another node.
     "READ by a key that has gone":                     Peer(Read, Stale, 64, 8)                 => Status(RemAccessErr);
     "WRITE by a key that has gone":                    Peer(Write, Stale, 64, 8)                => Status(RemAccessErr);
@@ -148,6 +158,7 @@ const TABLE: &[Row] = attempts! {
     "running requests on the victim's VQPs":           Other(handles::run)                      => Errno(EBADF);
     "destroying VQPs with the same handles":           Other(handles::destroy_own)              => Said("its own");
     "deregistering the victim's regions":              Other(handles::deregister)               => Errno(ENOENT);
+    "binding windows to the victim's regions":         Other(handles::bind_windows)             => Errno(ENOENT);
     "deregistering the regions of a second session":   Other(handles::deregister_second)        => Errno(ENOENT);
 
     // Rings, VQPs and peers that requests and calls name.
@@ -242,6 +253,7 @@ const UNPRIVILEGED: &[Row] = attempts! {
 const BESIDE: &[Row] = attempts! {
     "binding the victim's ports":                      Other(messages::bind)                    => Errno(EADDRINUSE);
     "as many regions as there are":                    Other(exhaust::regions)                  => Said("registered");
+    "as many windows as a user gets":                  Other(exhaust::windows)                  => Said("bound");
     "as many VQPs as a hundred sessions get":          Other(exhaust::vqps)                     => Said("made");
     "as many VQPs on one ring as a user gets":         Other(exhaust::light_vqps)               => Said("made");
     "as many open peers as a user gets":               Other(exhaust::peers)                    => Said("opened");

@@ -25,7 +25,7 @@ use body::Body;
 
 pub use mailbox::BUFFER;
 
-/// Bytes of each part; as many lie before it and behind it, in no region.
+/// Bytes of each part; as many lie before it and behind it, to which peers have no key.
 pub const LEN: usize = 16 << 10;
 /// The first bytes of what peers may change; they are nobody's.
 pub const DOORMAT: usize = 8;
@@ -49,16 +49,20 @@ pub enum Part {
     Stale,
     /// For everything, on node 1.
     Elsewhere,
+    /// Shown to peers' READs by a window of a region that is for the victim alone, and that has
+    /// what lies around it too.
+    Windowed,
 }
 
 /// The parts in their order, with their nodes and rights.
-pub const PARTS: [(Part, u32, u32); 6] = [
+pub const PARTS: [(Part, u32, u32); 7] = [
     (Part::Secret, 0, ACCESS_LOCAL_WRITE),
     (Part::Readable, 0, ACCESS_REMOTE_READ),
     (Part::Writable, 0, ACCESS_LOCAL_WRITE | ACCESS_REMOTE_WRITE),
     (Part::Counters, 0, ACCESS_LOCAL_WRITE | ACCESS_REMOTE_ATOMIC),
     (Part::Stale, 0, ACCESS_ALL),
     (Part::Elsewhere, 1, ACCESS_ALL),
+    (Part::Windowed, 0, ACCESS_REMOTE_READ),
 ];
 
 /// Where a part is, and by which keys it is named.

@@ -48,7 +48,8 @@ impl Fuzzer<'_> {
             16..=17 => self.peer(at),
             18 if queues > 0 => self.notify(at),
             19..=24 => self.connect(at),
-            25..=34 if regions < OBJECTS => self.register(at),
+            25..=31 if regions < OBJECTS => self.register(at),
+            32..=34 if regions < OBJECTS && regions > 0 => self.bind_window(at),
             35..=39 if regions > 2 => self.deregister(at),
             40..=47 => self.ask(at),
             48..=52 if queues > 0 => self.bind(at),
@@ -137,6 +138,7 @@ impl Fuzzer<'_> {
             uapi::IOC_QCONNECT,
             uapi::IOC_MR_REG,
             uapi::IOC_MR_DEREG,
+            uapi::IOC_MW_BIND,
             uapi::IOC_ENTER,
             uapi::IOC_META,
             uapi::IOC_LOOKUP,
@@ -319,10 +321,46 @@ impl Fuzzer<'_> {
 
     fn deregister(&mut self, at: usize) -> Result<(), Errno> {
         let gone = self.rng.below(self.known[at].regions.len());
-        let lkey = self.known[at].regions.swap_remove(gone).key;
+        let region = self.known[at].regions.swap_remove(gone);
         let session = self.known[at].session.clone();
-        let mut arg = uapi::MrDereg { lkey, reserved: 0 };
-        self.call(&session, uapi::IOC_MR_DEREG, &mut arg).map(drop)
+        let mut arg = uapi::MrDereg {
+            lkey: region.key,
+            reserved: 0,
+        };
+        let outcome = self.call(&session, uapi::IOC_MR_DEREG, &mut arg);
+        if outcome == Err(Errno::EBUSY) {
+            // It has windows, and stays.
+            self.known[at].regions.push(region);
+        }
+        outcome.map(drop)
+    }
+
+    /// Another key to a region, or to a window, which is refused.
+    fn bind_window(&mut self, at: usize) -> Result<(), Errno> {
+        let of = self.rng.below(self.known[at].regions.len());
+        let region = self.known[at].regions[of];
+        // A call that was spoilt may have left a region of no bytes.
+        let from = self.rng.next() % region.len.max(1);
+        let access = match self.rng.below(5) {
+            0 => self.rng.below(16) as u32,
+            _ => ACCESS_ALL & !uapi::ACCESS_LOCAL_WRITE,
+        };
+        let mut arg = uapi::MwBind {
+            addr: region.addr.wrapping_add(from),
+            len: 1 + self.rng.next() % region.len.saturating_sub(from).max(1),
+            lkey: region.key,
+            access,
+            ..Pod::zeroed()
+        };
+        let session = self.known[at].session.clone();
+        self.call(&session, uapi::IOC_MW_BIND, &mut arg)?;
+        self.known[at].regions.push(Region {
+            key: arg.rkey,
+            addr: arg.addr,
+            len: arg.len,
+            access: arg.access,
+        });
+        Ok(())
     }
 
     /// What changes nothing.

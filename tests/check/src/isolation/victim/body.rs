@@ -4,6 +4,7 @@
 
 use anyhow::{bail, ensure, Context, Result};
 use nix::errno::Errno;
+use weft_core::uapi::ACCESS_LOCAL_WRITE;
 use weft_shim::{Device, MemoryRegion};
 
 use super::super::users::with_reserve;
@@ -63,15 +64,7 @@ impl Body {
         for (part, node, access) in PARTS {
             let own = Guarded::new(part, &mut rng)?;
             let session = if node == 0 { &near } else { &far };
-            let reg = session.register(&own.memory, LEN as u64, LEN as u64, access)?;
-            if part == Part::Stale {
-                session.deregister(reg.lkey)?;
-            }
-            places.push(Place {
-                addr: reg.addr,
-                lkey: reg.lkey,
-                rkey: reg.rkey,
-            });
+            places.push(register(session, &own.memory, part, access)?);
             guarded.push(own);
         }
         let idle = (0..VQPS)
@@ -166,6 +159,29 @@ impl Body {
         self.near.qconnect(vqp, gid(1)).context("connecting it")?;
         self.near.destroy_vqp(vqp).context("destroying it")
     }
+}
+
+/// Makes a part known to peers.
+fn register(session: &Session, memory: &Memory, part: Part, access: u32) -> Result<Place> {
+    let len = LEN as u64;
+    if part == Part::Windowed {
+        let region = session.register(memory, 0, 3 * len, ACCESS_LOCAL_WRITE)?;
+        let window = session.bind_window(&region, len, len, access)?;
+        return Ok(Place {
+            addr: window.addr,
+            lkey: region.lkey,
+            rkey: window.rkey,
+        });
+    }
+    let region = session.register(memory, len, len, access)?;
+    if part == Part::Stale {
+        session.deregister(region.lkey)?;
+    }
+    Ok(Place {
+        addr: region.addr,
+        lkey: region.lkey,
+        rkey: region.rkey,
+    })
 }
 
 fn note(noticed: &mut Vec<String>, outcome: Result<()>) {
