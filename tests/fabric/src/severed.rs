@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure, Context as _, Result};
 use weft::fabric::{Endpoint, Fabric, FabricError, NodeSet, Write};
-use weft_testkit::place::{Kind, Meeting, Seats};
+use weft_testkit::place::{Kind, Meeting, Placed, Seats};
 use weft_testkit::report::Report;
 
 use crate::process::patience;
@@ -23,8 +23,11 @@ const WORD: Write = Write {
 
 /// Runs it, on the nodes that `scripts/vm run` makes.
 pub fn run(report: &mut Report, kind: Kind) {
-    let name = format!("{kind}: who is cut off, and runs, writes here no more");
-    report.check(&name, || cut_off(kind));
+    let name = format!("{kind}: a peer that is cut off, and runs, writes here no more");
+    report.check(&format!("{name}, with seats"), || {
+        cut_off(with_seats(kind)?)
+    });
+    report.check(&format!("{name}, without"), || cut_off(fixed(kind)?));
 }
 
 /// The first node loses what it sends, so that the other one does not learn that it is cut off. A
@@ -54,14 +57,25 @@ fn tc(verb: &str, what: &[&str]) -> Result<()> {
     Ok(())
 }
 
-fn found(kind: Kind) -> Result<[Arc<dyn Endpoint>; 2]> {
+type Both = [Arc<dyn Endpoint>; 2];
+
+fn with_seats(kind: Kind) -> Result<Both> {
     let seats = Seats::new(kind, Meeting::call());
-    let connect = |rank: usize| -> Result<Arc<dyn Endpoint>> {
-        let node = seats.founder(rank, 2, 3)?;
-        // SAFETY: words alone are looked at.
-        let connected = unsafe { node.connect(REGION_BYTES, &[], patience()) }?;
-        Ok(connected.endpoint)
-    };
+    both(&|rank| connected(seats.founder(rank, 2, 3)?))
+}
+
+fn fixed(kind: Kind) -> Result<Both> {
+    let meeting = Meeting::call();
+    both(&|rank| connected(Placed::new(kind, rank, 2, meeting)))
+}
+
+fn connected(node: impl Fabric) -> Result<Arc<dyn Endpoint>> {
+    // SAFETY: words alone are looked at.
+    let connected = unsafe { node.connect(REGION_BYTES, &[], patience()) }?;
+    Ok(connected.endpoint)
+}
+
+fn both(connect: &(dyn Fn(usize) -> Result<Arc<dyn Endpoint>> + Sync)) -> Result<Both> {
     std::thread::scope(|scope| {
         let both = [0, 1].map(|rank| scope.spawn(move || connect(rank)));
         let [one, other] = both.map(|thread| thread.join().expect("no panic"));
@@ -80,8 +94,7 @@ fn load(node: &Arc<dyn Endpoint>) -> Result<u64> {
     Ok(word.load(std::sync::atomic::Ordering::Acquire))
 }
 
-fn cut_off(kind: Kind) -> Result<()> {
-    let [node, other] = found(kind)?;
+fn cut_off([node, other]: Both) -> Result<()> {
     store(&other, 1)?;
     other.post(0, &[WORD])?;
     other.fence(0)?;

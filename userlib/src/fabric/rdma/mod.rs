@@ -75,8 +75,8 @@ pub(super) trait Transport: Send + Sync + fmt::Debug + Sized + 'static {
     /// Reaps completions, and marks peers down whose connection has failed.
     fn poll(&self);
 
-    /// Cuts off a peer that is down, as [`Endpoint::severed`] has it, and says whether it
-    /// is. Where requests of all peers come by what they share, that cannot be done.
+    /// Cuts off a peer that is down, as [`Endpoint::severed`] has it, and says whether that was
+    /// done: it may be tried again.
     ///
     /// [`Endpoint::severed`]: super::Endpoint::severed
     fn sever(&self, peer: usize) -> bool;

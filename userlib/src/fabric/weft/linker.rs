@@ -12,23 +12,14 @@ use std::net::SocketAddr;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use weft_shim::{
-    Access, Connector, Device, Error, Gid, MemoryRegion, QpConfig, Queues, QueuesConfig, Remote,
+    Access, Connector, Device, Error, Gid, MemoryRegion, MemoryWindow, QpConfig, Queues,
+    QueuesConfig, Remote,
 };
 
 /// The card: the node's GID, the memory's address, its key.
 const CARD_BYTES: usize = 16 + 8 + 4;
-const ACCESS: Access = Access::LOCAL_WRITE
-    .union(Access::REMOTE_WRITE)
-    .union(Access::REMOTE_READ);
-
-/// By which keys peers reach a node's memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Keys {
-    /// All by one: none can be cut off without the others.
-    One,
-    /// Each by one of its own. The memory is registered, and its pages count, once for each.
-    OwnEach,
-}
+/// The rights of each peer, by a memory window of its own.
+const RIGHTS: Access = Access::REMOTE_WRITE.union(Access::REMOTE_READ);
 
 /// Where a node gets its part of the module.
 pub(super) struct Port {
@@ -37,7 +28,6 @@ pub(super) struct Port {
     /// By the index that `weftctl nodes` shows; the first one, if none.
     pub(super) device: Option<u32>,
     pub(super) words: Words,
-    pub(super) keys: Keys,
 }
 
 impl Port {
@@ -69,16 +59,15 @@ impl Port {
             let mut known = device.nodes()?.into_iter();
             let node = known.find(|node| node.index == device.node());
             let gid = node.ok_or(Error::NodeGone)?.gid;
-            let mr = Arc::new(MemoryRegion::allocate(&device, bytes, ACCESS)?);
+            let mr = Arc::new(MemoryRegion::allocate(&device, bytes, Access::LOCAL_WRITE)?);
             let queues = Queues::create(&device, &config)?;
-            Ok((device, gid, mr, queues))
+            Ok((gid, mr, queues))
         };
-        let (device, gid, mr, queues) = set_up().map_err(|error| self.error(&error))?;
+        let (gid, mr, queues) = set_up().map_err(|error| self.error(&error))?;
         let memory = memory_of(&mr, region_bytes)?;
         let is_single = self.words.are_single(true);
         let linker = WeftLinker {
             port: self,
-            device,
             gid,
             mr: Arc::clone(&mr),
             connector: queues.connector(),
@@ -113,49 +102,27 @@ fn memory_of(mr: &Arc<MemoryRegion>, region_bytes: usize) -> Result<Memory, Fabr
 /// What makes VQPs to peers.
 pub(super) struct WeftLinker {
     port: Port,
-    device: Device,
     gid: Gid,
     mr: Arc<MemoryRegion>,
     connector: Connector,
 }
 
-/// A key of a peer's own: it is no key any more once this is dropped.
-#[derive(Debug)]
-pub(super) struct Key {
-    region: MemoryRegion,
-    /// Unmapped after the registration has gone.
-    _memory: Arc<MemoryRegion>,
-}
-
 impl Linker for WeftLinker {
     type Transport = WeftTransport;
-    /// None where all peers have the same key.
-    type Offer = Option<Key>;
+    /// The peer's own key to this node's memory.
+    type Offer = MemoryWindow;
 
-    fn offer(&self) -> Result<Option<Key>, FabricError> {
-        if self.port.keys == Keys::One {
-            return Ok(None);
-        }
-        let addr = usize::try_from(self.mr.addr()).unwrap_or(0);
-        let addr = NonNull::new(std::ptr::with_exposed_provenance_mut(addr));
-        let addr = addr.ok_or(FabricError::BadRegion(0))?;
-        // SAFETY: the key keeps the memory's first registration, which has it mapped and hands
-        // out its address as a number only. Words of both are at the same places.
-        let region =
-            unsafe { MemoryRegion::register_raw(&self.device, addr, self.mr.len(), ACCESS) };
-        Ok(Some(Key {
-            region: region.map_err(|error| self.port.error(&error))?,
-            _memory: Arc::clone(&self.mr),
-        }))
+    fn offer(&self) -> Result<MemoryWindow, FabricError> {
+        let window = MemoryWindow::bind(&self.mr, 0..self.mr.len(), RIGHTS);
+        window.map_err(|error| self.port.error(&error))
     }
 
-    fn card(&self, offer: &Option<Key>) -> Vec<u8> {
-        let region = offer.as_ref().map_or(&*self.mr, |key| &key.region);
-        let Remote { addr, rkey } = region.remote();
+    fn card(&self, offer: &MemoryWindow) -> Vec<u8> {
+        let Remote { addr, rkey } = offer.remote();
         [&self.gid.0[..], &addr.to_le_bytes(), &rkey.to_le_bytes()].concat()
     }
 
-    fn link(&self, peer: usize, offer: Option<Key>, card: &[u8]) -> Result<Link, FabricError> {
+    fn link(&self, peer: usize, offer: MemoryWindow, card: &[u8]) -> Result<Link, FabricError> {
         let what = "its card cannot be read";
         let (gid, target) = read_card(card).ok_or(FabricError::Protocol { peer, what })?;
         let config = QpConfig {

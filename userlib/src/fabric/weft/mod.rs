@@ -4,7 +4,8 @@
 //! microseconds, over connections that the module shares among processes.
 //!
 //! Each node has one VQP to each peer, and all of them share their queues: what a node
-//! posts to all peers in a round goes to the module in one call. Making and connecting them takes no
+//! posts to all peers in a round goes to the module in one call. Each peer has a key of its own
+//! to the node's memory, a memory window, so that one can be cut off. Making and connecting them takes no
 //! network hardware; what the nodes tell each other over TCP is where their
 //! memory is and which RDMA port they are at.
 //!
@@ -24,7 +25,7 @@ use super::rdma::meeting::end_of;
 use super::rdma::place::Place;
 use super::rdma::seats::Role;
 use super::{Connected, Fabric, FabricError, Words};
-use linker::{Keys, Port};
+use linker::Port;
 use std::net::SocketAddr;
 use std::time::Duration;
 use weft_shim::MAX_MR_BYTES;
@@ -94,7 +95,6 @@ unsafe impl Fabric for Weft {
             addr: self.place.own(),
             device: self.device,
             words: self.words,
-            keys: Keys::One,
         };
         let opened = port.open(region_bytes, self.place.seats())?;
         Role::Founder(self.place).connect(KIND, hello, opened, end)

@@ -2,7 +2,7 @@
 
 //! Nodes over VQPs that may come later than others.
 
-use super::linker::{Keys, Port};
+use super::linker::Port;
 use super::KIND;
 use crate::fabric::rdma::meeting::end_of;
 use crate::fabric::rdma::place::Place;
@@ -14,9 +14,6 @@ use std::time::Duration;
 /// A node of a fabric over Weft with seats, before it meets the others: for groups with views
 /// ([`Builder::with_views`](crate::multicast::Builder::with_views)), and for
 /// [RDMC nodes](crate::rdmc::Node) beside them.
-///
-/// Each peer has a key of its own to this node's memory, so that one can be cut off. The module
-/// counts the pages of the region once for each seat. (`RLIMIT_MEMLOCK`)
 #[derive(Debug)]
 pub struct WeftSeats {
     role: Role,
@@ -92,7 +89,7 @@ impl WeftSeats {
 }
 
 // SAFETY: the endpoint is that of `rdma`, over VQPs that keep their order. Each peer has a key
-// of its own, and who is cut off has none any more.
+// of its own, and one that is cut off has none any more.
 unsafe impl Fabric for WeftSeats {
     fn rank(&self) -> usize {
         self.role.place().rank
@@ -117,7 +114,6 @@ unsafe impl Fabric for WeftSeats {
             addr: self.role.place().own(),
             device: self.device,
             words: self.words,
-            keys: Keys::OwnEach,
         };
         let opened = port.open(region_bytes, self.nodes())?;
         self.role.connect(KIND, hello, opened, end)

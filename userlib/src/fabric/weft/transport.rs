@@ -7,7 +7,6 @@
 //! read makes one, and a request that has failed, after which its VQP is no
 //! more good.
 
-use super::linker::Key;
 use super::outgoing::{Outgoing, Payloads, Posted};
 use crate::fabric::rdma::health::Health;
 use crate::fabric::rdma::words::has_whole_words;
@@ -16,7 +15,7 @@ use crate::fabric::{Region, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use weft_shim::{Error, MemoryRegion, Qp, Queues, Remote, SendWr, Sges, Wc};
+use weft_shim::{Error, MemoryRegion, MemoryWindow, Qp, Queues, Remote, SendWr, Sges, Wc};
 
 /// Requests outstanding to one peer.
 pub(super) const SEND_QUEUE: u32 = 256;
@@ -39,19 +38,19 @@ const NOWHERE: Remote = Remote { addr: 0, rkey: 0 };
 pub(super) struct Link {
     qp: Qp,
     target: Remote,
-    /// By which the peer reaches this node, if no other peer does. It goes with the link.
-    key: Option<Key>,
+    /// The peer's own key to this node's memory, which ends with the link.
+    _key: MemoryWindow,
     /// Reads so far, and how many of them have ended.
     reads: AtomicU64,
     done: AtomicU64,
 }
 
 impl Link {
-    pub(super) fn new(qp: Qp, target: Remote, key: Option<Key>) -> Self {
+    pub(super) fn new(qp: Qp, target: Remote, key: MemoryWindow) -> Self {
         Self {
             qp,
             target,
-            key,
+            _key: key,
             reads: AtomicU64::new(0),
             done: AtomicU64::new(0),
         }
@@ -320,12 +319,11 @@ impl Transport for WeftTransport {
         }
     }
 
-    /// Where one key serves all peers' requests, that cannot be done. Else the VQP is destroyed,
-    /// and the key deregistered, which waits for those requests of the peer that have begun.
+    /// Destroys the VQP and ends the peer's key, which waits for those of its requests that have
+    /// begun.
     fn sever(&self, peer: usize) -> bool {
         let mut shared = self.lock();
-        let has_key = |link: &mut Arc<Link>| link.key.is_some();
-        let Some(link) = shared.links[peer].take_if(has_key) else {
+        let Some(link) = shared.links[peer].take() else {
             return false;
         };
         shared.outgoing.forget(peer);
