@@ -17,8 +17,8 @@ use kernel::alloc::KVVec;
 use kernel::prelude::*;
 use kernel::sync::{Arc, Mutex};
 use weft_core::gid::Gid;
-use weft_core::pool::{Action, ByRc, Mode, Transport};
-use weft_core::uapi::{self, PoolPeer, PoolUse};
+use weft_core::pool::{Action, ByRc, Mode, TrafficView, Transport};
+use weft_core::uapi::{self, PoolPeer, PoolTraffic, PoolUse};
 
 use crate::array_vec::{room, ArrayVec};
 use crate::boxed;
@@ -169,26 +169,25 @@ impl<R: Requester> Pool<R> {
         let flags = [
             (view.is_pinned, uapi::POOL_PINNED),
             (view.is_forced, uapi::POOL_FORCED),
-            (view.is_in_trial, uapi::POOL_TRIAL),
+            (view.requests.is_in_trial, uapi::POOL_TRIAL),
             (age_ns != 0, uapi::POOL_UP),
-            (view.messages_by_rc, uapi::POOL_MESSAGES_BY_RC),
+            (
+                view.messages.uses == Transport::Rc,
+                uapi::POOL_MESSAGES_BY_RC,
+            ),
         ];
         let set = flags.iter().filter(|(is_set, _)| *is_set);
         Ok(PoolPeer {
             index,
-            transport: match view.uses {
+            transport: match view.requests.uses {
                 Transport::Dc => uapi::POOL_USE_DC,
                 Transport::Rc => uapi::POOL_USE_RC,
             },
             gid: view.gid,
             flags: set.fold(0, |flags, (_, flag)| flags | flag),
-            moves: view.moves,
-            small_ops: view.heat.small_ops,
-            large_bytes: view.heat.large_bytes,
-            dc_small_ns: view.dc.small_ns,
-            dc_byte_ps: view.dc.byte_ps,
-            rc_small_ns: view.rc.small_ns,
-            rc_byte_ps: view.rc.byte_ps,
+            moves: view.requests.moves,
+            requests: told(&view.requests),
+            messages: told(&view.messages),
             age_ns,
             vqps,
             reserved: 0,
@@ -262,6 +261,18 @@ impl<R: Requester> Pool<R> {
                 None => route.set(None, ByRc::default()),
             }
         }
+    }
+}
+
+/// What users are told of traffic.
+fn told(traffic: &TrafficView) -> PoolTraffic {
+    PoolTraffic {
+        small_ops: traffic.heat.small_ops,
+        large_bytes: traffic.heat.large_bytes,
+        dc_small_ns: traffic.dc.small_ns,
+        dc_byte_ps: traffic.dc.byte_ps,
+        rc_small_ns: traffic.rc.small_ns,
+        rc_byte_ps: traffic.rc.byte_ps,
     }
 }
 

@@ -13,7 +13,7 @@ use crate::array_vec::Room;
 use crate::bindings;
 
 /// Words of any argument, at most.
-const WORDS: usize = 16;
+const WORDS: usize = 18;
 
 /// A system call's argument. It is copied once, whatever it is, and
 /// the copy is checked. All calls share one copy routine, so it stays in the instruction

@@ -116,23 +116,30 @@ pub struct ByRc {
 pub struct PeerView {
     /// The peer.
     pub gid: Gid,
-    /// The transport of its requests.
-    pub uses: Transport,
-    /// The packets of its messages go by RC.
-    pub messages_by_rc: bool,
-    /// An administrator has chosen it.
+    /// One-sided requests to it.
+    pub requests: TrafficView,
+    /// The packets of messages to it.
+    pub messages: TrafficView,
+    /// An administrator has chosen the transport.
     pub is_forced: bool,
     /// An administrator keeps a queue pair to it.
     pub is_pinned: bool,
+}
+
+/// A kind of traffic to a peer, as the pool knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TrafficView {
+    /// Its transport.
+    pub uses: Transport,
     /// The other transport is being tried.
     pub is_in_trial: bool,
-    /// How much it is used.
+    /// How much of it there is.
     pub heat: Heat,
     /// The cost of DC.
     pub dc: Cost,
     /// The cost of RC.
     pub rc: Cost,
-    /// Times that its requests were sent another way.
+    /// Times that it was sent another way.
     pub moves: u32,
 }
 
@@ -277,15 +284,10 @@ impl Pool {
         let peer = self.peers.iter().flatten().nth(index)?;
         Some(PeerView {
             gid: peer.gid,
-            uses: peer.requests.uses,
-            messages_by_rc: peer.messages.uses == Transport::Rc,
+            requests: peer.requests.view(),
+            messages: peer.messages.view(),
             is_forced: peer.forced.is_some(),
             is_pinned: peer.pinned,
-            is_in_trial: peer.requests.is_in_trial(),
-            heat: peer.requests.heat,
-            dc: *peer.requests.cost(Transport::Dc),
-            rc: *peer.requests.cost(Transport::Rc),
-            moves: peer.requests.moves,
         })
     }
 

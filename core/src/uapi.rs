@@ -75,7 +75,7 @@ pub use work::*;
 pub const DEVICE_PATH: &str = "/dev/weft";
 
 /// Version of this contract. Another version is answered with `EPROTONOSUPPORT`.
-pub const ABI_VERSION: u32 = 6;
+pub const ABI_VERSION: u32 = 7;
 
 /// Rings that one session may hold.
 pub const MAX_RINGS_PER_SESSION: usize = 4096;

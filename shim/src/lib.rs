@@ -71,7 +71,7 @@ pub use error::{CompletionError, Error};
 pub use held::MAX_HELD_COMPLETIONS;
 pub use listener::{BindError, Listener, Message, MAX_ACCEPTED};
 pub use mr::{Access, LocalSlice, MemoryRegion, Remote};
-pub use pool::{PoolPeer, Transport, TransportCost};
+pub use pool::{PeerTraffic, PoolPeer, Transport, TransportCost};
 #[cfg(feature = "tokio")]
 pub use queues::AsyncQueues;
 pub use queues::{Connector, Moderation, PeerHandle, Qp, QpConfig, Queues, QueuesConfig, Receive};

@@ -32,6 +32,36 @@ pub struct TransportCost {
     pub byte_ps: Option<u64>,
 }
 
+/// Traffic to a peer, and what it takes by each way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PeerTraffic {
+    /// Requests of up to 4 KiB a second.
+    pub small_ops: u64,
+    /// Bytes of longer ones a second.
+    pub large_bytes: u64,
+    /// What DC takes; of messages, UDP.
+    pub dc: TransportCost,
+    /// What RC takes.
+    pub rc: TransportCost,
+}
+
+impl PeerTraffic {
+    fn from_raw(raw: &uapi::PoolTraffic) -> Self {
+        Self {
+            small_ops: raw.small_ops,
+            large_bytes: raw.large_bytes,
+            dc: TransportCost {
+                small_ns: known(raw.dc_small_ns),
+                byte_ps: known(raw.dc_byte_ps),
+            },
+            rc: TransportCost {
+                small_ns: known(raw.rc_small_ns),
+                byte_ps: known(raw.rc_byte_ps),
+            },
+        }
+    }
+}
+
 /// A peer that a node's pool has an eye on (krcore §4.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolPeer {
@@ -53,14 +83,10 @@ pub struct PoolPeer {
     pub moves: u32,
     /// VQPs of all users that are connected to it; of an unconnected one, each peer counts.
     pub vqps: u32,
-    /// Requests of up to 4 KiB a second.
-    pub small_ops: u64,
-    /// Bytes of longer ones a second.
-    pub large_bytes: u64,
-    /// What DC takes.
-    pub dc: TransportCost,
-    /// What RC takes.
-    pub rc: TransportCost,
+    /// One-sided requests to it.
+    pub requests: PeerTraffic,
+    /// Messages to it: each of their packets is counted, and timed until it is answered.
+    pub messages: PeerTraffic,
 }
 
 /// A number of which 0 says that it is not known.
@@ -84,16 +110,8 @@ impl PoolPeer {
             age_ns: known(raw.age_ns),
             moves: raw.moves,
             vqps: raw.vqps,
-            small_ops: raw.small_ops,
-            large_bytes: raw.large_bytes,
-            dc: TransportCost {
-                small_ns: known(raw.dc_small_ns),
-                byte_ps: known(raw.dc_byte_ps),
-            },
-            rc: TransportCost {
-                small_ns: known(raw.rc_small_ns),
-                byte_ps: known(raw.rc_byte_ps),
-            },
+            requests: PeerTraffic::from_raw(&raw.requests),
+            messages: PeerTraffic::from_raw(&raw.messages),
         }
     }
 }

@@ -2,5 +2,5 @@
 # Messages to a pinned peer: their packets take UDP or the queue pair, whichever is faster,
 # and none is lost when the queue pair is cut off.
 # vm: --meta --nodes 2 --timeout 1500
-# checks: 11
+# checks: 12
 exec weft-check message-ways

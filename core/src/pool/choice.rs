@@ -7,7 +7,7 @@ use core::num::NonZeroU64;
 
 use super::meter::{Samples, Traffic, SMALL_BYTES};
 use super::probes::Probes;
-use super::Transport;
+use super::{TrafficView, Transport};
 
 /// A peer with so many small requests a second, or small messages, is busy enough for a queue
 /// pair of its own; bytes of others count as small ones of [`SMALL_BYTES`].
@@ -237,6 +237,18 @@ impl Choice {
 
     pub(super) fn is_cold(&self) -> bool {
         self.heat.per_second() < COLD_PER_SECOND && self.under_way() < COLD_UNDER_WAY
+    }
+
+    /// What is known of it.
+    pub(super) fn view(&self) -> TrafficView {
+        TrafficView {
+            uses: self.uses,
+            is_in_trial: self.is_in_trial(),
+            heat: self.heat,
+            dc: *self.cost(Transport::Dc),
+            rc: *self.cost(Transport::Rc),
+            moves: self.moves,
+        }
     }
 
     /// Requests under way on average, in thousandths: how many end in a second, times how

@@ -57,13 +57,31 @@ pub const POOL_UP: u32 = 8;
 pub const POOL_MESSAGES_BY_RC: u32 = 16;
 
 pod! {
+    /// Traffic to a peer, and what it takes by each way. 0 where that is not known.
+    pub struct PoolTraffic [48] {
+        /// Requests of up to 4 KiB a second.
+        pub small_ops: u64,
+        /// Bytes of longer ones a second.
+        pub large_bytes: u64,
+        /// What a request of up to 4 KiB takes by DC, in nanoseconds.
+        pub dc_small_ns: u64,
+        /// What a byte of longer ones takes by DC, in picoseconds.
+        pub dc_byte_ps: u64,
+        /// The same by RC.
+        pub rc_small_ns: u64,
+        /// The same by RC.
+        pub rc_byte_ps: u64,
+    }
+}
+
+pod! {
     /// `IOC_POOL_PEER`: one of the peers that the pool of the session's node has an eye on:
     /// those that were used lately, or have a queue pair (krcore §4.2).
     ///
     /// It tells of the traffic of all users.
     ///
     /// Errors: `EPERM`, `ENOENT` (no peer has this index).
-    pub struct PoolPeer [96] {
+    pub struct PoolPeer [144] {
         /// In: which peer.
         pub index: u32,
         /// Out: what its requests take, [`POOL_USE_DC`] or [`POOL_USE_RC`].
@@ -74,18 +92,10 @@ pod! {
         pub flags: u32,
         /// Out: times that its requests were sent another way.
         pub moves: u32,
-        /// Out: requests of up to 4 KiB a second.
-        pub small_ops: u64,
-        /// Out: bytes of longer ones a second.
-        pub large_bytes: u64,
-        /// Out: what a request of up to 4 KiB takes by DC, in nanoseconds; 0: not known.
-        pub dc_small_ns: u64,
-        /// Out: what a byte of longer ones takes by DC, in picoseconds; 0: not known.
-        pub dc_byte_ps: u64,
-        /// Out: the same by RC.
-        pub rc_small_ns: u64,
-        /// Out: the same by RC.
-        pub rc_byte_ps: u64,
+        /// Out: its one-sided requests.
+        pub requests: PoolTraffic,
+        /// Out: its messages, of which each packet is counted and timed; DC is UDP here.
+        pub messages: PoolTraffic,
         /// Out: how long there has been a queue pair, in nanoseconds; 0: there is none.
         pub age_ns: u64,
         /// Out: VQPs that are connected to it, one for each peer of an unconnected VQP.

@@ -97,6 +97,12 @@ fn ways(report: &mut Report, sent: &AtomicU64) {
         system(SLOW_UDP)?;
         by_rc(sent)
     });
+    report.check("the pool tells what they take by both", || {
+        let messages = known()?.context("it does not know the peer")?.messages;
+        let (udp, rc) = (messages.dc.small_ns, messages.rc.small_ns);
+        ensure!(udp > rc && rc.is_some(), "{messages:?}");
+        Ok(())
+    });
     report.check_within("and back when it is fast again", LONGEST, || {
         // Until it has been seen how long a round trip by UDP takes now.
         thread::sleep(Duration::from_secs(2));

@@ -193,12 +193,15 @@ pub(crate) fn pool(peers: &[PoolPeer]) -> Report {
         vec![
             peer.gid.to_string(),
             peer.transport.to_string(),
-            messages_by(peer).into(),
+            messages(peer),
             peer.vqps.to_string(),
-            peer.small_ops.to_string(),
-            format!("{:.1}", peer.large_bytes as f64 / f64::from(1 << 20)),
-            cost(peer.dc),
-            cost(peer.rc),
+            peer.requests.small_ops.to_string(),
+            format!(
+                "{:.1}",
+                peer.requests.large_bytes as f64 / f64::from(1 << 20)
+            ),
+            cost(peer.requests.dc),
+            cost(peer.requests.rc),
             peer.age_ns.map_or_else(
                 || "none".into(),
                 |age_ns| format!("{} s", age_ns / 1_000_000_000),
@@ -213,12 +216,18 @@ pub(crate) fn pool(peers: &[PoolPeer]) -> Report {
             "transport": peer.transport.to_string(),
             "messages": messages_by(peer),
             "vqps": peer.vqps,
-            "small_ops": peer.small_ops,
-            "large_bytes": peer.large_bytes,
-            "dc_small_ns": peer.dc.small_ns,
-            "dc_byte_ps": peer.dc.byte_ps,
-            "rc_small_ns": peer.rc.small_ns,
-            "rc_byte_ps": peer.rc.byte_ps,
+            "small_ops": peer.requests.small_ops,
+            "large_bytes": peer.requests.large_bytes,
+            "dc_small_ns": peer.requests.dc.small_ns,
+            "dc_byte_ps": peer.requests.dc.byte_ps,
+            "rc_small_ns": peer.requests.rc.small_ns,
+            "rc_byte_ps": peer.requests.rc.byte_ps,
+            "message_small_ops": peer.messages.small_ops,
+            "message_large_bytes": peer.messages.large_bytes,
+            "message_udp_small_ns": peer.messages.dc.small_ns,
+            "message_udp_byte_ps": peer.messages.dc.byte_ps,
+            "message_rc_small_ns": peer.messages.rc.small_ns,
+            "message_rc_byte_ps": peer.messages.rc.byte_ps,
             "age_ns": peer.age_ns,
             "moves": peer.moves,
             "chosen_by": chosen_by(peer),
@@ -242,6 +251,18 @@ fn messages_by(peer: &PoolPeer) -> &'static str {
     }
 }
 
+/// The way of messages to a peer, and what their packets take by each that was measured.
+fn messages(peer: &PoolPeer) -> String {
+    let costs = [("UDP", peer.messages.dc), ("RC", peer.messages.rc)];
+    let known = costs.map(|(way, taken)| (way, cost(taken)));
+    let known = known.iter().filter(|(_, taken)| taken != UNKNOWN);
+    let costs: Vec<_> = known.map(|(way, taken)| format!("{way} {taken}")).collect();
+    match costs.is_empty() {
+        true => messages_by(peer).into(),
+        false => format!("{} ({})", messages_by(peer), costs.join("; ")),
+    }
+}
+
 /// Who has chosen a peer's transport.
 fn chosen_by(peer: &PoolPeer) -> &'static str {
     match (peer.is_forced, peer.is_pinned, peer.is_in_trial) {
@@ -252,6 +273,9 @@ fn chosen_by(peer: &PoolPeer) -> &'static str {
     }
 }
 
+/// In place of a cost that was not measured.
+const UNKNOWN: &str = "?";
+
 /// What a small request takes, and a MiB of others.
 fn cost(cost: TransportCost) -> String {
     let small = cost.small_ns.map(|ns| format!("{:.1} µs", ns as f64 / 1e3));
@@ -261,7 +285,7 @@ fn cost(cost: TransportCost) -> String {
         .map(|ps| format!("{:.2} ms/MiB", ps as f64 * 1.048_576e-3));
     let known: Vec<_> = small.into_iter().chain(large).collect();
     match known.is_empty() {
-        true => "?".into(),
+        true => UNKNOWN.into(),
         false => known.join(", "),
     }
 }
@@ -298,6 +322,7 @@ fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weft_shim::{PeerTraffic, Transport};
 
     fn server() -> MetaServerInfo {
         MetaServerInfo {
@@ -316,6 +341,34 @@ mod tests {
             ("qconnects".to_owned(), 3),
         ];
         assert_eq!(parse_counters(text), expected);
+    }
+
+    #[test]
+    fn a_way_of_messages_stands_beside_what_was_measured() {
+        let took = |small_ns| TransportCost {
+            small_ns,
+            byte_ps: None,
+        };
+        let mut peer = PoolPeer {
+            gid: "10.0.0.2".parse().unwrap(),
+            transport: Transport::Rc,
+            messages_by_rc: false,
+            is_pinned: false,
+            is_forced: false,
+            is_in_trial: false,
+            age_ns: None,
+            moves: 0,
+            vqps: 1,
+            requests: PeerTraffic::default(),
+            messages: PeerTraffic::default(),
+        };
+        assert_eq!(messages(&peer), "UDP");
+        peer.messages.dc = took(Some(12_340));
+        assert_eq!(messages(&peer), "UDP (UDP 12.3 µs)");
+        (peer.messages.rc, peer.messages_by_rc) = (took(Some(9_000)), true);
+        assert_eq!(messages(&peer), "RC (UDP 12.3 µs; RC 9.0 µs)");
+        let report = pool(&[peer]);
+        assert_eq!(report.json[0]["message_rc_small_ns"], 9_000);
     }
 
     #[test]

@@ -394,8 +394,8 @@ impl Delay {
             rounded(ns.map(|ns| ns as f64 / 1e3))
         };
         Self {
-            dc_us: us(peer.map(|peer| peer.dc)),
-            rc_us: us(peer.map(|peer| peer.rc)),
+            dc_us: us(peer.map(|peer| peer.requests.dc)),
+            rc_us: us(peer.map(|peer| peer.requests.rc)),
             ..self
         }
     }
