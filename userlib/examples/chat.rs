@@ -46,9 +46,10 @@ fn demonstrate() -> Result<(), Failure> {
 }
 
 fn talk(room: &str, rank: usize, nodes: usize, demo: bool) -> Result<(), Failure> {
-    let group = Group::builder(Shm::new(room, rank, nodes)?)
-        .subgroup(Subgroup::new("lines").window(16).max_message(1024))
-        .deliver("lines", move |batch| {
+    let mut builder = Group::builder(Shm::new(room, rank, nodes)?);
+    let lines = builder.subgroup(Subgroup::new("lines").window(16).max_message(1024));
+    let group = builder
+        .deliver(lines, move |batch| {
             for message in batch {
                 let line = String::from_utf8_lossy(message.bytes);
                 println!("[seen by {rank}] {}: {line}", message.sender);
@@ -60,7 +61,7 @@ fn talk(room: &str, rank: usize, nodes: usize, demo: bool) -> Result<(), Failure
         })
         .timeout(PATIENCE)
         .join()?;
-    let lines = group.sender("lines")?;
+    let lines = group.sender(lines)?;
     if demo {
         for line in LINES {
             lines.send_bytes(line.as_bytes())?;

@@ -33,9 +33,10 @@ fn replica(node: Shm) -> Result<(u64, u64), Failure> {
     let rank = node.rank() as u64;
     let (done, finished) = mpsc::channel();
     let (mut value, mut trace, mut applied) = (0_u64, 0_u64, 0);
-    let group = Group::builder(node)
-        .subgroup(Subgroup::new("additions").max_message(8))
-        .deliver("additions", move |batch| {
+    let mut builder = Group::builder(node);
+    let additions = builder.subgroup(Subgroup::new("additions").max_message(8));
+    let group = builder
+        .deliver(additions, move |batch| {
             for message in batch {
                 let Some(&amount) = message.value::<u64>() else {
                     continue;
@@ -51,7 +52,7 @@ fn replica(node: Shm) -> Result<(u64, u64), Failure> {
         })
         .timeout(PATIENCE)
         .join()?;
-    let additions = group.sender("additions")?;
+    let additions = group.sender(additions)?;
     for number in 0..ADDITIONS {
         additions.send_value(&(number % 7 + rank))?;
     }

@@ -126,9 +126,10 @@ fn take_part(name: &str, founder: Option<usize>) -> Result<(), Failure> {
     let (to_do, transfers) = channel();
     let (keeper, mover) = (Arc::clone(&node), Arc::clone(&node));
     let moving = std::thread::spawn(move || move_tables(&mover, &transfers, &restored));
-    let group = Group::builder(seat)
-        .subgroup(Subgroup::new("changes").window(16).max_message(8))
-        .deliver("changes", move |batch| {
+    let mut builder = Group::builder(seat);
+    let changes = builder.subgroup(Subgroup::new("changes").window(16).max_message(8));
+    let group = builder
+        .deliver(changes, move |batch| {
             let mut table = changed.lock().expect("no panic");
             let changes = batch.filter_map(|message| message.value::<u64>().copied());
             changes.for_each(|at| table.change(at));
@@ -140,7 +141,7 @@ fn take_part(name: &str, founder: Option<usize>) -> Result<(), Failure> {
         })
         .timeout(PATIENCE)
         .join()?;
-    let changes = group.sender("changes")?;
+    let changes = group.sender(changes)?;
     let (ended, end) = channel();
     std::thread::spawn(move || {
         std::io::stdin().lines().for_each(drop);

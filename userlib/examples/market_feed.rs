@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weft::fabric::{shm::Shm, Fabric};
-use weft::{Group, Subgroup};
+use weft::{Group, Sender, Subgroup};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 const SUBSCRIBERS: usize = 2;
@@ -52,13 +52,14 @@ fn run(node: Shm) -> Result<String, Failure> {
             .window(256)
             .max_message(size_of::<Tick>())
     };
-    let group = Group::builder(node)
-        .subgroup(ticks("quotes").unordered())
-        .subgroup(ticks("trades"))
-        .deliver("quotes", move |batch| {
+    let mut builder = Group::builder(node);
+    let all_quotes = builder.subgroup(ticks("quotes").unordered());
+    let all_trades = builder.subgroup(ticks("trades"));
+    let group = builder
+        .deliver(all_quotes, move |batch| {
             seen.fetch_add(batch.count() as u64, Ordering::Relaxed);
         })
-        .deliver("trades", move |batch| {
+        .deliver(all_trades, move |batch| {
             for tick in batch.filter_map(|message| message.value::<Tick>()) {
                 let worth = tick.price_cents * u64::from(tick.volume);
                 traded.fetch_add(worth, Ordering::Relaxed);
@@ -68,7 +69,7 @@ fn run(node: Shm) -> Result<String, Failure> {
         .join()?;
     let began = Instant::now();
     if rank == 0 {
-        publish(&group)?;
+        publish(&group.sender(all_quotes)?, &group.sender(all_trades)?)?;
         group.flush(PATIENCE)?;
     } else {
         // The publisher leaves when all have everything.
@@ -86,8 +87,7 @@ fn run(node: Shm) -> Result<String, Failure> {
     ))
 }
 
-fn publish(group: &Group) -> Result<(), Failure> {
-    let (quotes, trades) = (group.sender("quotes")?, group.sender("trades")?);
+fn publish(quotes: &Sender, trades: &Sender) -> Result<(), Failure> {
     for number in 0..QUOTES {
         let tick = Tick {
             number,

@@ -98,9 +98,10 @@ fn replicate(node: ShmSeats) -> Result<(), Failure> {
     let map = Arc::new(Mutex::new(Map::new()));
     let [applied, taken, restored, shown] = [(); 4].map(|()| Arc::clone(&map));
     let pid = std::process::id();
-    let group = Group::builder(node)
-        .subgroup(Subgroup::new("changes").window(16).max_message(16))
-        .deliver("changes", move |batch| {
+    let mut builder = Group::builder(node);
+    let changes = builder.subgroup(Subgroup::new("changes").window(16).max_message(16));
+    let group = builder
+        .deliver(changes, move |batch| {
             let mut map = applied.lock().expect("no panic");
             for message in batch {
                 if let Some(&[key, value]) = message.value::<[u64; 2]>() {
@@ -124,7 +125,7 @@ fn replicate(node: ShmSeats) -> Result<(), Failure> {
         })
         .timeout(PATIENCE)
         .join()?;
-    let changes = group.sender("changes")?;
+    let changes = group.sender(changes)?;
     let (ended, end) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         std::io::stdin().lines().for_each(drop);

@@ -16,15 +16,16 @@
 //! // rank of the same number of nodes.
 //! let name = format!("doc-{}", std::process::id());
 //! let (delivered, messages) = mpsc::channel();
-//! let group = Group::builder(Shm::new(&name, 0, 1)?)
-//!     .subgroup(Subgroup::new("chat").window(16).max_message(256))
-//!     .deliver("chat", move |batch| {
+//! let mut builder = Group::builder(Shm::new(&name, 0, 1)?);
+//! let chat = builder.subgroup(Subgroup::new("chat").window(16).max_message(256));
+//! let group = builder
+//!     .deliver(chat, move |batch| {
 //!         for message in batch {
 //!             delivered.send((message.sender, message.bytes.to_vec())).ok();
 //!         }
 //!     })
 //!     .join()?;
-//! group.sender("chat")?.send(|slot| slot.put(b"hello"))?;
+//! group.sender(chat)?.send(|slot| slot.put(b"hello"))?;
 //! assert_eq!(messages.recv()?, (0, b"hello".to_vec()));
 //! group.leave(Duration::from_secs(1))?;
 //! # Ok(())
@@ -44,5 +45,5 @@ mod sync;
 
 pub use multicast::{
     Batch, Deliveries, Ending, Error, Event, Group, Message, Metrics, Newcomer, Options, SendError,
-    Sender, Slot, Subgroup, View,
+    Sender, Slot, Subgroup, SubgroupHandle, View,
 };

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::{mpsc, Arc, Mutex};
 use std::time::Duration;
 use weft::fabric::{shm::Shm, Fabric};
-use weft::{Event, Group, SendError, Subgroup};
+use weft::{Event, Group, SendError, Subgroup, SubgroupHandle};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const ROLE: &str = "WEFT_TEST_ROLE";
@@ -72,10 +72,12 @@ fn stream(node: Shm) -> String {
     let (mut hash, mut count) = (0xcbf2_9ce4_8422_2325_u64, 0);
     let subgroup = Subgroup::new("test").window(50).max_message(64);
     let (rank, nodes) = (node.rank(), node.nodes());
-    let builder = Group::builder(node).subgroup(subgroup).timeout(PATIENCE);
+    let mut builder = Group::builder(node);
+    let handle = builder.subgroup(subgroup);
+    let builder = builder.timeout(PATIENCE);
     let all: u64 = (0..nodes).map(|rank| share(rank, nodes)).sum();
     let group = builder
-        .deliver("test", move |batch| {
+        .deliver(handle, move |batch| {
             for message in batch {
                 let number: &u64 = message.value().expect("a number");
                 for word in [message.sender as u64, *number] {
@@ -89,7 +91,7 @@ fn stream(node: Shm) -> String {
         })
         .join()
         .expect("a group");
-    let sender = group.sender("test").expect("it sends");
+    let sender = group.sender(handle).expect("it sends");
     for number in 0..share(rank, nodes) {
         if number % (500 + 300 * rank as u64) == 0 {
             std::thread::sleep(Duration::from_micros(number % 300));
@@ -105,8 +107,9 @@ fn stream(node: Shm) -> String {
 
 /// Sends until it is killed.
 fn victim(node: Shm) -> String {
-    let group = endless(node).join().expect("a group");
-    let sender = group.sender("test").expect("it sends");
+    let (builder, handle) = endless(node);
+    let group = builder.join().expect("a group");
+    let sender = group.sender(handle).expect("it sends");
     println!("\nREADY");
     loop {
         if let Err(error) = sender.send_bytes(b"still here") {
@@ -121,8 +124,9 @@ fn survivor(node: Shm) -> String {
     let (told, events) = mpsc::channel();
     let delivered = Arc::new(Mutex::new((0_u64, 0_u64)));
     let (deliver, at_the_news) = (Arc::clone(&delivered), Arc::clone(&delivered));
-    let builder = endless(node)
-        .deliver("test", move |batch| {
+    let (builder, handle) = endless(node);
+    let builder = builder
+        .deliver(handle, move |batch| {
             let mut delivered = deliver.lock().expect("no panic");
             for message in batch {
                 delivered.0 += 1;
@@ -135,7 +139,7 @@ fn survivor(node: Shm) -> String {
             told.send((event, delivered)).ok();
         });
     let group = builder.join().expect("a group");
-    let sender = group.sender("test").expect("it sends");
+    let sender = group.sender(handle).expect("it sends");
     let failed = loop {
         if let Err(error) = sender.send_bytes(b"hello") {
             break error;
@@ -148,7 +152,7 @@ fn survivor(node: Shm) -> String {
     let SendError::Wedged { failed } = failed else {
         panic!("{failed}");
     };
-    let ending = group.ending("test").expect("the subgroup");
+    let ending = group.ending(handle).expect("the subgroup");
     drop(group);
     assert_eq!(
         *delivered.lock().expect("no panic"),
@@ -158,11 +162,11 @@ fn survivor(node: Shm) -> String {
     format!("{failed:?} {ending:?} {at_the_news:?}")
 }
 
-fn endless(node: Shm) -> weft::multicast::Builder<Shm> {
-    Group::builder(node)
-        .subgroup(Subgroup::new("test").window(10))
-        .deliver("test", |_| {})
-        .timeout(PATIENCE)
+fn endless(node: Shm) -> (weft::multicast::Builder<Shm>, SubgroupHandle) {
+    let mut builder = Group::builder(node);
+    let handle = builder.subgroup(Subgroup::new("test").window(10));
+    let builder = builder.deliver(handle, |_| {}).timeout(PATIENCE);
+    (builder, handle)
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{ensure, Context as _, Result};
 use weft::fabric::Fabric;
 use weft::predicates::IdlePolicy;
-use weft::{Group, Subgroup};
+use weft::{Group, Subgroup, SubgroupHandle};
 use weft_testkit::place::{Kind, Meeting, Placed};
 
 use crate::process::patience;
@@ -130,10 +130,10 @@ impl Run {
         let parts = self.parts();
         let node = Placed::new(self.kind, rank, self.members, meeting);
         let expected = parts.iter().map(|part| part.messages).sum();
-        let (group, delivered) = join(node, expected, self.idle())?;
+        let (group, messages, delivered) = join(node, expected, self.idle())?;
         let part = parts[rank];
         let mut rng = Rng::new(self.seed ^ (rank as u64 + 1).rotate_left(32));
-        let sender = group.sender(NAME)?;
+        let sender = group.sender(messages)?;
         for _ in 0..part.messages {
             if rng.below(part.every) == 0 {
                 thread::sleep(Duration::from_micros(rng.below(LONGEST_PAUSE_US) as u64));
@@ -149,7 +149,11 @@ impl Run {
 }
 
 /// Joins, and tells when so many messages were delivered.
-fn join(node: Placed, expected: u64, idle: IdlePolicy) -> Result<(Group, Receiver<Delivered>)> {
+fn join(
+    node: Placed,
+    expected: u64,
+    idle: IdlePolicy,
+) -> Result<(Group, SubgroupHandle, Receiver<Delivered>)> {
     ensure!(expected > 0, "nobody sends");
     let nodes = node.nodes();
     let (done, delivered) = channel();
@@ -158,11 +162,12 @@ fn join(node: Placed, expected: u64, idle: IdlePolicy) -> Result<(Group, Receive
         .senders(0..nodes)
         .window(64)
         .max_message(LONGEST);
-    let group = Group::builder(node)
-        .subgroup(subgroup)
+    let mut builder = Group::builder(node);
+    let messages = builder.subgroup(subgroup);
+    let group = builder
         .timeout(patience())
         .idle(idle)
-        .deliver(NAME, move |batch| {
+        .deliver(messages, move |batch| {
             for message in batch {
                 so_far.add(message.sender, message.bytes);
                 if so_far.count == expected {
@@ -172,7 +177,7 @@ fn join(node: Placed, expected: u64, idle: IdlePolicy) -> Result<(Group, Receive
             }
         })
         .join()?;
-    Ok((group, delivered))
+    Ok((group, messages, delivered))
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use super::config::{self, Kind, Subgroup};
 use super::deliverer::Batch;
 use super::error::{ConfigError, Error};
 use super::group::Group;
+use super::handle::{GroupId, SubgroupHandle};
 use super::layout::Layout;
 use super::member::Upcall;
 use super::shared::Status;
@@ -27,8 +28,12 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Puts a group together.
 pub struct Builder<F> {
     fabric: F,
+    id: GroupId,
     subgroups: Vec<Subgroup>,
-    upcalls: HashMap<String, Upcall>,
+    /// By the subgroups' numbers.
+    upcalls: HashMap<usize, Upcall>,
+    /// It was given a handle of another group.
+    is_mixed_up: bool,
     on_event: Option<EventUpcall>,
     on_view: Option<ViewUpcall>,
     has_views: bool,
@@ -51,8 +56,10 @@ impl<F: Fabric> Builder<F> {
     pub(super) fn new(fabric: F) -> Self {
         Self {
             fabric,
+            id: GroupId::new(),
             subgroups: Vec::new(),
             upcalls: HashMap::new(),
+            is_mixed_up: false,
             on_event: None,
             on_view: None,
             has_views: false,
@@ -63,24 +70,27 @@ impl<F: Fabric> Builder<F> {
         }
     }
 
-    /// Adds a subgroup. All nodes add the same ones in the same order, members
-    /// or not.
-    #[must_use]
-    pub fn subgroup(mut self, subgroup: Subgroup) -> Self {
+    /// Adds a subgroup, and answers with its handle. All nodes add the same ones in the same
+    /// order, members or not.
+    pub fn subgroup(&mut self, subgroup: Subgroup) -> SubgroupHandle {
         self.subgroups.push(subgroup);
-        self
+        self.id.handle(self.subgroups.len() - 1)
     }
 
     /// Delivers a subgroup's messages to a closure, on the polling thread: it
     /// should be short, for everything waits for it (spindle §III.D). Without
-    /// one, take [`Group::deliveries`].
+    /// one, take [`Group::deliveries`]. With a handle of another group, [`Self::join`] answers
+    /// with [`ConfigError::ForeignHandle`].
     #[must_use]
     pub fn deliver(
         mut self,
-        subgroup: &str,
+        subgroup: SubgroupHandle,
         upcall: impl FnMut(&mut Batch<'_>) + Send + 'static,
     ) -> Self {
-        self.upcalls.insert(subgroup.to_owned(), Box::new(upcall));
+        match self.id.index(subgroup) {
+            Some(index) => drop(self.upcalls.insert(index, Box::new(upcall))),
+            None => self.is_mixed_up = true,
+        }
         self
     }
 
@@ -219,11 +229,12 @@ impl<F: Fabric> Builder<F> {
     /// # use weft::{Group, SendError, Subgroup, fabric::shm::Shm};
     /// # use std::time::Duration;
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let group = Group::builder(Shm::new("ticks", 0, 2)?)
-    ///     .subgroup(Subgroup::new("ticks"))
-    ///     .deliver("ticks", |batch| for message in batch { println!("{:?}", message.bytes) })
+    /// let mut builder = Group::builder(Shm::new("ticks", 0, 2)?);
+    /// let ticks = builder.subgroup(Subgroup::new("ticks"));
+    /// let group = builder
+    ///     .deliver(ticks, |batch| for message in batch { println!("{:?}", message.bytes) })
     ///     .join_stepped()?;
-    /// let sender = group.sender("ticks")?;
+    /// let sender = group.sender(ticks)?;
     /// for tick in 0_u64.. {
     ///     while sender.send_value(&tick) == Err(SendError::Full) {
     ///         group.step_within(Duration::from_secs(1));
@@ -252,15 +263,11 @@ impl<F: Fabric> Builder<F> {
         let (rank, nodes) = (self.fabric.rank(), self.fabric.nodes());
         let kind = self.kind();
         let specs = config::check(self.subgroups, nodes)?;
-        if let Some(name) = self
-            .upcalls
-            .keys()
-            .find(|name| specs.iter().all(|spec| spec.name != **name))
-        {
-            return Err(ConfigError::NoSuchSubgroup(name.clone()).into());
+        if self.is_mixed_up {
+            return Err(ConfigError::ForeignHandle.into());
         }
         if self.has_views {
-            config::check_views(&specs, nodes, |name| self.upcalls.contains_key(name))?;
+            config::check_views(&specs, nodes, |index| self.upcalls.contains_key(&index))?;
         }
         if self.fabric.has_seats() && !kind.has_views() {
             return Err(ConfigError::SeatsWithoutViews.into());
@@ -279,6 +286,7 @@ impl<F: Fabric> Builder<F> {
         config::agree(&met.hellos, met.meeting.met(), rank)?;
         let mut upcalls = self.upcalls;
         let assembly = Assembly::new(
+            self.id,
             specs,
             &layout,
             &met.endpoint,

@@ -206,9 +206,9 @@ pub(super) fn check(subgroups: Vec<Subgroup>, nodes: usize) -> Result<Vec<Spec>,
 pub(super) fn check_views(
     specs: &[Spec],
     nodes: usize,
-    delivers: impl Fn(&str) -> bool,
+    delivers: impl Fn(usize) -> bool,
 ) -> Result<(), ConfigError> {
-    for spec in specs {
+    for (index, spec) in specs.iter().enumerate() {
         let name = || spec.name.clone();
         if spec.members.len() != nodes {
             return Err(ConfigError::PartialWithViews(name()));
@@ -216,7 +216,7 @@ pub(super) fn check_views(
         if spec.order != Order::Total {
             return Err(ConfigError::UnorderedWithViews(name()));
         }
-        if !delivers(&spec.name) {
+        if !delivers(index) {
             return Err(ConfigError::NoClosureWithViews(name()));
         }
     }

@@ -71,8 +71,8 @@ impl Deliveries {
     /// The next message, copied, for a task. None if nothing will come any more.
     ///
     /// ```no_run
-    /// # async fn example(group: weft::Group) -> Result<(), Box<dyn std::error::Error>> {
-    /// let mut deliveries = group.deliveries("chat")?;
+    /// # async fn example(group: weft::Group, chat: weft::SubgroupHandle) -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut deliveries = group.deliveries(chat)?;
     /// while let Some(message) = deliveries.next_async().await {
     ///     println!("{}: {:?}", message.sender, message.bytes);
     /// }

@@ -87,9 +87,9 @@ pub enum ConfigError {
     /// The time after which a member that hangs is suspected is none that makes sense.
     #[error("suspicion after {0:?}: take 10 ms to a day, and many times what a member may wait for a processor")]
     BadTerm(Duration),
-    /// A delivery was set for what does not exist.
-    #[error("there is no subgroup {0:?} to deliver from: add it with Builder::subgroup")]
-    NoSuchSubgroup(String),
+    /// The builder was given a handle that is of another group.
+    #[error("a handle of another group: use the one that this builder has given for the subgroup")]
+    ForeignHandle,
 }
 
 /// A group could not be made or used.
@@ -120,9 +120,16 @@ pub enum Error {
     /// No thread could be started.
     #[error("the polling thread could not be started: {0}")]
     Thread(String),
-    /// There is no subgroup of that name.
-    #[error("the group has no subgroup {0:?}: see Builder::subgroup")]
-    NoSuchSubgroup(String),
+    /// The handle is of another group.
+    #[error(
+        "a handle of another group: use the one that this group's Builder::subgroup has given"
+    )]
+    ForeignHandle,
+    /// This node is no member of the subgroup.
+    #[error(
+        "this node is no member of subgroup {0:?}: add its rank to Subgroup::members, everywhere"
+    )]
+    NotMember(String),
     /// The node does not send there.
     #[error(
         "this node is no sender of subgroup {0:?}: add its rank to Subgroup::senders, everywhere"

@@ -5,6 +5,7 @@
 use super::builder::Builder;
 use super::deliveries::Deliveries;
 use super::error::Error;
+use super::handle::{GroupId, SubgroupHandle};
 use super::metrics::Metrics;
 use super::sender::Sender;
 use super::shared::{Shared, Status};
@@ -15,9 +16,11 @@ use crate::predicates::{Outcome, Poller};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A subgroup as the group holds it.
+/// A subgroup as the group holds it, whose member this node is, or may be.
 #[derive(Debug)]
 pub(super) struct Part {
+    /// Which of the group's subgroups it is.
+    pub(super) index: usize,
     pub(super) shared: Arc<Shared>,
     /// Where this node's ring is, if it sends.
     pub(super) own_ring: Option<usize>,
@@ -33,6 +36,9 @@ pub struct Group {
     pub(super) poller: Poller,
     pub(super) endpoint: Arc<dyn Endpoint>,
     pub(super) status: Arc<Status>,
+    pub(super) id: GroupId,
+    /// The names of all subgroups.
+    pub(super) names: Vec<String>,
     pub(super) parts: Vec<Part>,
     /// If it has views.
     pub(super) board: Option<Arc<Board>>,
@@ -80,8 +86,8 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// [`Error::NoSuchSubgroup`].
-    pub fn ending(&self, subgroup: &str) -> Result<Option<Ending>, Error> {
+    /// [`Error::ForeignHandle`], [`Error::NotMember`].
+    pub fn ending(&self, subgroup: SubgroupHandle) -> Result<Option<Ending>, Error> {
         Ok(self.part(subgroup)?.shared.ending())
     }
 
@@ -89,12 +95,12 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// [`Error::NoSuchSubgroup`], [`Error::NotSender`].
-    pub fn sender(&self, subgroup: &str) -> Result<Sender, Error> {
+    /// [`Error::ForeignHandle`], [`Error::NotMember`], [`Error::NotSender`].
+    pub fn sender(&self, subgroup: SubgroupHandle) -> Result<Sender, Error> {
         let part = self.part(subgroup)?;
         let base = part
             .own_ring
-            .ok_or_else(|| Error::NotSender(subgroup.to_owned()))?;
+            .ok_or_else(|| Error::NotSender(part.shared.spec.name.clone()))?;
         Ok(Sender::new(Arc::clone(&part.shared), base))
     }
 
@@ -103,21 +109,22 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// [`Error::NoSuchSubgroup`], [`Error::NoDeliveries`].
-    pub fn deliveries(&self, subgroup: &str) -> Result<Deliveries, Error> {
-        let deliveries = &self.part(subgroup)?.deliveries;
-        let mut deliveries = deliveries.lock().unwrap_or_else(PoisonError::into_inner);
+    /// [`Error::ForeignHandle`], [`Error::NotMember`], [`Error::NoDeliveries`].
+    pub fn deliveries(&self, subgroup: SubgroupHandle) -> Result<Deliveries, Error> {
+        let part = self.part(subgroup)?;
+        let deliveries = part.deliveries.lock();
+        let mut deliveries = deliveries.unwrap_or_else(PoisonError::into_inner);
         deliveries
             .take()
-            .ok_or_else(|| Error::NoDeliveries(subgroup.to_owned()))
+            .ok_or_else(|| Error::NoDeliveries(part.shared.spec.name.clone()))
     }
 
     /// This member's figures of a subgroup.
     ///
     /// # Errors
     ///
-    /// [`Error::NoSuchSubgroup`].
-    pub fn metrics(&self, subgroup: &str) -> Result<Metrics, Error> {
+    /// [`Error::ForeignHandle`], [`Error::NotMember`].
+    pub fn metrics(&self, subgroup: SubgroupHandle) -> Result<Metrics, Error> {
         Ok(self.part(subgroup)?.shared.counts.snapshot())
     }
 
@@ -316,10 +323,9 @@ impl Group {
         }
     }
 
-    fn part(&self, subgroup: &str) -> Result<&Part, Error> {
-        self.parts
-            .iter()
-            .find(|part| part.shared.spec.name == subgroup)
-            .ok_or_else(|| Error::NoSuchSubgroup(subgroup.to_owned()))
+    fn part(&self, subgroup: SubgroupHandle) -> Result<&Part, Error> {
+        let index = self.id.index(subgroup).ok_or(Error::ForeignHandle)?;
+        let part = self.parts.iter().find(|part| part.index == index);
+        part.ok_or_else(|| Error::NotMember(self.names.get(index).cloned().unwrap_or_default()))
     }
 }

@@ -52,8 +52,8 @@ impl Sender {
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let group: weft::Group = todo!();
-    /// let sender = group.sender("chat")?;
+    /// # let (group, chat): (weft::Group, weft::SubgroupHandle) = todo!();
+    /// let sender = group.sender(chat)?;
     /// sender.send(|slot| slot.put(b"hello"))?;
     /// # Ok(())
     /// # }
@@ -98,8 +98,8 @@ impl Sender {
     /// until others have stepped.
     ///
     /// ```no_run
-    /// # async fn example(group: weft::Group) -> Result<(), Box<dyn std::error::Error>> {
-    /// let sender = group.sender("chat")?;
+    /// # async fn example(group: weft::Group, chat: weft::SubgroupHandle) -> Result<(), Box<dyn std::error::Error>> {
+    /// let sender = group.sender(chat)?;
     /// sender.send_async(|slot| slot.put(b"hello")).await?;
     /// # Ok(())
     /// # }

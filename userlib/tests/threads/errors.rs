@@ -6,7 +6,7 @@ use crate::{members, PATIENCE};
 use std::time::Duration;
 use weft::fabric::{shm::Shm, Fabric, FabricError, NodeSet};
 use weft::multicast::ConfigError;
-use weft::{Error, Group, Options, SendError, Subgroup};
+use weft::{Error, Group, Options, SendError, Subgroup, SubgroupHandle};
 
 #[test]
 fn settings_that_cannot_be_are_refused() {
@@ -14,7 +14,7 @@ fn settings_that_cannot_be_are_refused() {
         let node = Shm::threads(2).expect("a fabric").remove(0);
         let mut builder = Group::builder(node).timeout(Duration::from_millis(1));
         for subgroup in subgroups {
-            builder = builder.subgroup(subgroup);
+            builder.subgroup(subgroup);
         }
         match builder.join() {
             Err(Error::Config(error)) => error,
@@ -74,17 +74,19 @@ fn settings_that_cannot_be_are_refused() {
     assert!(matches!(join(many), ConfigError::TooManySubgroups(257)));
 }
 
+/// The handle of the first subgroup of another group.
+fn foreign() -> SubgroupHandle {
+    let node = Shm::threads(1).expect("a fabric").remove(0);
+    Group::builder(node).subgroup(Subgroup::new("a"))
+}
+
 #[test]
-fn deliveries_of_no_subgroup_are_refused() {
+fn deliveries_of_another_groups_handle_are_refused() {
     let node = Shm::threads(2).expect("a fabric").remove(0);
-    let refusal = Group::builder(node)
-        .subgroup(Subgroup::new("a"))
-        .deliver("b", |_| {})
-        .join();
-    assert_eq!(
-        refusal.map(drop),
-        Err(ConfigError::NoSuchSubgroup("b".to_owned()).into())
-    );
+    let mut builder = Group::builder(node);
+    builder.subgroup(Subgroup::new("a"));
+    let refusal = builder.deliver(foreign(), |_| {}).join();
+    assert_eq!(refusal.map(drop), Err(ConfigError::ForeignHandle.into()));
 }
 
 /// Groups of which member 1 has other settings than the others.
@@ -114,7 +116,7 @@ fn members_that_disagree_all_learn_it() {
             };
             let mut builder = Group::builder(node).timeout(PATIENCE);
             for subgroup in subgroups {
-                builder = builder.subgroup(subgroup);
+                builder.subgroup(subgroup);
             }
             builder.join().map(drop)
         });
@@ -132,7 +134,8 @@ fn who_counts_other_members_learns_it() {
     let name = format!("count-{}", std::process::id());
     let join = |rank, nodes| {
         let node = Shm::new(&name, rank, nodes).expect("a node");
-        let builder = Group::builder(node).subgroup(Subgroup::new("test"));
+        let mut builder = Group::builder(node);
+        builder.subgroup(Subgroup::new("test"));
         builder.timeout(PATIENCE).join().map(drop)
     };
     std::thread::scope(|scope| {
@@ -150,7 +153,8 @@ fn who_counts_other_members_learns_it() {
 #[test]
 fn a_member_that_does_not_come_is_named() {
     let node = Shm::threads(3).expect("a fabric").remove(1);
-    let builder = Group::builder(node).subgroup(Subgroup::new("test"));
+    let mut builder = Group::builder(node);
+    builder.subgroup(Subgroup::new("test"));
     let answer = builder.timeout(Duration::from_millis(20)).join();
     let missing = NodeSet::from_iter([0, 2]);
     assert_eq!(
@@ -162,15 +166,11 @@ fn a_member_that_does_not_come_is_named() {
 #[test]
 fn what_a_member_cannot_do_is_an_error() {
     let node = Shm::threads(1).expect("a fabric").remove(0);
-    let group = Group::builder(node)
-        .subgroup(Subgroup::new("test").window(1).max_message(4))
-        .join()
-        .expect("a group");
-    assert!(matches!(
-        group.sender("none"),
-        Err(Error::NoSuchSubgroup(_))
-    ));
-    let sender = group.sender("test").expect("it sends");
+    let mut builder = Group::builder(node);
+    let handle = builder.subgroup(Subgroup::new("test").window(1).max_message(4));
+    let group = builder.join().expect("a group");
+    assert!(matches!(group.sender(foreign()), Err(Error::ForeignHandle)));
+    let sender = group.sender(handle).expect("it sends");
     assert_eq!(
         sender.send_bytes(b"longer"),
         Err(SendError::TooLong { len: 6, room: 4 })
@@ -178,9 +178,9 @@ fn what_a_member_cannot_do_is_an_error() {
     // Nobody takes deliveries, so that the window stays full.
     sender.send_bytes(b"one").expect("room");
     assert_eq!(sender.try_send(|_| ()), Err(SendError::Full));
-    let deliveries = group.deliveries("test").expect("nobody has them");
+    let deliveries = group.deliveries(handle).expect("nobody has them");
     assert!(matches!(
-        group.deliveries("test"),
+        group.deliveries(handle),
         Err(Error::NoDeliveries(_))
     ));
     let unflushed = group.flush(Duration::from_millis(1));

@@ -18,13 +18,14 @@ fn a_delivery_does_not_wait_for_itself() {
     let shared: Arc<OnceLock<Weak<Group>>> = Arc::default();
     let known = Arc::clone(&shared);
     let (told, answers) = mpsc::channel();
-    let group = Group::builder(node)
-        .subgroup(Subgroup::new("own").window(2))
-        .deliver("own", move |_| {
+    let mut builder = Group::builder(node);
+    let own = builder.subgroup(Subgroup::new("own").window(2));
+    let group = builder
+        .deliver(own, move |_| {
             let Some(group) = known.get().and_then(Weak::upgrade) else {
                 return;
             };
-            let sender = group.sender("own").expect("it sends");
+            let sender = group.sender(own).expect("it sends");
             let sent = std::iter::repeat_with(|| sender.send_bytes(b"more"));
             let refused = sent.take(3).find_map(Result::err);
             told.send((refused, group.flush(PATIENCE).err())).ok();
@@ -33,7 +34,7 @@ fn a_delivery_does_not_wait_for_itself() {
         .expect("a group");
     let group = Arc::new(group);
     shared.set(Arc::downgrade(&group)).expect("once");
-    let sender = group.sender("own").expect("it sends");
+    let sender = group.sender(own).expect("it sends");
     sender.send_bytes(b"first").expect("room");
     let answer = answers
         .recv_timeout(PATIENCE)
@@ -48,15 +49,16 @@ fn a_stepped_group_does_everything_in_steps() {
     let node = Shm::threads(1).expect("a fabric").remove(0);
     let here = thread::current().id();
     let (told, deliveries) = mpsc::channel();
-    let group = Group::builder(node)
-        .subgroup(Subgroup::new("own").window(2))
-        .deliver("own", move |batch| {
+    let mut builder = Group::builder(node);
+    let own = builder.subgroup(Subgroup::new("own").window(2));
+    let group = builder
+        .deliver(own, move |batch| {
             let in_batch = batch.count();
             told.send((in_batch, thread::current().id())).ok();
         })
         .join_stepped()
         .expect("a group");
-    let sender = group.sender("own").expect("it sends");
+    let sender = group.sender(own).expect("it sends");
     let sent = std::iter::repeat_with(|| sender.send_bytes(b"tick")).take(3);
     assert_eq!(
         sent.collect::<Vec<_>>(),
@@ -82,9 +84,10 @@ fn stepped_members_wake_one_another() {
         let rank = node.rank();
         let delivered = Arc::new(AtomicU64::new(0));
         let count = Arc::clone(&delivered);
-        let group = Group::builder(node)
-            .subgroup(Subgroup::new("ticks").senders([0]).window(2))
-            .deliver("ticks", move |batch| {
+        let mut builder = Group::builder(node);
+        let ticks = builder.subgroup(Subgroup::new("ticks").senders([0]).window(2));
+        let group = builder
+            .deliver(ticks, move |batch| {
                 count.fetch_add(batch.count() as u64, Ordering::Relaxed);
             })
             .join_stepped()
@@ -93,7 +96,7 @@ fn stepped_members_wake_one_another() {
         let mut sent = 0;
         while delivered.load(Ordering::Relaxed) < TICKS && Instant::now() < end {
             if rank == 0 && sent < TICKS {
-                let sender = group.sender("ticks").expect("it sends");
+                let sender = group.sender(ticks).expect("it sends");
                 sent += u64::from(sender.send_value(&sent).is_ok());
             }
             group.step_within(Duration::from_secs(1));
@@ -109,11 +112,9 @@ fn stepped_members_wake_one_another() {
 #[test]
 fn a_step_of_a_group_that_has_a_polling_thread_does_nothing() {
     let node = Shm::threads(1).expect("a fabric").remove(0);
-    let group = Group::builder(node)
-        .subgroup(Subgroup::new("own"))
-        .deliver("own", |_| {})
-        .join()
-        .expect("a group");
+    let mut builder = Group::builder(node);
+    let own = builder.subgroup(Subgroup::new("own"));
+    let group = builder.deliver(own, |_| {}).join().expect("a group");
     let here = thread::current().id();
     let (told, evaluated) = mpsc::channel();
     let tell = move || {
@@ -131,12 +132,13 @@ fn a_step_of_a_group_that_has_a_polling_thread_does_nothing() {
 #[test]
 fn a_delivery_that_panics_in_a_step_ends_the_member() {
     let node = Shm::threads(1).expect("a fabric").remove(0);
-    let group = Group::builder(node)
-        .subgroup(Subgroup::new("own"))
-        .deliver("own", |_| panic!("as it should"))
+    let mut builder = Group::builder(node);
+    let own = builder.subgroup(Subgroup::new("own"));
+    let group = builder
+        .deliver(own, |_| panic!("as it should"))
         .join_stepped()
         .expect("a group");
-    let sender = group.sender("own").expect("it sends");
+    let sender = group.sender(own).expect("it sends");
     sender.send_bytes(b"last").expect("room");
     let step = std::panic::AssertUnwindSafe(|| group.step());
     assert!(std::panic::catch_unwind(step).is_err());
@@ -149,26 +151,28 @@ fn a_delivery_that_panics_in_a_step_ends_the_member() {
 fn a_delivery_waits_for_room_in_another_group() {
     let node = || Shm::threads(1).expect("a fabric").remove(0);
     let (told, numbers) = mpsc::channel();
-    let second = Group::builder(node())
-        .subgroup(Subgroup::new("second").window(1))
-        .deliver("second", move |batch| {
+    let mut builder = Group::builder(node());
+    let numbers_of = builder.subgroup(Subgroup::new("second").window(1));
+    let second = builder
+        .deliver(numbers_of, move |batch| {
             for message in batch {
                 told.send(*message.value::<u64>().expect("a number")).ok();
             }
         })
         .join()
         .expect("a group");
-    let sender = second.sender("second").expect("it sends");
-    let first = Group::builder(node())
-        .subgroup(Subgroup::new("first"))
-        .deliver("first", move |_| {
+    let sender = second.sender(numbers_of).expect("it sends");
+    let mut builder = Group::builder(node());
+    let beginning = builder.subgroup(Subgroup::new("first"));
+    let first = builder
+        .deliver(beginning, move |_| {
             for number in 0..100_u64 {
                 sender.send_value(&number).expect("it waits for room");
             }
         })
         .join()
         .expect("a group");
-    let begin = first.sender("first").expect("it sends");
+    let begin = first.sender(beginning).expect("it sends");
     begin.send_bytes(b"begin").expect("room");
     let received = (0..100).map(|_| numbers.recv_timeout(PATIENCE).expect("a number"));
     assert!(received.eq(0..100));
@@ -184,17 +188,17 @@ fn subgroups_of_different_members_share_one_polling_thread() {
     let delivered = members(3, move |node| {
         let rank = node.rank();
         let mut builder = Group::builder(node).timeout(PATIENCE);
-        for (name, members, senders) in &subgroups {
+        let handles = subgroups.each_ref().map(|(name, members, senders)| {
             let subgroup = Subgroup::new(name)
                 .members(members.iter().copied())
                 .senders(senders.iter().copied());
-            builder = builder.subgroup(subgroup);
-        }
+            builder.subgroup(subgroup)
+        });
         let group = builder.join().expect("a group");
         let mut delivered = Vec::new();
-        for (name, members, senders) in &subgroups {
+        for (&handle, (_, members, senders)) in handles.iter().zip(&subgroups) {
             if senders.contains(&rank) {
-                let sender = group.sender(name).expect("it sends");
+                let sender = group.sender(handle).expect("it sends");
                 for number in 0..200_u64 {
                     sender.send_value(&number).expect("it is sent");
                     // Nobody takes anything yet, so the windows bound this.
@@ -204,15 +208,12 @@ fn subgroups_of_different_members_share_one_polling_thread() {
                 }
             }
             if !members.contains(&rank) {
-                assert!(matches!(
-                    group.deliveries(name),
-                    Err(Error::NoSuchSubgroup(_))
-                ));
+                assert!(matches!(group.deliveries(handle), Err(Error::NotMember(_))));
             }
         }
-        for (name, members, senders) in &subgroups {
+        for (&handle, (name, members, senders)) in handles.iter().zip(&subgroups) {
             if members.contains(&rank) {
-                let deliveries = group.deliveries(name).expect("nobody has them");
+                let deliveries = group.deliveries(handle).expect("nobody has them");
                 let count = senders.len() * 99;
                 let order: Vec<usize> = deliveries
                     .take(count)
@@ -235,13 +236,14 @@ fn subgroups_of_different_members_share_one_polling_thread() {
 fn an_idle_group_sleeps_and_posts_nothing_for_a_second() {
     let quiet = members(3, |node| {
         let rank = node.rank();
-        let group = Group::builder(node)
-            .subgroup(Subgroup::new("test"))
-            .deliver("test", |_| {})
+        let mut builder = Group::builder(node);
+        let handle = builder.subgroup(Subgroup::new("test"));
+        let group = builder
+            .deliver(handle, |_| {})
             .timeout(PATIENCE)
             .join()
             .expect("a group");
-        let sender = group.sender("test").expect("it sends");
+        let sender = group.sender(handle).expect("it sends");
         if rank == 0 {
             sender.send_bytes(b"wake").expect("it is sent");
         }
@@ -251,14 +253,14 @@ fn an_idle_group_sleeps_and_posts_nothing_for_a_second() {
             let before = (group.posted(), group.sleeps());
             std::thread::sleep(Duration::from_secs(1));
             if before == (group.posted(), group.sleeps()) && before.1 > 0 {
-                return (rank, group);
+                return (group, handle);
             }
             assert!(Instant::now() < end, "it does not come to rest");
         }
     });
     // Alive all the same.
-    for (_, group) in &quiet {
-        let sender = group.sender("test").expect("it sends");
+    for (group, handle) in &quiet {
+        let sender = group.sender(*handle).expect("it sends");
         sender.send_bytes(b"again").expect("it is sent");
         group.flush(PATIENCE).expect("all wake");
     }
@@ -269,16 +271,17 @@ fn who_flushes_does_not_wait_for_what_others_send_meanwhile() {
     const MESSAGES: u64 = 20_000;
     members(2, |node| {
         let rank = node.rank();
-        let group = Group::builder(node)
-            .subgroup(Subgroup::new("test").senders([0]).window(8))
-            .deliver("test", |_| {})
+        let mut builder = Group::builder(node);
+        let handle = builder.subgroup(Subgroup::new("test").senders([0]).window(8));
+        let group = builder
+            .deliver(handle, |_| {})
             .timeout(PATIENCE)
             .join()
             .expect("a group");
         if rank == 0 {
             std::thread::scope(|scope| {
                 let sending = scope.spawn(|| {
-                    let sender = group.sender("test").expect("it sends");
+                    let sender = group.sender(handle).expect("it sends");
                     (0..MESSAGES).for_each(|_| sender.send_bytes(b"x").expect("it is sent"));
                 });
                 while !sending.is_finished() {
@@ -295,16 +298,17 @@ fn leaving_is_quiet() {
     let events = members(3, |node| {
         let rank = node.rank();
         let (told, events) = mpsc::channel();
-        let group = Group::builder(node)
-            .subgroup(Subgroup::new("test").window(4))
-            .deliver("test", |_| {})
+        let mut builder = Group::builder(node);
+        let handle = builder.subgroup(Subgroup::new("test").window(4));
+        let group = builder
+            .deliver(handle, |_| {})
             .on_event(move |event| {
                 told.send(event).ok();
             })
             .timeout(PATIENCE)
             .join()
             .expect("a group");
-        let sender = group.sender("test").expect("it sends");
+        let sender = group.sender(handle).expect("it sends");
         sender.send_bytes(b"before").expect("it is sent");
         if rank == 1 {
             group.leave(PATIENCE).expect("all is delivered");
@@ -329,21 +333,22 @@ fn leaving_is_quiet() {
 fn a_delivery_that_panics_ends_the_member_and_hangs_nobody() {
     members(2, |node| {
         let rank = node.rank();
-        let group = Group::builder(node)
-            .subgroup(Subgroup::new("test").senders([1]).window(2))
-            .deliver("test", move |_| assert!(rank != 0, "on purpose"))
+        let mut builder = Group::builder(node);
+        let handle = builder.subgroup(Subgroup::new("test").senders([1]).window(2));
+        let group = builder
+            .deliver(handle, move |_| assert!(rank != 0, "on purpose"))
             .timeout(PATIENCE)
             .join()
             .expect("a group");
         if rank == 1 {
-            let sender = group.sender("test").expect("it sends");
+            let sender = group.sender(handle).expect("it sends");
             for _ in 0..20 {
                 sender.send_bytes(b"x").expect("it is sent");
             }
             group.flush(PATIENCE).expect("the other one is out");
         } else {
             // Its polling thread has ended, which closes what it sends and gets.
-            let over = group.deliveries("test").map(|_| ());
+            let over = group.deliveries(handle).map(|_| ());
             assert!(matches!(over, Err(Error::NoDeliveries(_))));
             std::thread::sleep(Duration::from_millis(200));
         }
@@ -359,14 +364,15 @@ fn the_polling_policy_is_a_choice() {
         ..IdlePolicy::default()
     };
     let delivered = members(2, move |node| {
-        let group = Group::builder(node)
-            .subgroup(Subgroup::new("test").window(2))
+        let mut builder = Group::builder(node);
+        let handle = builder.subgroup(Subgroup::new("test").window(2));
+        let group = builder
             .idle(policy)
             .timeout(PATIENCE)
             .join()
             .expect("a group");
-        let deliveries = group.deliveries("test").expect("nobody has them");
-        let sender = group.sender("test").expect("it sends");
+        let deliveries = group.deliveries(handle).expect("nobody has them");
+        let sender = group.sender(handle).expect("it sends");
         let sending = std::thread::spawn(move || {
             for number in 0..2000_u64 {
                 sender.send_value(&number).expect("it is sent");

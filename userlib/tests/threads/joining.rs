@@ -11,7 +11,7 @@ use std::time::Duration;
 use weft::fabric::shm::ShmSeats;
 use weft::fabric::FabricError;
 use weft::multicast::{Builder, ConfigError};
-use weft::{Ending, Error, Group, Subgroup};
+use weft::{Ending, Error, Group, Subgroup, SubgroupHandle};
 
 const NAME: &str = "test";
 const MAX_STATE_BYTES: usize = 1 << 22;
@@ -23,13 +23,14 @@ fn words(log: &[u64]) -> Vec<u8> {
     log.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
-fn logged(node: ShmSeats, max_bytes: usize) -> (Builder<ShmSeats>, Log) {
+fn logged(node: ShmSeats, max_bytes: usize) -> (Builder<ShmSeats>, SubgroupHandle, Log) {
     let log = Log::default();
     let [delivered, taken, restored] = [(); 3].map(|()| Arc::clone(&log));
-    let builder = Group::builder(node)
-        .subgroup(Subgroup::new(NAME).window(8).max_message(8))
+    let mut builder = Group::builder(node);
+    let handle = builder.subgroup(Subgroup::new(NAME).window(8).max_message(8));
+    let builder = builder
         .timeout(PATIENCE)
-        .deliver(NAME, move |batch| {
+        .deliver(handle, move |batch| {
             let numbers = batch.map(|message| *message.value::<u64>().expect("a number"));
             delivered.lock().expect("no panic").extend(numbers);
         })
@@ -44,7 +45,7 @@ fn logged(node: ShmSeats, max_bytes: usize) -> (Builder<ShmSeats>, Log) {
                 *restored.lock().expect("no panic") = words.collect();
             },
         );
-    (builder, log)
+    (builder, handle, log)
 }
 
 /// A member that sends until it is told to stop; then it leaves, and answers with its log.
@@ -69,10 +70,10 @@ impl Member {
         let stopped = Arc::clone(&stop);
         let (told, joined) = channel();
         let thread = thread::spawn(move || {
-            let (builder, log) = logged(node(), max_bytes);
+            let (builder, handle, log) = logged(node(), max_bytes);
             let group = builder.join().expect("a group");
             told.send(()).ok();
-            let sender = group.sender(NAME).expect("it sends");
+            let sender = group.sender(handle).expect("it sends");
             for count in 0.. {
                 sender
                     .send_value(&((number << 32) | count))
@@ -152,7 +153,7 @@ fn found(count: usize, seats: usize, max_bytes: usize) -> (String, Vec<Member>) 
 #[test]
 fn a_newcomer_with_other_settings_is_told() {
     let (name, members) = found(2, 3, 4096);
-    let (builder, _) = logged(newcomer(&name, 3), 8192);
+    let (builder, ..) = logged(newcomer(&name, 3), 8192);
     let refusal = builder.join().expect_err("they differ");
     assert!(matches!(refusal, Error::Mismatch { .. }), "{refusal}");
     members.into_iter().map(Member::end).for_each(drop);
@@ -162,7 +163,7 @@ fn a_newcomer_with_other_settings_is_told() {
 fn a_state_that_is_too_long_keeps_the_newcomer_out_and_the_others_go_on() {
     let (name, members) = found(3, 4, 0);
     // Given some state,
-    let (builder, _) = logged(newcomer(&name, 4), 0);
+    let (builder, ..) = logged(newcomer(&name, 4), 0);
     // when somebody joins,
     let joined = builder.join();
     // then it is told, unless nothing had been sent yet,
@@ -199,7 +200,8 @@ fn who_finds_no_seat_or_nobody_is_told() {
 #[test]
 fn a_fixed_group_cannot_have_seats() {
     let (_, mut nodes) = ShmSeats::threads(1, 2).expect("a fabric");
-    let builder = Group::builder(nodes.remove(0)).subgroup(Subgroup::new(NAME));
+    let mut builder = Group::builder(nodes.remove(0));
+    builder.subgroup(Subgroup::new(NAME));
     match builder.join() {
         Err(Error::Config(error)) => assert_eq!(error, ConfigError::SeatsWithoutViews),
         other => panic!("{other:?}"),

@@ -29,12 +29,13 @@ fn subgroup(ordered: bool) -> Subgroup {
 /// Node 0, which fills its window and tells when node 1 has left. Then it
 /// tries to send for a while, and after a word from node 1 until it can.
 fn sends(node: Shm, ordered: bool, left: &Tell<bool>, done: &Receiver<()>) {
-    let group = Group::builder(node)
-        .subgroup(subgroup(ordered))
-        .deliver("test", |batch| batch.for_each(drop))
+    let mut builder = Group::builder(node);
+    let handle = builder.subgroup(subgroup(ordered));
+    let group = builder
+        .deliver(handle, |batch| batch.for_each(drop))
         .join()
         .expect("a group");
-    let sender = group.sender("test").expect("it sends");
+    let sender = group.sender(handle).expect("it sends");
     for _ in 0..WINDOW {
         sender.send_bytes(b"in place").expect("room");
     }
@@ -73,11 +74,10 @@ fn two<K>(ordered: bool, leave: impl FnOnce(Group, Deliveries, &Receiver<bool>, 
     let (left, has_left) = channel();
     let (done, is_done) = channel();
     let sending = thread::spawn(move || sends(writer, ordered, &left, &is_done));
-    let group = Group::builder(reader)
-        .subgroup(subgroup(ordered))
-        .join()
-        .expect("a group");
-    let deliveries = group.deliveries("test").expect("nobody has them");
+    let mut builder = Group::builder(reader);
+    let handle = builder.subgroup(subgroup(ordered));
+    let group = builder.join().expect("a group");
+    let deliveries = group.deliveries(handle).expect("nobody has them");
     let kept = leave(group, deliveries, &has_left, &done);
     sending.join().expect("no panic");
     drop(kept);

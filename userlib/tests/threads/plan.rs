@@ -7,7 +7,7 @@ use crate::PATIENCE;
 use std::sync::mpsc;
 use std::time::Duration;
 use weft::fabric::{shm::Shm, Fabric};
-use weft::{Batch, Group, Subgroup};
+use weft::{Batch, Group, Subgroup, SubgroupHandle};
 
 /// What a member has delivered: all in one number, and how many of whom.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,25 +87,24 @@ fn member(node: Shm, plan: &Plan, mut random: Random) -> Sum {
         }
         left == 0
     };
-    let mut builder = Group::builder(node)
-        .subgroup(plan.subgroup.clone())
-        .timeout(PATIENCE);
+    let mut builder = Group::builder(node).timeout(PATIENCE);
+    let handle = builder.subgroup(plan.subgroup.clone());
     let mut pulling = None;
     if !plan.pull {
-        builder = builder.deliver(plan.subgroup.name(), move |batch| {
+        builder = builder.deliver(handle, move |batch| {
             upcall(batch);
         });
         let group = builder.join().expect("a group");
-        return finish(group, rank, plan, &mut random, &finished);
+        return finish((group, handle), rank, plan, &mut random, &finished);
     }
     let group = builder.join().expect("a group");
-    let mut deliveries = group.deliveries("test").expect("nobody has them");
+    let mut deliveries = group.deliveries(handle).expect("nobody has them");
     if plan.messages.iter().sum::<u64>() > 0 {
         pulling = Some(std::thread::spawn(move || {
             while deliveries.batch(Some(PATIENCE), &mut upcall) == Some(false) {}
         }));
     }
-    let sum = finish(group, rank, plan, &mut random, &finished);
+    let sum = finish((group, handle), rank, plan, &mut random, &finished);
     if let Some(thread) = pulling {
         thread.join().expect("no panic");
     }
@@ -113,14 +112,14 @@ fn member(node: Shm, plan: &Plan, mut random: Random) -> Sum {
 }
 
 fn finish(
-    group: Group,
+    (group, handle): (Group, SubgroupHandle),
     rank: usize,
     plan: &Plan,
     random: &mut Random,
     finished: &mpsc::Receiver<Sum>,
 ) -> Sum {
     if plan.messages[rank] > 0 {
-        let sender = group.sender("test").expect("it sends");
+        let sender = group.sender(handle).expect("it sends");
         for number in 0..plan.messages[rank] {
             if plan.delays > 0 && random.below(plan.delays) == 0 {
                 std::thread::sleep(Duration::from_micros(random.below(300)));

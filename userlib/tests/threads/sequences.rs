@@ -84,14 +84,13 @@ fn unordered_members_deliver_all_in_each_senders_order() {
 #[test]
 fn many_threads_of_a_member_send_at_once() {
     let node = Shm::threads(1).expect("a fabric").remove(0);
-    let group = Group::builder(node)
-        .subgroup(Subgroup::new("test").window(8).max_message(64))
-        .join()
-        .expect("a group");
-    let deliveries = group.deliveries("test").expect("nobody has them");
+    let mut builder = Group::builder(node);
+    let handle = builder.subgroup(Subgroup::new("test").window(8).max_message(64));
+    let group = builder.join().expect("a group");
+    let deliveries = group.deliveries(handle).expect("nobody has them");
     std::thread::scope(|scope| {
         for thread in 0..4_u8 {
-            let sender = group.sender("test").expect("it sends");
+            let sender = group.sender(handle).expect("it sends");
             scope.spawn(move || {
                 for number in 0..5000_u16 {
                     let bytes = [&[thread], &number.to_le_bytes()[..]].concat();

@@ -10,7 +10,7 @@ use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use weft::fabric::shm::Shm;
-use weft::{Batch, Deliveries, Group, Sender, Subgroup};
+use weft::{Batch, Deliveries, Group, Sender, Subgroup, SubgroupHandle};
 
 const SENDERS: u64 = 8;
 const MESSAGES: u64 = 2_000;
@@ -23,11 +23,10 @@ fn run<R>(future: impl Future<Output = R>) -> R {
     runtime.block_on(async { timeout(PATIENCE, future).await.expect("in time") })
 }
 
-fn join(node: Shm) -> Group {
-    Group::builder(node)
-        .subgroup(Subgroup::new("tasks").window(WINDOW).max_message(16))
-        .join()
-        .expect("a group")
+fn join(node: Shm) -> (Group, SubgroupHandle) {
+    let mut builder = Group::builder(node);
+    let tasks = builder.subgroup(Subgroup::new("tasks").window(WINDOW).max_message(16));
+    (builder.join().expect("a group"), tasks)
 }
 
 async fn send_all(sender: Sender, task: u64) {
@@ -60,10 +59,10 @@ async fn receive_all(mut deliveries: Deliveries, nodes: usize) -> Vec<(usize, u6
 fn tasks_of_one_thread_send_and_receive() {
     const NODES: usize = 3;
     let sequences = members(NODES, |node| {
-        let group = join(node);
+        let (group, tasks) = join(node);
         let sequence = run(async {
-            let sender = group.sender("tasks").expect("a sender");
-            let deliveries = group.deliveries("tasks").expect("deliveries");
+            let sender = group.sender(tasks).expect("a sender");
+            let deliveries = group.deliveries(tasks).expect("deliveries");
             let mut sending = JoinSet::new();
             for task in 0..SENDERS {
                 sending.spawn(send_all(sender.clone(), task));

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use weft::fabric::shm::Shm;
 use weft::fabric::Fabric;
 use weft::multicast::{Builder, ConfigError};
-use weft::{Error, Event, Group, SendError, Subgroup, View};
+use weft::{Error, Event, Group, SendError, Subgroup, SubgroupHandle, View};
 
 const NODES: usize = 4;
 /// Messages that each sends before it leaves, and one more for each rank.
@@ -22,13 +22,14 @@ fn subgroup() -> Subgroup {
 /// What a member saw: senders and numbers of messages, and views between them.
 type Log = Vec<Result<(usize, u64), View>>;
 
-fn logged(node: Shm) -> (Builder<Shm>, Arc<Mutex<Log>>) {
+fn logged(node: Shm) -> (Builder<Shm>, SubgroupHandle, Arc<Mutex<Log>>) {
     let log = Arc::new(Mutex::new(Log::new()));
     let (delivered, installed) = (Arc::clone(&log), Arc::clone(&log));
-    let builder = Group::builder(node)
-        .subgroup(subgroup())
+    let mut builder = Group::builder(node);
+    let handle = builder.subgroup(subgroup());
+    let builder = builder
         .timeout(PATIENCE)
-        .deliver("test", move |batch| {
+        .deliver(handle, move |batch| {
             let numbers = batch.map(|message| {
                 let number: &u64 = message.value().expect("a number");
                 Ok((message.sender, *number))
@@ -36,7 +37,7 @@ fn logged(node: Shm) -> (Builder<Shm>, Arc<Mutex<Log>>) {
             delivered.lock().expect("no panic").extend(numbers);
         })
         .on_view(move |view| installed.lock().expect("no panic").push(Err(*view)));
-    (builder, log)
+    (builder, handle, log)
 }
 
 fn taken(log: &Mutex<Log>) -> Log {
@@ -47,9 +48,9 @@ fn taken(log: &Mutex<Log>) -> Log {
 fn members_leave_one_after_the_other_and_what_they_sent_is_delivered_by_all() {
     let logs = members(NODES, |node| {
         let rank = node.rank();
-        let (builder, log) = logged(node);
+        let (builder, handle, log) = logged(node);
         let group = builder.join().expect("a group");
-        let sender = group.sender("test").expect("it sends");
+        let sender = group.sender(handle).expect("it sends");
         for number in 0..MESSAGES * (rank as u64 + 1) {
             sender.send_value(&number).expect("it is sent");
         }
@@ -83,12 +84,12 @@ fn one_that_goes_without_a_word_has_failed_and_the_others_go_on() {
     let logs = members(NODES, |node| {
         let rank = node.rank();
         let (told, events) = channel();
-        let (builder, log) = logged(node);
+        let (builder, handle, log) = logged(node);
         let builder = builder.on_event(move |event| {
             told.send(event).ok();
         });
         let group = builder.join().expect("a group");
-        let sender = group.sender("test").expect("it sends");
+        let sender = group.sender(handle).expect("it sends");
         sender.send_value(&0_u64).expect("it is sent");
         if rank == 0 {
             group.flush(PATIENCE).expect("all deliver it");
@@ -123,12 +124,12 @@ fn the_last_of_two_is_a_minority_and_says_so() {
     let endings = members(2, |node| {
         let rank = node.rank();
         let (told, events) = channel();
-        let (builder, log) = logged(node);
+        let (builder, handle, log) = logged(node);
         let builder = builder.on_event(move |event| {
             told.send(event).ok();
         });
         let group = builder.join().expect("a group");
-        let sender = group.sender("test").expect("it sends");
+        let sender = group.sender(handle).expect("it sends");
         sender.send_value(&0_u64).expect("it is sent");
         if rank == 0 {
             // The other one may not learn that this one has delivered it, but it has sent it.
@@ -153,9 +154,10 @@ fn the_last_of_two_is_a_minority_and_says_so() {
 fn a_group_with_views_says_what_it_cannot_have() {
     let refusal = |subgroup: Subgroup, delivers: bool| {
         let node = Shm::threads(2).expect("a fabric").remove(0);
-        let mut builder = Group::builder(node).subgroup(subgroup).with_views();
+        let mut builder = Group::builder(node).with_views();
+        let handle = builder.subgroup(subgroup);
         if delivers {
-            builder = builder.deliver("test", |_| {});
+            builder = builder.deliver(handle, |_| {});
         }
         match builder.join() {
             Err(Error::Config(error)) => error,
@@ -164,9 +166,10 @@ fn a_group_with_views_says_what_it_cannot_have() {
     };
     let name = || "test".to_owned();
     let node = Shm::threads(2).expect("a fabric").remove(0);
-    let builder = Group::builder(node).subgroup(subgroup());
+    let mut builder = Group::builder(node);
+    let handle = builder.subgroup(subgroup());
     let refused = builder
-        .deliver("test", |_| {})
+        .deliver(handle, |_| {})
         .suspect_after(Duration::ZERO);
     let error = refused.join().expect_err("nobody is so fast");
     assert_eq!(error, Error::Config(ConfigError::BadTerm(Duration::ZERO)));

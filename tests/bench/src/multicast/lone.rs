@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use anyhow::{ensure, Result};
 use nix::time::{clock_gettime, ClockId};
 use weft::fabric::Fabric as _;
-use weft::{Batch, Group};
+use weft::{Batch, Group, SubgroupHandle};
 use weft_testkit::place::Placed;
 
 use super::args::Pace;
 use super::case::Case;
-use super::member::{cpu_time, measure, subgroups, ACTIVE, PATIENCE};
+use super::member::{add_subgroups, cpu_time, measure, PATIENCE};
 use super::seen::Seen;
 use crate::child::{say_ready, wait_for_end, wait_for_word};
 use crate::stats::{Recorded, Times};
@@ -33,7 +33,7 @@ pub fn messages(node: Placed, case: &Case, pace: Pace) -> Result<()> {
     let rank = node.rank();
     let wakes = Arc::new(Mutex::new(Times::new()));
     let kept = Arc::clone(&wakes);
-    let group = join(node, case, move |batch| {
+    let (group, active) = join(node, case, move |batch| {
         for message in batch {
             if let Some(sent_ns) = message.value::<u64>() {
                 let mut times = kept.lock().unwrap_or_else(PoisonError::into_inner);
@@ -45,16 +45,16 @@ pub fn messages(node: Placed, case: &Case, pace: Pace) -> Result<()> {
     wait_for_word()?;
     let began = Instant::now();
     if rank == 0 {
-        let sender = group.sender(ACTIVE)?;
+        let sender = group.sender(active)?;
         for _ in 0..pace.lone_messages {
             thread::sleep(REST);
             sender.send_value(&now_ns())?;
             group.flush(PATIENCE)?;
         }
     }
-    delivered(&group, u64::from(pace.lone_messages))?;
+    delivered(&group, active, u64::from(pace.lone_messages))?;
     let times = wakes.lock().unwrap_or_else(PoisonError::into_inner);
-    let metrics = group.metrics(ACTIVE)?;
+    let metrics = group.metrics(active)?;
     let mut seen = Seen::between(&weft::Metrics::default(), &metrics);
     seen.seconds = began.elapsed().as_secs_f64();
     match rank {
@@ -69,15 +69,15 @@ pub fn messages(node: Placed, case: &Case, pace: Pace) -> Result<()> {
 /// All send a message. Waits until nothing is posted any more, and looks at a
 /// second of it.
 pub fn idle(node: Placed, case: &Case) -> Result<()> {
-    let group = join(node, case, |_| {})?;
+    let (group, active) = join(node, case, |_| {})?;
     say_ready(&"met")?;
     wait_for_word()?;
-    group.sender(ACTIVE)?.send_value(&0_u64)?;
+    group.sender(active)?.send_value(&0_u64)?;
     group.flush(PATIENCE)?;
-    delivered(&group, case.senders.of(case.members) as u64)?;
+    delivered(&group, active, case.senders.of(case.members) as u64)?;
     settle(&group)?;
     let (posted, cpu) = (group.posted(), cpu_time()?);
-    let mut seen = measure(&group, IDLE)?;
+    let mut seen = measure(&group, active, IDLE)?;
     seen.posts = group.posted() - posted;
     seen.cpu = (cpu_time()? - cpu).as_secs_f64();
     say_ready(&seen)?;
@@ -85,9 +85,9 @@ pub fn idle(node: Placed, case: &Case) -> Result<()> {
 }
 
 /// Waits until so many messages were delivered here.
-fn delivered(group: &Group, messages: u64) -> Result<()> {
+fn delivered(group: &Group, active: SubgroupHandle, messages: u64) -> Result<()> {
     let began = Instant::now();
-    while group.metrics(ACTIVE)?.delivered < messages {
+    while group.metrics(active)?.delivered < messages {
         ensure!(began.elapsed() < PATIENCE, "messages were lost");
         thread::sleep(REST);
     }
@@ -114,12 +114,10 @@ fn join(
     node: Placed,
     case: &Case,
     upcall: impl FnMut(&mut Batch<'_>) + Send + 'static,
-) -> Result<Group> {
+) -> Result<(Group, SubgroupHandle)> {
     let mut builder = Group::builder(node).timeout(PATIENCE);
-    for subgroup in subgroups(case)? {
-        builder = builder.subgroup(subgroup);
-    }
-    Ok(builder.deliver(ACTIVE, upcall).join()?)
+    let (active, _) = add_subgroups(&mut builder, case)?;
+    Ok((builder.deliver(active, upcall).join()?, active))
 }
 
 /// The machine's clock, the same for all processes.

@@ -15,7 +15,8 @@ use clap::ValueEnum as _;
 use nix::sched::{sched_setaffinity, CpuSet};
 use nix::time::{clock_gettime, ClockId};
 use nix::unistd::Pid;
-use weft::{Group, Subgroup};
+use weft::multicast::Builder;
+use weft::{Group, Subgroup, SubgroupHandle};
 use weft_testkit::place::{Kind, Placed};
 
 use super::args::{MemberArgs, Pace};
@@ -28,8 +29,6 @@ use crate::stats::{Recorded, Times};
 
 /// How long members wait for one another, and for what was sent.
 pub const PATIENCE: Duration = Duration::from_secs(60);
-/// The subgroup that is active.
-pub const ACTIVE: &str = "active";
 
 /// Is a member.
 pub fn run(args: &MemberArgs) -> Result<()> {
@@ -47,21 +46,23 @@ pub fn run(args: &MemberArgs) -> Result<()> {
     }
 }
 
-/// The subgroups of a case. Those behind the first are there and silent.
-pub fn subgroups(case: &Case) -> Result<Vec<Subgroup>> {
+/// Adds the subgroups of a case: the one that is active, and others that are there and silent.
+pub fn add_subgroups(
+    builder: &mut Builder<Placed>,
+    case: &Case,
+) -> Result<(SubgroupHandle, Vec<SubgroupHandle>)> {
     let options = case.options()?;
-    let make = |at: usize| {
-        let name = match at {
-            0 => ACTIVE.to_owned(),
-            _ => format!("silent-{at}"),
-        };
-        Subgroup::new(&name)
+    let mut add = |name: &str| {
+        let subgroup = Subgroup::new(name)
             .senders(0..case.senders.of(case.members))
             .window(case.window)
             .max_message(case.bytes)
-            .options(options)
+            .options(options);
+        builder.subgroup(subgroup)
     };
-    Ok((0..case.subgroups).map(make).collect())
+    let active = add("active");
+    let silent = (1..case.subgroups).map(|at| add(&format!("silent-{at}")));
+    Ok((active, silent.collect()))
 }
 
 /// Keeps this process, and the threads that it will have, to one processor.
@@ -86,22 +87,17 @@ fn stream(node: Placed, case: &Case, pace: Pace) -> Result<()> {
     let latencies = Arc::new(Mutex::new(Times::new()));
     let damaged = Arc::new(AtomicU64::new(0));
     let mut builder = Group::builder(node).timeout(PATIENCE);
-    for subgroup in subgroups(case)? {
-        let name = subgroup.name().to_owned();
-        builder = builder.subgroup(subgroup);
-        builder = match name == ACTIVE {
-            true => {
-                let receiver = Receiver {
-                    rank,
-                    case: case.clone(),
-                    clock: Arc::clone(&clock),
-                    latencies: Arc::clone(&latencies),
-                    damaged: Arc::clone(&damaged),
-                };
-                builder.deliver(&name, receiver.upcall())
-            }
-            false => builder.deliver(&name, |_| {}),
-        };
+    let (active, silent) = add_subgroups(&mut builder, case)?;
+    let receiver = Receiver {
+        rank,
+        case: case.clone(),
+        clock: Arc::clone(&clock),
+        latencies: Arc::clone(&latencies),
+        damaged: Arc::clone(&damaged),
+    };
+    builder = builder.deliver(active, receiver.upcall());
+    for subgroup in silent {
+        builder = builder.deliver(subgroup, |_| {});
     }
     let group = Arc::new(match case.stepped {
         true => builder.join_stepped()?,
@@ -111,7 +107,7 @@ fn stream(node: Placed, case: &Case, pace: Pace) -> Result<()> {
     wait_for_word()?;
     let stop = Arc::new(AtomicBool::new(false));
     let load = match rank < case.senders.of(case.members) {
-        true => Some(Load::new(case, rank, group.sender(ACTIVE)?)),
+        true => Some(Load::new(case, rank, group.sender(active)?)),
         false => None,
     };
     let (timer, until) = (Arc::clone(&clock), Arc::clone(&stop));
@@ -128,7 +124,7 @@ fn stream(node: Placed, case: &Case, pace: Pace) -> Result<()> {
     thread::sleep(Duration::from_millis(pace.warm_up_ms));
     let lock = || latencies.lock().unwrap_or_else(PoisonError::into_inner);
     *lock() = Times::new();
-    let mut seen = measure(&group, pace.slice())?;
+    let mut seen = measure(&group, active, pace.slice())?;
     seen.latencies = Recorded::from(&*lock());
     let damaged = damaged.load(Ordering::Relaxed);
     ensure!(damaged == 0, "{damaged} messages are not what was sent");
@@ -143,11 +139,11 @@ fn stream(node: Placed, case: &Case, pace: Pace) -> Result<()> {
 }
 
 /// What a subgroup does in a slice of time.
-pub fn measure(group: &Group, slice: Duration) -> Result<Seen> {
+pub fn measure(group: &Group, active: SubgroupHandle, slice: Duration) -> Result<Seen> {
     let (calls, cpu) = (group.system_calls(), cpu_time()?);
-    let (before, began) = (group.metrics(ACTIVE)?, Instant::now());
+    let (before, began) = (group.metrics(active)?, Instant::now());
     thread::sleep(slice);
-    let after = group.metrics(ACTIVE)?;
+    let after = group.metrics(active)?;
     let mut seen = Seen::between(&before, &after);
     seen.seconds = began.elapsed().as_secs_f64();
     seen.cpu = (cpu_time()? - cpu).as_secs_f64();

@@ -113,10 +113,11 @@ pub fn run(args: &ViewsMemberArgs) -> Result<()> {
         .window(args.window)
         .max_message(args.size);
     let state = vec![7; args.state];
-    let mut builder = Group::builder(node)
-        .subgroup(subgroup)
+    let mut builder = Group::builder(node);
+    let messages = builder.subgroup(subgroup);
+    let mut builder = builder
         .timeout(PATIENCE)
-        .deliver(NAME, move |batch| {
+        .deliver(messages, move |batch| {
             let own = batch.filter(|message| message.sender == own);
             let sent_ns = own.last().and_then(|message| sent_ns(message.bytes));
             if let Err(error) = watch.note(sent_ns) {
@@ -129,7 +130,7 @@ pub fn run(args: &ViewsMemberArgs) -> Result<()> {
         builder = builder.suspect_after(Duration::from_millis(term_ms));
     }
     let group = builder.join()?;
-    let sender = group.sender(NAME)?;
+    let sender = group.sender(messages)?;
     let mut message = vec![7; args.size];
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = Arc::clone(&stop);

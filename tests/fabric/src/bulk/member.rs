@@ -136,9 +136,10 @@ pub fn run(args: &MemberArgs) -> Result<()> {
         None => at_group.founder(node.rank(), FOUNDERS, SEATS)?,
         Some(newcomer) => at_group.newcomer_as(newcomer, SEATS, patience())?,
     };
-    let group = Group::builder(seat)
-        .subgroup(Subgroup::new("bulk"))
-        .deliver("bulk", |_| {})
+    let mut builder = Group::builder(seat);
+    let bulk = builder.subgroup(Subgroup::new("bulk"));
+    let group = builder
+        .deliver(bulk, |_| {})
         .on_view(move |view| {
             if let Some(shared) = installed.upgrade() {
                 shared.install(view);

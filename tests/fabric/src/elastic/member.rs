@@ -146,10 +146,11 @@ fn take_part(person: u64, node: impl Fabric, term: Option<Duration>) -> Result<(
     let [delivered, taken, restored, shown] = [(); 4].map(|()| Arc::clone(&journal));
     let posts = Countdown::default();
     let node = Mortal::new(node, Arc::clone(&posts));
-    let mut builder = Group::builder(node)
-        .subgroup(Subgroup::new(NAME).window(16).max_message(16))
+    let mut builder = Group::builder(node);
+    let messages = builder.subgroup(Subgroup::new(NAME).window(16).max_message(16));
+    let mut builder = builder
         .timeout(patience())
-        .deliver(NAME, move |batch| {
+        .deliver(messages, move |batch| {
             let mut journal = delivered.lock().expect("no panic");
             for message in batch {
                 let &[person, number] = message.value::<[u64; 2]>().expect("two numbers");
@@ -169,7 +170,7 @@ fn take_part(person: u64, node: impl Fabric, term: Option<Duration>) -> Result<(
         builder = builder.suspect_after(term);
     }
     let group = builder.join().context("it does not get in")?;
-    let sender = group.sender(NAME)?;
+    let sender = group.sender(messages)?;
     let orders = Arc::new(Orders {
         posts,
         ..Orders::default()
@@ -183,7 +184,7 @@ fn take_part(person: u64, node: impl Fabric, term: Option<Duration>) -> Result<(
             println!("PAUSED");
             while orders.is_paused.load(Ordering::Relaxed) {
                 std::thread::sleep(Duration::from_micros(200));
-                if let Some(ending) = group.ending(NAME)? {
+                if let Some(ending) = group.ending(messages)? {
                     println!("OUT {ending:?}");
                     return Ok(());
                 }

@@ -7,6 +7,7 @@ use super::super::deliverer::Deliverer;
 use super::super::deliveries::Deliveries;
 use super::super::error::Error;
 use super::super::group::{Group, Part};
+use super::super::handle::GroupId;
 use super::super::layout::Layout;
 use super::super::member::{Delivery, Member, Upcall};
 use super::super::opening::Opening;
@@ -26,32 +27,37 @@ pub(super) struct Assembly {
     status: Arc<Status>,
     /// Of a fixed group.
     presence: Option<Arc<Presence>>,
+    id: GroupId,
+    names: Vec<String>,
     parts: Vec<Part>,
     members: Vec<Member>,
 }
 
 impl Assembly {
     pub(super) fn new(
+        id: GroupId,
         specs: Vec<Spec>,
         layout: &Layout,
         endpoint: &Arc<dyn Endpoint>,
         status: Arc<Status>,
-        upcalls: &mut HashMap<String, Upcall>,
+        upcalls: &mut HashMap<usize, Upcall>,
     ) -> Result<Self, Error> {
         let rank = endpoint.rank();
         let presence = match status.has_views {
             true => None,
             false => Some(Arc::new(Presence::new(endpoint, layout.nodes)?)),
         };
+        let names = specs.iter().map(|spec| spec.name.clone()).collect();
         let mut parts = Vec::new();
         let mut members = Vec::new();
-        for (spec, places) in specs.into_iter().zip(&layout.subgroups) {
+        let specs = specs.into_iter().zip(&layout.subgroups);
+        for (number, (spec, places)) in specs.enumerate() {
             if !spec.members.contains(&rank) {
                 continue;
             }
             let index = spec.senders.iter().position(|&node| node == rank);
             let own_ring = index.and_then(|index| places.ring(rank, index));
-            let upcall = upcalls.remove(&spec.name);
+            let upcall = upcalls.remove(&number);
             let shared = Arc::new(Shared::new(spec, Arc::clone(endpoint), Arc::clone(&status)));
             let mut opening = Opening::of(&shared.spec, places);
             opening.in_place = !shared.status.has_views;
@@ -73,6 +79,7 @@ impl Assembly {
                 delivery,
             )?);
             parts.push(Part {
+                index: number,
                 shared,
                 own_ring,
                 deliveries: Mutex::new(deliveries),
@@ -82,6 +89,8 @@ impl Assembly {
             endpoint: Arc::clone(endpoint),
             status,
             presence,
+            id,
+            names,
             parts,
             members,
         })
@@ -113,6 +122,8 @@ impl Assembly {
             poller: start(Arc::clone(&self.endpoint), predicates)?,
             endpoint: self.endpoint,
             status: self.status,
+            id: self.id,
+            names: self.names,
             parts: self.parts,
             board: Some(board),
         })
@@ -151,6 +162,8 @@ impl Assembly {
             poller,
             endpoint: self.endpoint,
             status: self.status,
+            id: self.id,
+            names: self.names,
             parts: self.parts,
             board: None,
         })

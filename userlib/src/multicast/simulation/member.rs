@@ -5,7 +5,9 @@
 
 use super::{Plan, Seen};
 use crate::fabric::sim::{Sim, SimNode};
-use crate::multicast::{Builder, Ending, Event, Group, SendError, Sender, Subgroup};
+use crate::multicast::{
+    Builder, Ending, Event, Group, SendError, Sender, Subgroup, SubgroupHandle,
+};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -72,6 +74,7 @@ pub(super) struct Member {
     pub(super) incarnation: u64,
     /// Until it leaves, crashes, or is closed.
     pub(super) group: Option<Group>,
+    subgroup: SubgroupHandle,
     sender: Option<Sender>,
     log: Log,
     pub(super) sent: u64,
@@ -83,15 +86,17 @@ impl Member {
     pub(super) fn join(node: SimNode, sim: &Sim, seat: usize, person: usize, plan: &Plan) -> Self {
         let log = Log::default();
         let subgroup = Subgroup::new(NAME).window(plan.window).max_message(8);
-        let builder = Group::builder(node).subgroup(subgroup.options(plan.options));
-        let builder = noting(builder, &log, sim, seat, plan);
+        let mut builder = Group::builder(node);
+        let subgroup = builder.subgroup(subgroup.options(plan.options));
+        let builder = noting(builder, subgroup, &log, sim, seat, plan);
         let group = builder.timeout(PATIENCE).join_stepped();
         let group = group.expect("they meet");
         Self {
             person,
             seat,
             incarnation: sim.incarnation(seat),
-            sender: group.sender(NAME).ok(),
+            subgroup,
+            sender: group.sender(subgroup).ok(),
             group: Some(group),
             log,
             sent: 0,
@@ -105,7 +110,7 @@ impl Member {
 
     pub(super) fn ending(&self) -> Option<Ending> {
         match &self.group {
-            Some(group) => group.ending(NAME).expect("the subgroup"),
+            Some(group) => group.ending(self.subgroup).expect("the subgroup"),
             None => self.ending,
         }
     }
@@ -151,6 +156,7 @@ impl Member {
 /// Lets the application note what it sees.
 fn noting(
     mut builder: Builder<SimNode>,
+    subgroup: SubgroupHandle,
     log: &Log,
     sim: &Sim,
     seat: usize,
@@ -185,7 +191,7 @@ fn noting(
         );
     }
     builder
-        .deliver(NAME, move |batch| {
+        .deliver(subgroup, move |batch| {
             for message in batch {
                 let word = message.value::<u64>().copied().unwrap_or(u64::MAX);
                 note_message(delivered(message.sender, word, message.sequence));

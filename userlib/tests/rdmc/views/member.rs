@@ -197,9 +197,10 @@ pub fn take_part(role: Role) {
         },
     );
     assert!(shared.group.set(group).is_ok());
-    let group = Group::builder(seat_in_group(&role, &node))
-        .subgroup(Subgroup::new("views"))
-        .deliver("views", |_| {})
+    let mut builder = Group::builder(seat_in_group(&role, &node));
+    let views = builder.subgroup(Subgroup::new("views"));
+    let group = builder
+        .deliver(views, |_| {})
         .on_view(move |view| {
             if let Some(shared) = installed.upgrade() {
                 shared.install(view);
