@@ -177,7 +177,7 @@ fn plan_transfer(node: &Node, view: &View, table: &Table, to_do: &Sender<Transfe
     }
     if [giver, newcomer.seat].contains(&node.rank()) {
         let transfer = Transfer {
-            view: *view,
+            view: view.clone(),
             giver,
             table: copy,
         };

@@ -44,6 +44,6 @@ pub mod sst;
 mod sync;
 
 pub use multicast::{
-    Batch, Deliveries, Ending, Error, Event, Group, Message, Metrics, Newcomer, Options, SendError,
-    Sender, Slot, Subgroup, SubgroupHandle, View,
+    Batch, Deliveries, Ending, Error, Event, Group, Membership, Message, Metrics, Newcomer,
+    Options, SendError, Sender, Slot, Subgroup, SubgroupHandle, View,
 };

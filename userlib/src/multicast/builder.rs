@@ -11,6 +11,7 @@ use super::group::Group;
 use super::handle::{GroupId, SubgroupHandle};
 use super::layout::Layout;
 use super::member::Upcall;
+use super::membership::{MembersOf, Membership};
 use super::shared::Status;
 use super::views::{pulse, State, Upcalls, View, ViewUpcall};
 use super::watcher::{Event, EventUpcall};
@@ -34,6 +35,7 @@ pub struct Builder<F> {
     upcalls: HashMap<usize, Upcall>,
     /// It was given a handle of another group.
     is_mixed_up: bool,
+    members_of: HashMap<usize, MembersOf>,
     on_event: Option<EventUpcall>,
     on_view: Option<ViewUpcall>,
     has_views: bool,
@@ -60,6 +62,7 @@ impl<F: Fabric> Builder<F> {
             subgroups: Vec::new(),
             upcalls: HashMap::new(),
             is_mixed_up: false,
+            members_of: HashMap::new(),
             on_event: None,
             on_view: None,
             has_views: false,
@@ -104,8 +107,8 @@ impl<F: Fabric> Builder<F> {
     /// Makes a group that goes on when members leave or fail, in a new [`View`], as long as
     /// a majority of the last one is there. All nodes say so, or none.
     ///
-    /// All nodes are members of all subgroups, which have total order and deliver to
-    /// closures. A member that leaves does so by [`Group::leave`]; one that only goes counts
+    /// All members are in all subgroups, unless [`Self::members_by_view`] says otherwise.
+    /// Subgroups have total order and deliver to closures. A member that leaves does so by [`Group::leave`]; one that only goes counts
     /// as failed. Messages that were not delivered in one view are delivered in a later one,
     /// as long as their sender stays; those of a sender that goes may be delivered nowhere.
     ///
@@ -126,6 +129,58 @@ impl<F: Fabric> Builder<F> {
     #[must_use]
     pub fn on_view(mut self, upcall: impl FnMut(&View) + Send + 'static) -> Self {
         self.on_view = Some(Box::new(upcall));
+        self.with_views()
+    }
+
+    /// Lets a subgroup's members and senders follow from the view, by a function of it alone:
+    /// shards, a few members that keep a copy, a subgroup of those who came first. It is called on the
+    /// polling thread when a view begins. All nodes give the same function; nodes whose functions say
+    /// different things of a view take each other for failed when it begins.
+    ///
+    /// Members that the view does not have are left out, and so are senders that are not
+    /// members or that [`Subgroup::senders`] does not allow. There may be none of both.
+    ///
+    /// [`View::subgroup`] says who is in, and since when. One that enters the subgroup, which
+    /// may have been in the group for long, is delivered every message from the view's
+    /// [`SubgroupView::sequence`] on. What came before it has to be told by the application,
+    /// by those in [`SubgroupView::before`]: [`Self::state`] is given to who joins
+    /// the group, by a member that need not be in the subgroup.
+    ///
+    /// A sender that is none in a view is answered with [`SendError::NotSender`]. What it has
+    /// sent and was not delivered is sent first when it is a sender again; until then
+    /// [`Group::flush`] and [`Group::leave`] answer with [`Error::Unflushed`] without waiting,
+    /// and it comes to nothing if the node leaves or fails before that.
+    ///
+    /// Makes the group one with views ([`Self::with_views`]).
+    ///
+    /// ```no_run
+    /// # use weft::{Group, Membership, Subgroup, fabric::shm::ShmSeats};
+    /// # fn example(node: ShmSeats) -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut builder = Group::builder(node);
+    /// let log = builder.subgroup(Subgroup::new("log"));
+    /// // The three lowest members keep the log.
+    /// let group = builder
+    ///     .members_by_view(log, |view| Membership::all_send(view.members.iter().take(3).collect()))
+    ///     .deliver(log, |batch| for message in batch { println!("{:?}", message.bytes) })
+    ///     .on_view(move |view| println!("{:?}", view.subgroup(log)))
+    ///     .join()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// [`SendError::NotSender`]: super::SendError::NotSender
+    /// [`SubgroupView::sequence`]: super::SubgroupView::sequence
+    /// [`SubgroupView::before`]: super::SubgroupView::before
+    #[must_use]
+    pub fn members_by_view(
+        mut self,
+        subgroup: SubgroupHandle,
+        members: impl Fn(&View) -> Membership + Send + 'static,
+    ) -> Self {
+        match self.id.index(subgroup) {
+            Some(index) => drop(self.members_of.insert(index, Box::new(members))),
+            None => self.is_mixed_up = true,
+        }
         self.with_views()
     }
 
@@ -262,7 +317,10 @@ impl<F: Fabric> Builder<F> {
     ) -> Result<Group, Error> {
         let (rank, nodes) = (self.fabric.rank(), self.fabric.nodes());
         let kind = self.kind();
-        let specs = config::check(self.subgroups, nodes)?;
+        let mut specs = config::check(self.subgroups, nodes)?;
+        for (index, spec) in specs.iter_mut().enumerate() {
+            spec.by_view = self.members_of.contains_key(&index);
+        }
         if self.is_mixed_up {
             return Err(ConfigError::ForeignHandle.into());
         }
@@ -300,7 +358,7 @@ impl<F: Fabric> Builder<F> {
         match kind {
             Kind::Fixed => assembly.start_fixed(&layout, upcalls.event, start),
             Kind::Views { .. } => {
-                let own = (self.state, self.term);
+                let own = (self.members_of, self.state, self.term);
                 assembly.start_with_views(&layout, met.meeting, upcalls, own, start)
             }
         }

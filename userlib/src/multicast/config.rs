@@ -155,6 +155,7 @@ impl Subgroup {
             shape,
             order: self.order,
             options: self.options,
+            by_view: false,
         })
     }
 }
@@ -173,6 +174,8 @@ pub(super) struct Spec {
     pub(super) shape: Shape,
     pub(super) order: Order,
     pub(super) options: Options,
+    /// Members and senders follow from the view: these are those that there can be.
+    pub(super) by_view: bool,
 }
 
 impl Spec {

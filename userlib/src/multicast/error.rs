@@ -71,7 +71,7 @@ pub enum ConfigError {
     #[error("the subgroups take {0} bytes at a node, which is more than a region can have: use shorter windows or messages")]
     TooLarge(usize),
     /// In a group with views all are members.
-    #[error("subgroup {0:?} names its members: in a group with views all are, so leave Subgroup::members out")]
+    #[error("subgroup {0:?} names its members: in a group with views all are, or it is a function of the view: use Builder::members_by_view instead of Subgroup::members")]
     PartialWithViews(String),
     /// In a group with views all deliver the same.
     #[error("subgroup {0:?} is unordered: a group with views has total order only")]
@@ -186,6 +186,11 @@ pub enum SendError {
         /// Why.
         ending: super::Ending,
     },
+    /// This node is no sender of the subgroup in the view
+    /// ([`super::Builder::members_by_view`]). What it had sent and was not delivered is sent
+    /// again when it is a sender again.
+    #[error("this node is no sender of the subgroup in this view: wait for a view in which it is")]
+    NotSender,
     /// The group was left.
     #[error("the group was left")]
     Closed,

@@ -20,7 +20,7 @@ use crate::gate::Gate;
 use crate::line::Line;
 use crate::smc::Slots;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -138,6 +138,13 @@ impl Status {
     }
 }
 
+/// Messages are accepted.
+const OPEN: u8 = 0;
+/// This member is no sender of the subgroup in this view, but may be one again.
+const SILENT: u8 = 1;
+/// Messages are not accepted any more.
+const CLOSED: u8 = 2;
+
 /// One subgroup at one member.
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -161,8 +168,8 @@ pub(super) struct Shared {
     pub(super) arrival: Gate,
     /// How long that thread keeps this member from being gone.
     pub(super) stay: Stay,
-    /// No more messages are accepted.
-    pub(super) closed: AtomicBool,
+    /// Whether messages are accepted: [`OPEN`], [`SILENT`] or [`CLOSED`].
+    accepting: AtomicU8,
     /// An [`Ending`], once a member has failed and what can be delivered is stable.
     ending: AtomicU8,
     pub(super) counts: Line<Counts>,
@@ -182,7 +189,7 @@ impl Shared {
             stable: Line::default(),
             arrival: Gate::default(),
             stay: Stay::default(),
-            closed: AtomicBool::new(false),
+            accepting: AtomicU8::new(OPEN),
             ending: AtomicU8::new(0),
             counts: Line::default(),
             baseline_lock: (!spec.options.early_lock_release).then(Mutex::default),
@@ -212,8 +219,9 @@ impl Shared {
 
     /// Whether messages can still be sent.
     pub(super) fn is_open(&self) -> Result<(), SendError> {
-        if self.closed.load(Ordering::Acquire) {
-            return Err(self.why_closed());
+        let accepting = self.accepting.load(Ordering::Acquire);
+        if accepting != OPEN {
+            return Err(self.why_not(accepting));
         }
         let failed = self.failed();
         if failed.is_empty() || self.status.has_views {
@@ -224,8 +232,9 @@ impl Shared {
     }
 
     #[cold]
-    fn why_closed(&self) -> SendError {
+    fn why_not(&self, accepting: u8) -> SendError {
         match self.ending() {
+            _ if accepting == SILENT => SendError::NotSender,
             Some(ending) if self.status.has_views => SendError::Stopped { ending },
             _ => SendError::Closed,
         }
@@ -246,7 +255,7 @@ impl Shared {
     /// Whether nothing becomes stable any more: a member has failed, and the others have
     /// agreed on what counts; or the group was left.
     pub(super) fn is_over(&self) -> bool {
-        self.ending.load(Ordering::Acquire) != 0 || self.closed.load(Ordering::Acquire)
+        self.ending.load(Ordering::Acquire) != 0 || self.is_closed()
     }
 
     /// Whether more than the first so many are stable, or never will be.
@@ -283,9 +292,28 @@ impl Shared {
         !self.status.is_stepped && !self.would_wait_for_itself()
     }
 
+    /// Whether no messages are accepted any more.
+    pub(super) fn is_closed(&self) -> bool {
+        self.accepting.load(Ordering::Acquire) == CLOSED
+    }
+
+    /// Whether this member sends in the view that begins. Wakes all who wait if it does not.
+    pub(super) fn set_sending(&self, sends: bool) {
+        let (from, to) = match sends {
+            true => (SILENT, OPEN),
+            false => (OPEN, SILENT),
+        };
+        let order = (Ordering::AcqRel, Ordering::Relaxed);
+        // Fails if that is so already, or nothing is accepted any more.
+        let changed = self.accepting.compare_exchange(from, to, order.0, order.1);
+        if changed.is_ok() && !sends {
+            self.wake_all();
+        }
+    }
+
     /// No more messages. Wakes all who wait.
     pub(super) fn close(&self) {
-        self.closed.store(true, Ordering::Release);
+        self.accepting.store(CLOSED, Ordering::Release);
         self.stay.close(self);
         self.wake_all();
     }

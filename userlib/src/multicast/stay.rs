@@ -132,7 +132,7 @@ impl State {
     /// and all is read.
     fn end_if(&mut self, shared: &Shared, no_further: bool) -> Option<Arc<Presence>> {
         // Read first: what is stable then is the last of it.
-        let closed = shared.closed.load(Ordering::Acquire);
+        let closed = shared.is_closed();
         let all = no_further || self.delivered >= shared.stable.load(Ordering::Acquire);
         let ends = closed && all && self.reading.is_none();
         if ends {

@@ -216,7 +216,7 @@ impl Inner {
 
     pub(super) fn follow(&self, view: &View) {
         // If nobody takes it, all groups have ended.
-        let _ = self.command(Command::View(Box::new(*view)));
+        let _ = self.command(Command::View(Box::new(view.clone())));
     }
 
     /// Begins to create a group, which is abandoned when what this answers with is dropped.

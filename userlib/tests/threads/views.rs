@@ -36,7 +36,7 @@ fn logged(node: Shm) -> (Builder<Shm>, SubgroupHandle, Arc<Mutex<Log>>) {
             });
             delivered.lock().expect("no panic").extend(numbers);
         })
-        .on_view(move |view| installed.lock().expect("no panic").push(Err(*view)));
+        .on_view(move |view| installed.lock().expect("no panic").push(Err(view.clone())));
     (builder, handle, log)
 }
 
@@ -65,13 +65,14 @@ fn members_leave_one_after_the_other_and_what_they_sent_is_delivered_by_all() {
         let sent = MESSAGES * (rank as u64 + 1);
         let mine: Vec<u64> = all
             .iter()
-            .filter_map(|seen| seen.ok().filter(|&(sender, _)| sender == rank))
-            .map(|(_, number)| number)
+            .filter_map(|seen| seen.as_ref().ok())
+            .filter(|(sender, _)| *sender == rank)
+            .map(|(_, number)| *number)
             .collect();
         assert_eq!(mine, (0..sent).collect::<Vec<_>>(), "{rank}");
         assert_eq!(log[..], all[..log.len()], "{rank}");
     }
-    let views: Vec<View> = all.iter().filter_map(|seen| seen.err()).collect();
+    let views: Vec<View> = all.iter().filter_map(|seen| seen.clone().err()).collect();
     let view = views.last().expect("a view");
     assert!(
         view.members.contains(last) && view.failed.is_empty(),

@@ -10,6 +10,7 @@ use super::super::group::{Group, Part};
 use super::super::handle::GroupId;
 use super::super::layout::Layout;
 use super::super::member::{Delivery, Member, Upcall};
+use super::super::membership::MembersOf;
 use super::super::opening::Opening;
 use super::super::shared::{Shared, Status};
 use super::super::stay::Presence;
@@ -101,7 +102,7 @@ impl Assembly {
         layout: &Layout,
         meeting: Meeting,
         upcalls: Upcalls,
-        (state, term): (Option<State>, Option<Duration>),
+        (members_of, state, term): (HashMap<usize, MembersOf>, Option<State>, Option<Duration>),
         start: impl FnOnce(Arc<dyn Endpoint>, Predicates) -> Result<Poller, Error>,
     ) -> Result<Group, Error> {
         let board = Arc::new(Board::default());
@@ -112,6 +113,8 @@ impl Assembly {
             status: Arc::clone(&self.status),
             board: Arc::clone(&board),
             upcalls,
+            group: self.id,
+            members_of,
             state,
             term,
         };

@@ -6,6 +6,7 @@
 use super::super::deliverer::{CorruptSender, Deliverer};
 use super::super::layout::Places;
 use super::super::opening::Opening;
+use super::super::rows::SubgroupRow;
 use super::super::shared::Shared;
 use super::sending::Own;
 use super::{Delivery, Dirty, Member};
@@ -45,9 +46,14 @@ impl Member {
         std::mem::take(&mut self.rung)
     }
 
-    /// Tells peers all that they do not know: what this member has received is final.
-    pub(in super::super) fn freeze(&mut self) {
+    /// Tells peers all that they do not know: what this member has received is final. The
+    /// other members of the view have to know that as well, because one of them may lead.
+    pub(in super::super) fn freeze(&mut self, view: NodeSet) {
         self.push();
+        let write = self.table.write(SubgroupRow::received());
+        for other in view.minus(self.members).iter() {
+            self.post(other, write);
+        }
     }
 
     /// Messages and nulls of this view that it has received all of.
@@ -117,7 +123,16 @@ impl Member {
             **deliverer = Deliverer::new(shared, places, opening)?;
         }
         self.free_below(opening.slot);
+        self.shared.set_sending(self.own.is_some());
         Ok(())
+    }
+
+    /// A view begins in which this node is not in the subgroup. In the views before, all have
+    /// delivered the messages of its slots below this one.
+    pub(in super::super) fn rest(&mut self, slot: u64) {
+        self.own = None;
+        self.free_below(slot);
+        self.shared.set_sending(false);
     }
 
     /// Adds all that decides what the member does next, but the region.

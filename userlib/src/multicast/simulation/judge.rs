@@ -2,7 +2,7 @@
 
 //! The oracles: what has to be true of what all members have seen.
 
-use super::Seen;
+use super::{Message, Seen};
 use crate::fabric::NodeSet;
 use crate::multicast::Ending;
 
@@ -35,6 +35,9 @@ pub enum Oracle {
     /// If a majority stays up and its links work, views go on: in the last one are those
     /// who are there, and all of them deliver all that they have sent.
     Liveness,
+    /// Subgroups have the members and senders that follow from the view, and nobody else
+    /// delivers or sends there.
+    Membership,
     /// A newcomer's state is what a member had delivered when the newcomer's first view began.
     /// Nobody acts for another incarnation in the same seat.
     Newcomer,
@@ -42,8 +45,13 @@ pub enum Oracle {
 
 /// How a run ended.
 pub(super) struct Outcome {
-    /// How much each member has sent.
-    pub(super) sent: Vec<u64>,
+    /// How much each member has sent in each subgroup.
+    pub(super) sent: Vec<Vec<u64>>,
+    /// Whether each member was told in the end that all was delivered that it had sent, if it
+    /// was there.
+    pub(super) flushed: Vec<Option<bool>>,
+    /// Whether each member could send more in each subgroup.
+    pub(super) accepts: Vec<Vec<bool>>,
     /// Where each member sits, or sat.
     pub(super) seats: Vec<usize>,
     /// And as which incarnation.
@@ -70,40 +78,35 @@ pub(super) fn expect(holds: bool, oracle: Oracle, what: impl FnOnce() -> String)
     }
 }
 
-/// A message: its sender, its number there, and its number in the sequence.
-pub(super) type Message = (usize, u64, u64);
-
 /// What a member has delivered.
 pub(super) fn delivered(seen: &[Seen]) -> Vec<Message> {
     let delivered = |seen: &Seen| match *seen {
-        Seen::Delivered(sender, number, sequence) | Seen::Restored(sender, number, sequence) => {
-            Some((sender, number, sequence))
-        }
+        Seen::Delivered(message) | Seen::Restored(message) => Some(message),
         _ => None,
     };
     seen.iter().filter_map(delivered).collect()
 }
 
-/// All of them.
+/// All of them, of a fixed group, which has one subgroup.
 pub(super) fn all(seen: &[Vec<Seen>], outcome: &Outcome) -> Verdict {
-    let delivered = one_sequence(seen, &outcome.sent)?;
+    let sent: Vec<u64> = outcome.sent.iter().map(|sent| sent.iter().sum()).collect();
+    let delivered = one_sequence(seen, &sent)?;
     let members: NodeSet = (0..seen.len()).collect();
     let staying = members.minus(outcome.crashed).minus(outcome.left);
     if !outcome.failures {
-        return complete(&delivered, staying, &outcome.sent);
+        return complete(&delivered, staying, &sent);
     }
     after_failure(seen, &delivered, staying, outcome)
 }
 
 /// What each member has delivered, which is one sequence for all, as far as each got.
-pub(super) fn one_sequence(
-    seen: &[Vec<Seen>],
-    sent: &[u64],
-) -> Result<Vec<Vec<Message>>, (Oracle, String)> {
+fn one_sequence(seen: &[Vec<Seen>], sent: &[u64]) -> Result<Vec<Vec<Message>>, (Oracle, String)> {
     let delivered: Vec<_> = seen.iter().map(|seen| delivered(seen)).collect();
     for (member, delivered) in delivered.iter().enumerate() {
         fifo(member, delivered, sent)?;
-        let grows = delivered.windows(2).all(|pair| pair[0].2 < pair[1].2);
+        let grows = delivered
+            .windows(2)
+            .all(|pair| pair[0].sequence < pair[1].sequence);
         expect(grows, Oracle::Order, || {
             format!("{member} counts backwards")
         })?;
@@ -119,7 +122,7 @@ pub(super) fn one_sequence(
 
 fn fifo(member: usize, delivered: &[Message], sent: &[u64]) -> Verdict {
     let mut next = vec![0; sent.len()];
-    for &(sender, number, _) in delivered {
+    for &Message { sender, number, .. } in delivered {
         let is_next = next.get(sender) == Some(&number) && number < sent[sender];
         expect(is_next, Oracle::Fifo, || {
             format!("{member} delivers message {number} of {sender}, where {next:?} are next")
@@ -129,12 +132,12 @@ fn fifo(member: usize, delivered: &[Message], sent: &[u64]) -> Verdict {
     Ok(())
 }
 
-pub(super) fn complete(delivered: &[Vec<Message>], staying: NodeSet, sent: &[u64]) -> Verdict {
+fn complete(delivered: &[Vec<Message>], staying: NodeSet, sent: &[u64]) -> Verdict {
     for member in staying.iter() {
         for sender in staying.iter() {
             let count = delivered[member]
                 .iter()
-                .filter(|message| message.0 == sender);
+                .filter(|message| message.sender == sender);
             let (count, sent) = (count.count() as u64, sent[sender]);
             expect(count == sent, Oracle::Complete, || {
                 format!("{member} has delivered {count} of {sent} messages of {sender}")
@@ -168,9 +171,7 @@ fn after_failure(
             .iter()
             .position(|seen| matches!(seen, Seen::Failed(_)));
         let behind = failed.map_or(&[][..], |at| &seen[member][at..]);
-        let silent = !behind
-            .iter()
-            .any(|seen| matches!(seen, Seen::Delivered(..)));
+        let silent = !behind.iter().any(|seen| matches!(seen, Seen::Delivered(_)));
         expect(silent, Oracle::Silence, || format!("{member} goes on"))?;
     }
     for (member, gone) in staying

@@ -3,7 +3,7 @@
 //! A member of a run: a real one, stepped, whose application notes what it sees. Its state is
 //! all that it has delivered.
 
-use super::{Plan, Seen};
+use super::{Message, Plan, Seen, Shape};
 use crate::fabric::sim::{Sim, SimNode};
 use crate::multicast::{
     Builder, Ending, Event, Group, SendError, Sender, Subgroup, SubgroupHandle,
@@ -13,7 +13,6 @@ use std::time::Duration;
 
 /// Nobody waits that long: all nodes meet in this process.
 const PATIENCE: Duration = Duration::from_secs(60);
-const NAME: &str = "simulated";
 /// Bytes of the state for each message.
 const ENTRY_BYTES: usize = 16;
 
@@ -30,15 +29,17 @@ impl Log {
     fn state(&self) -> Vec<u8> {
         let log = self.lock();
         let messages = log.iter().filter_map(|seen| match *seen {
-            Seen::Delivered(sender, number, sequence)
-            | Seen::Restored(sender, number, sequence) => {
-                Some([((sender as u64) << 32) | number, sequence])
-            }
+            Seen::Delivered(message) | Seen::Restored(message) => Some(words(message)),
             _ => None,
         });
-        let words = messages.flatten();
-        words.flat_map(u64::to_le_bytes).collect()
+        messages.flatten().flat_map(u64::to_le_bytes).collect()
     }
+}
+
+/// An entry of the state.
+fn words(message: Message) -> [u64; 2] {
+    let who = ((message.subgroup as u64) << 48) | ((message.sender as u64) << 32);
+    [who | message.number, message.sequence]
 }
 
 /// What an entry of the state says.
@@ -47,8 +48,13 @@ fn restored(entry: &[u8]) -> Seen {
         let bytes = entry[at..].first_chunk();
         u64::from_le_bytes(bytes.copied().unwrap_or_default())
     };
-    let sender = usize::try_from(word(0) >> 32).unwrap_or(usize::MAX);
-    Seen::Restored(sender, word(0) & u64::from(u32::MAX), word(8))
+    let number = |word: u64| usize::try_from(word).unwrap_or(usize::MAX);
+    Seen::Restored(Message {
+        subgroup: number(word(0) >> 48),
+        sender: number((word(0) >> 32) & 0xFFFF),
+        number: word(0) & u64::from(u32::MAX),
+        sequence: word(8),
+    })
 }
 
 /// Who sends a message, from which seat, and its number there.
@@ -58,13 +64,18 @@ fn message_word(person: usize, seat: usize, number: u64) -> u64 {
 
 /// What a message says. A message that does not come from its sender's seat has a number that
 /// nobody gives.
-fn delivered(seat: usize, word: u64, sequence: u64) -> Seen {
-    let person = usize::try_from(word >> 48).unwrap_or(usize::MAX);
+fn delivered(subgroup: usize, seat: usize, word: u64, sequence: u64) -> Seen {
+    let sender = usize::try_from(word >> 48).unwrap_or(usize::MAX);
     let number = match (word >> 32) & 0xFFFF == seat as u64 {
         true => word & u64::from(u32::MAX),
         false => u64::MAX,
     };
-    Seen::Delivered(person, number, sequence)
+    Seen::Delivered(Message {
+        subgroup,
+        sender,
+        number,
+        sequence,
+    })
 }
 
 pub(super) struct Member {
@@ -74,10 +85,11 @@ pub(super) struct Member {
     pub(super) incarnation: u64,
     /// Until it leaves, crashes, or is closed.
     pub(super) group: Option<Group>,
-    subgroup: SubgroupHandle,
-    sender: Option<Sender>,
+    subgroups: Vec<SubgroupHandle>,
+    senders: Vec<Sender>,
     log: Log,
-    pub(super) sent: u64,
+    /// In each subgroup.
+    pub(super) sent: Vec<u64>,
     /// How it had ended when it was closed.
     ending: Option<Ending>,
 }
@@ -85,21 +97,27 @@ pub(super) struct Member {
 impl Member {
     pub(super) fn join(node: SimNode, sim: &Sim, seat: usize, person: usize, plan: &Plan) -> Self {
         let log = Log::default();
-        let subgroup = Subgroup::new(NAME).window(plan.window).max_message(8);
         let mut builder = Group::builder(node);
-        let subgroup = builder.subgroup(subgroup.options(plan.options));
-        let builder = noting(builder, subgroup, &log, sim, seat, plan);
+        let add = |index: usize| {
+            let subgroup = Subgroup::new(&index.to_string()).window(plan.window);
+            builder.subgroup(subgroup.max_message(8).options(plan.options))
+        };
+        let subgroups: Vec<_> = (0..plan.subgroups.len()).map(add).collect();
+        let builder = noting(builder, &subgroups, &log, sim, seat, plan);
         let group = builder.timeout(PATIENCE).join_stepped();
         let group = group.expect("they meet");
         Self {
             person,
             seat,
             incarnation: sim.incarnation(seat),
-            subgroup,
-            sender: group.sender(subgroup).ok(),
+            senders: subgroups
+                .iter()
+                .map(|&subgroup| group.sender(subgroup).expect("it may send"))
+                .collect(),
+            sent: vec![0; subgroups.len()],
+            subgroups,
             group: Some(group),
             log,
-            sent: 0,
             ending: None,
         }
     }
@@ -110,7 +128,7 @@ impl Member {
 
     pub(super) fn ending(&self) -> Option<Ending> {
         match &self.group {
-            Some(group) => group.ending(self.subgroup).expect("the subgroup"),
+            Some(group) => group.ending(self.subgroups[0]).expect("the subgroup"),
             None => self.ending,
         }
     }
@@ -130,20 +148,36 @@ impl Member {
     /// Its process or its endpoint is gone.
     pub(super) fn close(&mut self) {
         self.ending = self.ending();
-        self.sender = None;
+        self.senders.clear();
         self.group = None;
     }
 
-    /// Sends its next message, if it may.
-    pub(super) fn send(&mut self) {
-        let Some(sender) = &self.sender else {
+    /// Whether it is told that all is delivered that it has sent, if it is there.
+    pub(super) fn has_flushed(&self) -> Option<bool> {
+        let group = self.group.as_ref()?;
+        Some(group.flush(Duration::ZERO).is_ok())
+    }
+
+    /// Whether it could send in each subgroup. A message that it could send is not counted.
+    pub(super) fn accepts(&self) -> Vec<bool> {
+        let accepts = |sender: &Sender| {
+            let sent = sender.try_send(|slot| slot.put(b"uncounted"));
+            matches!(sent, Err(SendError::TooLong { .. } | SendError::Full))
+        };
+        self.senders.iter().map(accepts).collect()
+    }
+
+    /// Sends its next message in a subgroup, if it may.
+    pub(super) fn send(&mut self, subgroup: usize) {
+        let Some(sender) = self.senders.get(subgroup) else {
             return;
         };
-        let word = message_word(self.person, self.seat, self.sent);
+        let word = message_word(self.person, self.seat, self.sent[subgroup]);
         match sender.try_send(|slot| slot.put(&word.to_ne_bytes())) {
-            Ok(()) => self.sent += 1,
+            Ok(()) => self.sent[subgroup] += 1,
             Err(
                 SendError::Full
+                | SendError::NotSender
                 | SendError::Wedged { .. }
                 | SendError::Stopped { .. }
                 | SendError::Closed,
@@ -156,7 +190,7 @@ impl Member {
 /// Lets the application note what it sees.
 fn noting(
     mut builder: Builder<SimNode>,
-    subgroup: SubgroupHandle,
+    subgroups: &[SubgroupHandle],
     log: &Log,
     sim: &Sim,
     seat: usize,
@@ -171,10 +205,10 @@ fn noting(
             }
         }
     };
-    let (note_message, note_event) = (note(), note());
+    let note_event = note();
     if plan.views {
         let note = note();
-        builder = builder.on_view(move |view| note(Seen::Installed(*view)));
+        builder = builder.on_view(move |view| note(Seen::Installed(view.clone())));
     }
     if plan.state {
         let (log, note) = (log.clone(), note());
@@ -190,18 +224,29 @@ fn noting(
             restore,
         );
     }
-    builder
-        .deliver(subgroup, move |batch| {
+    for (index, (&subgroup, &shape)) in subgroups.iter().zip(&plan.subgroups).enumerate() {
+        let note = note();
+        builder = builder.deliver(subgroup, move |batch| {
             for message in batch {
                 let word = message.value::<u64>().copied().unwrap_or(u64::MAX);
-                note_message(delivered(message.sender, word, message.sequence));
+                note(delivered(index, message.sender, word, message.sequence));
             }
-        })
-        .on_event(move |event| {
-            note_event(match event {
-                Event::Left(node) => Seen::Left(node),
-                Event::Failed(node) => Seen::Failed(node),
-                Event::Stopped(ending) => Seen::Stopped(ending),
-            });
-        })
+        });
+        builder = follow(builder, subgroup, shape);
+    }
+    builder.on_event(move |event| {
+        note_event(match event {
+            Event::Left(node) => Seen::Left(node),
+            Event::Failed(node) => Seen::Failed(node),
+            Event::Stopped(ending) => Seen::Stopped(ending),
+        });
+    })
+}
+
+/// Lets a subgroup's members follow from the view, if they are to.
+fn follow(builder: Builder<SimNode>, subgroup: SubgroupHandle, shape: Shape) -> Builder<SimNode> {
+    match shape.has_function() {
+        true => builder.members_by_view(subgroup, move |view| shape.of(view)),
+        false => builder,
+    }
 }

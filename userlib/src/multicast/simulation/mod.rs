@@ -14,7 +14,9 @@ mod model;
 mod newcomers;
 mod plan;
 mod run;
+mod shape;
 mod shrink;
+mod subgroups;
 #[cfg(test)]
 mod tests;
 mod views;
@@ -22,24 +24,37 @@ mod views;
 pub use judge::Oracle;
 pub use plan::{Fault, Plan};
 pub use run::run;
+pub use shape::{Members, Senders, Shape};
 pub use shrink::shrink;
 
 use super::{Ending, View};
 use std::fmt;
 
-/// What a member saw, in order.
+/// A message that was delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Message {
+    /// The subgroup.
+    pub subgroup: usize,
+    /// Who has sent it. Members are numbered: the founders by their seats, then newcomers as they
+    /// came.
+    pub sender: usize,
+    /// Its number among its sender's of the subgroup, from 0 on.
+    pub number: u64,
+    /// Its number in the sequence of all.
+    pub sequence: u64,
+}
+
+/// What a member saw, in order.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[expect(
     clippy::large_enum_variant,
     reason = "models copy what members have seen, and that is little"
 )]
 pub enum Seen {
-    /// It delivered the sender's message with this number, from 0 on, and with this one in
-    /// the sequence of all. Members are numbered: the founders by their seats, then newcomers
-    /// as they came.
-    Delivered(usize, u64, u64),
-    /// It was given this message, as of [`Self::Delivered`], with the application's state.
-    Restored(usize, u64, u64),
+    /// It delivered a message.
+    Delivered(Message),
+    /// It was given this message with the application's state.
+    Restored(Message),
     /// It was told that a node has left.
     Left(usize),
     /// It was told that a node has failed.

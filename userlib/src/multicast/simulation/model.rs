@@ -10,7 +10,7 @@
 
 use super::judge::Outcome;
 use super::run::Run;
-use super::{views, Fault, Oracle, Plan};
+use super::{views, Fault, Oracle, Plan, Shape};
 use crate::fabric::NodeSet;
 use crate::multicast::Options;
 use std::collections::hash_map::DefaultHasher;
@@ -24,6 +24,8 @@ pub(super) struct Model {
     pub(super) arrival: Arrival,
     /// Somebody joins, in a seat behind theirs.
     pub(super) newcomer: bool,
+    /// Who is in its subgroup.
+    pub(super) shape: Shape,
     /// Those who send a message before anything goes wrong.
     pub(super) senders: NodeSet,
     /// What goes wrong, at any time; a crash counts its posts from the beginning.
@@ -78,6 +80,7 @@ fn plan(model: &Model) -> Plan {
         members: model.members,
         seats: model.members + usize::from(model.newcomer),
         state: model.newcomer,
+        subgroups: vec![model.shape],
         window: 1,
         sees: model.arrival == Arrival::AtOnce,
         options: Options::FULL,
@@ -125,7 +128,7 @@ impl<'a> Walk<'a> {
         run.keeps_all = true;
         assert!(run.settle(), "the first view is opened");
         for sender in model.senders.iter() {
-            run.members[sender].send();
+            run.members[sender].send(0);
         }
         if model.newcomer {
             run.fault(Fault::Join {
@@ -231,7 +234,9 @@ impl<'a> Walk<'a> {
         let seen: Vec<_> = members.iter().map(|member| member.seen()).collect();
         let crashed = (0..members.len()).filter(|&node| self.run.sim.has_crashed(node));
         let outcome = Outcome {
-            sent: members.iter().map(|member| member.sent).collect(),
+            sent: members.iter().map(|member| member.sent.clone()).collect(),
+            flushed: members.iter().map(|member| member.has_flushed()).collect(),
+            accepts: members.iter().map(|member| member.accepts()).collect(),
             seats: members.iter().map(|member| member.seat).collect(),
             incarnations: members.iter().map(|member| member.incarnation).collect(),
             crashed: crashed.collect(),
@@ -241,7 +246,7 @@ impl<'a> Walk<'a> {
             must_go_on: plan.must_go_on(),
             must_admit: false,
         };
-        views::all(&seen, &outcome, plan.state)
+        views::all(&seen, &outcome, plan)
     }
 }
 

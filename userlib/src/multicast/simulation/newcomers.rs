@@ -3,68 +3,59 @@
 //! The oracle of newcomers: their state, and who they are.
 
 use super::judge::{self, expect, Oracle, Outcome, Verdict};
-use super::views::History;
-use super::Seen;
+use super::views::{History, Stay};
+use super::{Plan, Seen};
+use crate::fabric::NodeSet;
 use crate::multicast::View;
 use std::collections::BTreeMap;
 
-/// What all members have seen, each from the group's beginning on: in place of the messages
-/// before its first view a newcomer has its state, which has to be those messages. If it is
-/// given no state they are put there.
-pub(super) fn whole(
-    seen: &[Vec<Seen>],
-    has_state: bool,
-) -> Result<Vec<Vec<Seen>>, (Oracle, String)> {
-    let mut whole = seen.to_vec();
-    // Those before a newcomer know all, because they are whole by then.
-    let mut order: Vec<usize> = (0..whole.len()).collect();
-    order.sort_by_key(|&member| first_view(&whole[member]).map(|view| view.number));
-    for member in order {
-        let Some(view) = first_view(&whole[member]).filter(|view| view.number > 1) else {
+/// A newcomer's state is all that the lowest other member of its first view had when that
+/// view began, and it comes before all else.
+pub(super) fn state(seen: &[Vec<Seen>], outcome: &Outcome, plan: &Plan) -> Verdict {
+    for (member, own) in seen.iter().enumerate() {
+        let state = own.iter().filter(|seen| matches!(seen, Seen::Restored(_)));
+        let state: Vec<Seen> = state.cloned().collect();
+        let is_given = plan.state && member >= plan.members;
+        expect(is_given || state.is_empty(), Oracle::Newcomer, || {
+            format!("{member} is given {state:?}, and is no newcomer")
+        })?;
+        // It may have crashed before it heard of a view.
+        let Some(view) = first_view(own).filter(|_| is_given) else {
             continue;
         };
-        let mut others = whole.iter().filter_map(|other| before(other, view));
-        // If all others have crashed before they could say what they have seen, it may be
-        // anything that fits.
-        let Some(expected) = others.next() else {
-            continue;
-        };
-        let own = &mut whole[member];
-        let state = own.iter().filter(|seen| matches!(seen, Seen::Restored(..)));
-        let state: Vec<Seen> = state.copied().collect();
-        if has_state {
-            let comes_first = own.starts_with(&state);
-            expect(state == expected && comes_first, Oracle::Newcomer, || {
-                format!("{member} is given {state:?} in {view:?}, not {expected:?}")
-            })?;
-        } else {
-            own.splice(0..0, expected);
-        }
+        expect(own.starts_with(&state), Oracle::Newcomer, || {
+            format!("{member} is given {state:?} in the middle")
+        })?;
+        // At most one member lacks the state.
+        let own_seat = NodeSet::EMPTY.with(outcome.seats[member]);
+        let donor = view.members.minus(own_seat).iter().next();
+        let mut donors = seen.iter().zip(&outcome.seats);
+        let expected =
+            donors.find_map(|(seen, &seat)| before(seen, view).filter(|_| donor == Some(seat)));
+        // If that one has crashed before it could say what it has, it may be anything.
+        expect(
+            expected.is_none_or(|expected| state == expected),
+            Oracle::Newcomer,
+            || format!("{member} is given {state:?} by {donor:?} in {view:?}"),
+        )?;
     }
-    Ok(whole)
+    Ok(())
 }
 
-fn first_view(seen: &[Seen]) -> Option<View> {
+fn first_view(seen: &[Seen]) -> Option<&View> {
     seen.iter().find_map(|seen| match seen {
-        Seen::Installed(view) => Some(*view),
+        Seen::Installed(view) => Some(view),
         _ => None,
     })
 }
 
-/// As state, what somebody had delivered when it installed a view that was not its first.
-fn before(seen: &[Seen], view: View) -> Option<Vec<Seen>> {
+/// As state, what somebody had when it installed a view.
+fn before(seen: &[Seen], view: &View) -> Option<Vec<Seen>> {
     let is_view =
         |seen: &Seen| matches!(seen, Seen::Installed(other) if other.number == view.number);
     let at = seen.iter().position(is_view)?;
-    first_view(&seen[..at])?;
-    // Of a newcomer without state the messages before its own first view are not known.
-    let knows_all = seen.first().is_some_and(|seen| match seen {
-        Seen::Installed(first) => first.number == 1,
-        _ => true,
-    });
     let messages = judge::delivered(&seen[..at]).into_iter();
-    let state = messages.map(|(sender, number, sequence)| Seen::Restored(sender, number, sequence));
-    knows_all.then(|| state.collect())
+    Some(messages.map(Seen::Restored).collect())
 }
 
 /// Whoever installs a view is the one who has the seat in it.
@@ -75,7 +66,7 @@ pub(super) fn identity(
 ) -> Verdict {
     for (member, history) in histories.iter().enumerate() {
         let (seat, own) = (outcome.seats[member], outcome.incarnations[member]);
-        for (view, _) in history {
+        for Stay { view, .. } in history {
             let joined = views
                 .range(..=view.number)
                 .filter_map(|(_, view)| view.joined);

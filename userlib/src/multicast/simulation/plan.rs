@@ -3,6 +3,7 @@
 //! What a run is to do.
 
 use super::draw::{faults, faults_with_views, joins};
+use super::shape::Shape;
 use crate::fabric::NodeSet;
 use crate::multicast::Options;
 
@@ -75,6 +76,8 @@ pub struct Plan {
     pub seats: usize,
     /// Newcomers are given the application's state.
     pub state: bool,
+    /// The subgroups.
+    pub subgroups: Vec<Shape>,
     /// Messages that a sender may have under way.
     pub window: usize,
     /// Members see each other's regions, as over shared memory.
@@ -117,6 +120,7 @@ impl Plan {
             members,
             seats: members,
             state: false,
+            subgroups: vec![Shape::EVERYBODY],
             window: rng.usize(1..6),
             sees: rng.bool(),
             // Without coalescing, members post in the middle of a step.
@@ -139,10 +143,17 @@ impl Plan {
         let actions = plan.members * plan.members * rng.usize(8..48);
         let mut faults = faults_with_views(&mut rng, plan.members, actions);
         let spare = joins(&mut rng, plan.members, actions, &mut faults);
+        let state = rng.u8(..) < 192;
+        let count = rng.choice([0, 0, 1, 1, 2, 3]).unwrap_or(0);
+        let subgroups: Vec<Shape> = match count {
+            0 => vec![Shape::EVERYBODY],
+            _ => (0..count).map(|_| Shape::draw(&mut rng)).collect(),
+        };
         Self {
             views: true,
             seats: plan.members + spare,
-            state: rng.u8(..) < 192,
+            state,
+            subgroups,
             actions,
             faults,
             ..plan

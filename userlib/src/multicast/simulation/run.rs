@@ -29,7 +29,13 @@ pub fn run(plan: &Plan) -> Result<Summary, Box<Failure>> {
     let rests = run.act();
     let seen: Vec<_> = run.members.iter().map(Member::seen).collect();
     let outcome = Outcome {
-        sent: run.members.iter().map(|member| member.sent).collect(),
+        sent: run
+            .members
+            .iter()
+            .map(|member| member.sent.clone())
+            .collect(),
+        flushed: run.members.iter().map(Member::has_flushed).collect(),
+        accepts: run.members.iter().map(Member::accepts).collect(),
         seats: run.members.iter().map(|member| member.seat).collect(),
         incarnations: run
             .members
@@ -44,15 +50,15 @@ pub fn run(plan: &Plan) -> Result<Summary, Box<Failure>> {
         must_admit: plan.must_admit(),
     };
     let verdict = match rests {
-        true if plan.views => views::all(&seen, &outcome, plan.state),
+        true if plan.views => views::all(&seen, &outcome, plan),
         true => judge::all(&seen, &outcome),
         false => Err((Oracle::Rest, "the members do not come to rest".to_owned())),
     };
-    let delivered = |seen: &&Seen| matches!(seen, Seen::Delivered(..));
+    let delivered = |seen: &&Seen| matches!(seen, Seen::Delivered(_));
     let delivered = seen.iter().flatten().filter(delivered).count() as u64;
     match verdict {
         Ok(()) => Ok(Summary {
-            sent: outcome.sent.iter().sum(),
+            sent: outcome.sent.iter().flatten().sum(),
             delivered,
             views: views::count(&seen),
             joins: views::joins(&seen, plan.members),
@@ -124,7 +130,13 @@ impl<'a> Run<'a> {
     fn action(&mut self, sending: usize) {
         let member = self.rng.usize(0..self.members.len());
         match self.rng.usize(0..16) {
-            draw if draw < sending => self.members[member].send(),
+            draw if draw < sending => {
+                let subgroup = match self.plan.subgroups.len() {
+                    1 => 0,
+                    count => self.rng.usize(0..count),
+                };
+                self.members[member].send(subgroup);
+            }
             0..=9 => {
                 self.step(member);
             }
@@ -165,7 +177,7 @@ impl<'a> Run<'a> {
             Fault::CrashAtView { node } => self.doomed = self.doomed.with(node),
             Fault::Leave { node, posts } => self.leave(node, posts),
             Fault::Scribble { node, of } => {
-                // The nodes' rows are first, then those of the one subgroup.
+                // The nodes' rows are first, then those of the first subgroup.
                 let rows = Table::<NodeRow>::bytes(self.plan.seats);
                 let word = rows + self.members[of].seat * size_of::<SubgroupRow>();
                 let value = self.rng.u64(..);

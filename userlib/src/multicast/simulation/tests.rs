@@ -4,7 +4,7 @@
 
 use super::model::{self, Arrival, Model};
 use super::run::Run;
-use super::{run, shrink, Fault, Plan, Seen};
+use super::{run, shrink, Fault, Message, Plan, Seen, Shape};
 use crate::multicast::{Ending, Options, View};
 use std::ops::Range;
 
@@ -74,6 +74,7 @@ fn model(members: usize, arrival: Arrival, senders: usize) -> Model {
         members,
         arrival,
         newcomer: false,
+        shape: Shape::EVERYBODY,
         senders: (0..senders).collect(),
         fault: Fault::Leave {
             node: 0,
@@ -150,6 +151,7 @@ fn a_second_leader_takes_over_the_trim_of_the_first() {
         members: 5,
         seats: 5,
         state: false,
+        subgroups: vec![Shape::EVERYBODY],
         window: 4,
         sees: false,
         options: Options::FULL,
@@ -158,7 +160,7 @@ fn a_second_leader_takes_over_the_trim_of_the_first() {
     };
     let mut run = Run::new(&plan);
     // Given a message of member 3 that member 0 does not get before it wedges,
-    run.members[3].send();
+    run.members[3].send(0);
     for _ in 0..4 {
         step(&mut run, 0..5);
         arrive_but(&run, &[(3, 0)]);
@@ -194,9 +196,14 @@ fn a_second_leader_takes_over_the_trim_of_the_first() {
         );
         let seen = run.members[member].seen();
         assert!(
-            !seen
-                .iter()
-                .any(|seen| matches!(seen, Seen::Delivered(3, 0, _))),
+            !seen.iter().any(|seen| matches!(
+                seen,
+                Seen::Delivered(Message {
+                    sender: 3,
+                    number: 0,
+                    ..
+                })
+            )),
             "{member} {seen:?}"
         );
     }
@@ -206,7 +213,7 @@ fn a_second_leader_takes_over_the_trim_of_the_first() {
 fn view(run: &Run<'_>, member: usize, number: u64) -> Option<View> {
     let seen = run.members[member].seen();
     let mut views = seen.iter().filter_map(|seen| match seen {
-        Seen::Installed(view) => Some(*view),
+        Seen::Installed(view) => Some(view.clone()),
         _ => None,
     });
     views.find(|view| view.number == number)
@@ -222,6 +229,7 @@ fn a_second_leader_takes_over_what_somebody_may_have_decided() {
         members: 5,
         seats: 5,
         state: false,
+        subgroups: vec![Shape::EVERYBODY],
         window: 4,
         sees: false,
         options: Options::FULL,
@@ -253,6 +261,6 @@ fn a_second_leader_takes_over_what_somebody_may_have_decided() {
     // then the others install the same view.
     assert_eq!(decided.members, (0..4).collect());
     for member in [2, 3] {
-        assert_eq!(view(&run, member, 2), Some(decided), "{member}");
+        assert_eq!(view(&run, member, 2).as_ref(), Some(&decided), "{member}");
     }
 }

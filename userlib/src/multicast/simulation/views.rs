@@ -2,15 +2,30 @@
 
 //! The oracles of groups with views.
 
-use super::judge::{self, expect, Message, Oracle, Outcome, Verdict};
-use super::{newcomers, Seen};
+use super::judge::{expect, Oracle, Outcome, Verdict};
+use super::{newcomers, subgroups, Message, Plan, Seen};
 use crate::fabric::NodeSet;
 use crate::multicast::View;
 use std::collections::BTreeMap;
 
-/// A member's part of the history: each view that it has installed, and how much it had
-/// delivered, from the beginning on, when the view ended for it.
-pub(super) type History = Vec<(View, usize)>;
+/// A view that a member has installed, and what it has delivered in it.
+pub(super) struct Stay {
+    pub(super) view: View,
+    delivered: Vec<Message>,
+}
+
+impl Stay {
+    /// What it has delivered of a subgroup.
+    pub(super) fn of(&self, subgroup: usize) -> Vec<Message> {
+        let delivered = self.delivered.iter().copied();
+        delivered
+            .filter(|message| message.subgroup == subgroup)
+            .collect()
+    }
+}
+
+/// A member's part of the history.
+pub(super) type History = Vec<Stay>;
 
 /// Views that somebody has installed, without the first.
 pub(super) fn count(seen: &[Vec<Seen>]) -> u64 {
@@ -29,41 +44,50 @@ pub(super) fn joins(seen: &[Vec<Seen>], founders: usize) -> u64 {
 }
 
 /// All of them.
-pub(super) fn all(seen: &[Vec<Seen>], outcome: &Outcome, has_state: bool) -> Verdict {
-    let seen = newcomers::whole(seen, has_state)?;
-    let delivered = judge::one_sequence(&seen, &outcome.sent)?;
-    let histories: Vec<_> = seen.iter().map(|seen| history(seen)).collect();
+pub(super) fn all(seen: &[Vec<Seen>], outcome: &Outcome, plan: &Plan) -> Verdict {
+    let histories = seen.iter().enumerate();
+    let histories = histories
+        .map(|(member, seen)| history(member, seen))
+        .collect::<Result<Vec<_>, _>>()?;
     let views = agreement(&histories, outcome)?;
     majority(&views)?;
     newcomers::identity(&histories, &views, outcome)?;
-    synchrony(&histories)?;
-    uniformity(&histories, &views)?;
+    newcomers::state(seen, outcome, plan)?;
     for (member, seen) in seen.iter().enumerate() {
         silence(member, seen)?;
         told(member, seen)?;
     }
-    if outcome.must_go_on {
-        liveness(&seen, &histories, &delivered, outcome)?;
+    let there = match outcome.must_go_on {
+        true => liveness(seen, &histories, outcome)?,
+        false => NodeSet::EMPTY,
+    };
+    let mut delivered = Vec::new();
+    for (index, &shape) in plan.subgroups.iter().enumerate() {
+        let all = subgroups::one(index, shape, &histories, &views, outcome)?;
+        subgroups::complete(index, there, &histories, &all, outcome)?;
+        delivered.extend(all);
     }
-    Ok(())
+    flushed(there, &delivered, outcome)
 }
 
-fn history(seen: &[Seen]) -> History {
+/// What a member has delivered, view by view.
+fn history(member: usize, seen: &[Seen]) -> Result<History, (Oracle, String)> {
     let mut history = History::new();
-    let mut delivered = 0;
     for seen in seen {
-        match seen {
-            Seen::Installed(view) => history.push((*view, delivered)),
-            Seen::Delivered(..) | Seen::Restored(..) => {
-                delivered += 1;
-                if let Some(last) = history.last_mut() {
-                    last.1 = delivered;
-                }
+        match (seen, history.last_mut()) {
+            (Seen::Installed(view), _) => history.push(Stay {
+                view: view.clone(),
+                delivered: Vec::new(),
+            }),
+            (Seen::Delivered(message), Some(last)) => last.delivered.push(*message),
+            (Seen::Delivered(message), None) => {
+                let what = format!("{member} delivers {message:?} before its first view");
+                return Err((Oracle::Silence, what));
             }
             _ => {}
         }
     }
-    history
+    Ok(history)
 }
 
 /// All views, by number.
@@ -73,9 +97,9 @@ fn agreement(
 ) -> Result<BTreeMap<u64, View>, (Oracle, String)> {
     let mut views: BTreeMap<u64, View> = BTreeMap::new();
     for (member, history) in histories.iter().enumerate() {
-        for (at, (view, _)) in history.iter().enumerate() {
-            let known = views.entry(view.number).or_insert(*view);
-            let first = history[0].0.number;
+        for (at, Stay { view, .. }) in history.iter().enumerate() {
+            let known = views.entry(view.number).or_insert_with(|| view.clone());
+            let first = history[0].view.number;
             let seat = outcome.seats[member];
             let is_next = view.number == first + at as u64 && view.members.contains(seat);
             expect(known == view && is_next, Oracle::Agreement, || {
@@ -95,42 +119,6 @@ fn majority(views: &BTreeMap<u64, View>) -> Verdict {
             && after.failed == before.members.minus(stay);
         expect(holds, Oracle::Majority, || {
             format!("{before:?} is followed by {after:?}")
-        })?;
-    }
-    Ok(())
-}
-
-/// Members that go from one view to the next together have delivered the same in it.
-fn synchrony(histories: &[History]) -> Verdict {
-    let mut ends: BTreeMap<u64, (usize, usize)> = BTreeMap::new();
-    for (member, history) in histories.iter().enumerate() {
-        for pair in history.windows(2) {
-            let (view, delivered) = pair[0];
-            let &mut (other, theirs) = ends.entry(view.number).or_insert((member, delivered));
-            expect(theirs == delivered, Oracle::Synchrony, || {
-                format!(
-                    "at the end of view {} {member} has delivered {delivered}, {other} {theirs}",
-                    view.number
-                )
-            })?;
-        }
-    }
-    Ok(())
-}
-
-/// What anybody has delivered in a view all have delivered who install the next one.
-fn uniformity(histories: &[History], views: &BTreeMap<u64, View>) -> Verdict {
-    for &number in views.keys() {
-        let in_view = |history: &&History| {
-            let own = history.iter().position(|(view, _)| view.number == number);
-            own.map(|at| (history[at].1, history.len() > at + 1))
-        };
-        let ends = || histories.iter().filter_map(|history| in_view(&history));
-        let most = ends().map(|end| end.0).max();
-        let agreed = ends().filter(|end| end.1).map(|end| end.0).min();
-        let holds = agreed.is_none_or(|agreed| Some(agreed) >= most);
-        expect(holds, Oracle::Uniformity, || {
-            format!("in view {number} somebody has delivered {most:?}, who go on {agreed:?}")
         })?;
     }
     Ok(())
@@ -164,22 +152,21 @@ fn told(member: usize, seen: &[Seen]) -> Verdict {
                 })?;
                 failed = failed.minus(NodeSet::EMPTY.with(*node));
             }
-            Seen::Delivered(..) => expect(left.union(failed).is_empty(), Oracle::Told, || {
+            Seen::Delivered(_) => expect(left.union(failed).is_empty(), Oracle::Told, || {
                 format!("{member} is not told of {left:?} and {failed:?}")
             })?,
-            Seen::Stopped(_) | Seen::Restored(..) => {}
+            Seen::Stopped(_) | Seen::Restored(_) => {}
         }
     }
     Ok(())
 }
 
-/// In the last view are those who are there, and they deliver all that they have sent.
+/// In the last view are those who are there. Answers with them.
 fn liveness(
     seen: &[Vec<Seen>],
     histories: &[History],
-    delivered: &[Vec<Message>],
     outcome: &Outcome,
-) -> Verdict {
+) -> Result<NodeSet, (Oracle, String)> {
     let is_there = |&member: &usize| {
         let stopped = matches!(seen[member].last(), Some(Seen::Stopped(_)));
         !stopped && !outcome.crashed.contains(member) && !outcome.left.contains(member)
@@ -195,7 +182,7 @@ fn liveness(
     let there = there.minus(waiting);
     let seats: NodeSet = there.iter().map(|member| outcome.seats[member]).collect();
     for member in there.iter() {
-        let last = histories[member].last().map(|(view, _)| view.members);
+        let last = histories[member].last().map(|stay| stay.view.members);
         expect(last == Some(seats), Oracle::Liveness, || {
             format!("{member} has the members {last:?}, where {seats:?} are there")
         })?;
@@ -203,5 +190,18 @@ fn liveness(
     expect(!there.is_empty(), Oracle::Liveness, || {
         "nobody is left".to_owned()
     })?;
-    judge::complete(delivered, there, &outcome.sent)
+    Ok(there)
+}
+
+/// Whoever asks whether all is delivered that it has sent is told the truth.
+fn flushed(there: NodeSet, delivered: &[Message], outcome: &Outcome) -> Verdict {
+    for member in there.iter() {
+        let own = delivered.iter().filter(|message| message.sender == member);
+        let sent: u64 = outcome.sent[member].iter().sum();
+        let (count, says) = (own.count() as u64, outcome.flushed[member]);
+        expect(says == Some(count == sent), Oracle::Told, || {
+            format!("{count} of {sent} messages of {member} are delivered: {says:?}")
+        })?;
+    }
+    Ok(())
 }

@@ -34,8 +34,8 @@ impl Views {
             self.tell_seat(SeatRow::leaving(), self.view.members);
         }
         if self.opened {
-            for part in &mut self.parts {
-                part.member.freeze();
+            for part in self.parts.iter_mut().filter(|part| part.takes_part) {
+                part.member.freeze(self.view.members);
             }
         }
         self.table().own().wedged.raise();
@@ -80,7 +80,9 @@ impl Views {
         let parity = self.view.parity();
         let trims = self.parts.iter().map(|part| {
             let received = |member| part.tables[parity].row(member).received.get();
-            trusted.iter().map(received).min().unwrap_or(0)
+            let members = trusted.and(part.membership.members);
+            // Without any, nobody is left who has delivered something.
+            members.iter().map(received).min().unwrap_or(0)
         });
         self.propose_members(trims.collect())
     }

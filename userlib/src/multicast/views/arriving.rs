@@ -39,10 +39,13 @@ impl Views {
         let view = view_of(row);
         self.lacking = NodeSet::from_bits(row.lacking.get());
         for part in &mut self.parts {
-            part.sequence = part.sequences.row(peer).sequence.get();
+            let row = part.sequences.row(peer);
+            part.sequence = row.sequence.get();
+            part.before = NodeSet::from_bits(row.before.get());
         }
+        let (number, members) = (view.number, view.members);
         self.begin(view);
-        self.tell_installed(view.number, view.members);
+        self.tell_installed(number, members);
         self.endpoint.settle();
         self.tell_view();
     }

@@ -20,7 +20,7 @@ pub(in super::super) struct Board {
     fingerprint: std::sync::atomic::AtomicU64,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct State {
     /// None before a newcomer is in.
     view: Option<View>,
@@ -32,7 +32,7 @@ struct State {
 
 impl Board {
     pub(in super::super) fn view(&self) -> Option<View> {
-        self.lock().view
+        self.lock().view.clone()
     }
 
     /// The next change is to take this member out.

@@ -10,13 +10,13 @@ use std::hash::{Hash, Hasher};
 impl Views {
     pub(super) fn fingerprint(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
-        (self.view, self.phase, self.opened).hash(&mut hasher);
+        (&self.view, self.phase, self.opened).hash(&mut hasher);
         (self.accused, self.suspects, self.erased).hash(&mut hasher);
         (self.candidates, &self.incarnations, self.lacking).hash(&mut hasher);
         self.status.suspected().hash(&mut hasher);
         for part in &self.parts {
             let place = part.resumption;
-            (part.sequence, place.start, place.slot).hash(&mut hasher);
+            (part.sequence, part.before, place.start, place.slot).hash(&mut hasher);
             part.member.fingerprint(&mut hasher);
         }
         hasher.finish()

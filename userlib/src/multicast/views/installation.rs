@@ -7,6 +7,7 @@ use super::part::Part;
 use super::rows::SeatRow;
 use super::{Phase, View, Views};
 use crate::fabric::{FabricError, NodeSet};
+use crate::multicast::membership::Membership;
 use crate::multicast::opening::{self, Opening};
 use crate::multicast::rows::SubgroupRow;
 use crate::multicast::watcher::{Ending, Event};
@@ -37,6 +38,9 @@ impl Views {
             return;
         }
         self.lacking = decision.lacking;
+        for part in &mut self.parts {
+            part.note_before(decision.next.minus(decision.lacking));
+        }
         let view = self
             .view
             .next(decision.next, decision.left, decision.newcomer);
@@ -55,8 +59,20 @@ impl Views {
     fn deliver(&mut self, trims: &[u64]) -> bool {
         let is_lacking = self.is_lacking();
         for (part, &trim) in self.parts.iter_mut().zip(trims) {
+            // Wrapping, because a row of a peer says it.
+            part.sequence = part.sequence.wrapping_add(trim);
+            if !part.takes_part {
+                continue;
+            }
+            // Of a view that this member has not opened it has received nothing.
+            let received = match self.opened {
+                true => part.member.received(),
+                false => 0,
+            };
+            if trim > received {
+                return false;
+            }
             if !self.opened {
-                // Nothing was received, so nothing counts.
                 continue;
             }
             let delivered = match is_lacking {
@@ -64,10 +80,9 @@ impl Views {
                 true => part.member.skip_to(trim),
                 false => part.member.deliver_to(trim),
             };
-            if trim > part.member.received() || delivered.is_err() {
+            if delivered.is_err() {
                 return false;
             }
-            part.sequence += trim;
             let resumption = part.member.resumption(part.resumption.slot);
             part.resumption = resumption.unwrap_or(part.resumption);
         }
@@ -80,6 +95,7 @@ impl Views {
         self.suspects = self.suspects.and(view.members);
         self.erased = NodeSet::EMPTY.with(self.rank);
         self.view = view;
+        self.lay_out();
         self.opened = false;
         self.take_in();
         self.renew_pulse();
@@ -91,21 +107,26 @@ impl Views {
             false => Phase::Changing,
         };
         self.table().own().erase();
-        let parity = view.parity();
+        let parity = self.view.parity();
         for at in 0..self.parts.len() {
-            let Part {
-                tables, resumption, ..
-            } = &self.parts[at];
-            let own = tables[parity].own();
+            let part = &self.parts[at];
+            let own = part.tables[parity].own();
             own.erase();
-            own.start.store(resumption.start as u64);
-            let write = tables[parity].write(SubgroupRow::start());
-            self.post(view.members, write);
+            if part.takes_part {
+                own.start.store(part.resumption.start as u64);
+                let write = part.tables[parity].write(SubgroupRow::start());
+                self.post(part.membership.members, write);
+            }
         }
     }
 
     /// Makes known that this member knows how a view begins.
     pub(super) fn tell_installed(&mut self, number: u64, to: NodeSet) {
+        if self.view.number == number && self.follows_view() {
+            let layout = self.view.subgroups.fingerprint();
+            self.seats.own().layout.store(layout);
+            self.tell_seat(SeatRow::layout(), to);
+        }
         self.seats.own().installed.advance(number);
         self.tell_seat(SeatRow::installed(), to);
     }
@@ -115,8 +136,8 @@ impl Views {
         if self.is_lacking() {
             return;
         }
-        let view = self.view;
-        self.board.install(view);
+        let view = self.view.clone();
+        self.board.install(view.clone());
         tracing::debug!(?view, "installed");
         if let Some(upcall) = &mut self.upcalls.view {
             upcall(&view);
@@ -159,10 +180,12 @@ impl Views {
         if !self.view.members.minus(self.erased).is_empty() {
             return false;
         }
+        if self.follows_view() && self.suspect_other_layouts() {
+            return true;
+        }
         let parity = self.view.parity();
-        let members = self.view.members;
         for part in &mut self.parts {
-            match open(part, members, parity) {
+            match open(part, parity) {
                 Ok(()) => {}
                 Err(Unopened::BadStart(node)) => self.status.suspect(node),
                 Err(Unopened::Fabric(error)) => {
@@ -174,6 +197,28 @@ impl Views {
         self.opened = true;
         self.phase = Phase::Open;
         true
+    }
+
+    /// Whether the members of some subgroup follow from the view.
+    fn follows_view(&self) -> bool {
+        self.parts.iter().any(|part| part.members_of.is_some())
+    }
+
+    /// Suspects members that have computed other members of subgroups than this one, and says
+    /// whether there are any: they would wait for one another for ever.
+    fn suspect_other_layouts(&self) -> bool {
+        let own = self.seats.own().layout.get();
+        let differs = |&member: &usize| self.seats.row(member).layout.get() != own;
+        let mut others = self.view.members.iter().filter(differs).peekable();
+        let are_any = others.peek().is_some();
+        for member in others {
+            tracing::error!(
+                member,
+                "has other members of subgroups: all nodes need the same functions"
+            );
+            self.status.suspect(member);
+        }
+        are_any
     }
 
     /// Waits until the members of the next view need this member's rows no more.
@@ -206,18 +251,22 @@ enum Unopened {
     Fabric(FabricError),
 }
 
-fn open(part: &mut Part, members: NodeSet, parity: usize) -> Result<(), Unopened> {
+fn open(part: &mut Part, parity: usize) -> Result<(), Unopened> {
+    if !part.takes_part {
+        part.member.rest(part.resumption.slot);
+        return Ok(());
+    }
+    let Membership { members, senders } = part.membership;
     let spec = &part.member.shared().spec;
     let start = |node: usize| part.tables[parity].row(node).start.get();
     let is_in_ring = |start: u64| start % 8 == 0 && start <= spec.shape.ring_bytes() as u64;
-    let mut senders = spec.senders.iter().filter(|&&node| members.contains(node));
-    if let Some(&node) = senders.find(|&&node| !is_in_ring(start(node))) {
+    if let Some(node) = senders.iter().find(|&node| !is_in_ring(start(node))) {
         return Err(Unopened::BadStart(node));
     }
     let at = |node| usize::try_from(start(node)).unwrap_or(0);
     let opening = Opening {
         members,
-        senders: opening::senders(spec, |node| members.contains(node), at),
+        senders: opening::senders(spec, |node| senders.contains(node), at),
         table: part.table_places[parity],
         sequence: part.sequence,
         slot: part.resumption.slot,

@@ -55,7 +55,7 @@ impl Views {
             table.row(seat).erase();
         }
         for part in &self.parts {
-            part.sequences.row(seat).sequence.store(0);
+            part.sequences.row(seat).erase();
             for table in &part.tables {
                 table.row(seat).erase();
             }
@@ -134,8 +134,11 @@ impl Views {
         self.welcome(WelcomeRow::number().through(WelcomeRow::lacking()), to);
         for at in 0..self.parts.len() {
             let part = &self.parts[at];
-            part.sequences.own().sequence.store(part.sequence);
-            let write = part.sequences.write(SequenceRow::sequence());
+            let row = part.sequences.own();
+            row.sequence.store(part.sequence);
+            row.before.store(part.before.bits());
+            let columns = SequenceRow::sequence().through(SequenceRow::before());
+            let write = part.sequences.write(columns);
             self.post(to, write);
         }
         self.tell_seat(SeatRow::leaving().through(SeatRow::restored()), to);

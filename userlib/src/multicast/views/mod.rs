@@ -32,8 +32,10 @@ pub(super) use state::State;
 pub use view::View;
 
 use super::error::Error;
+use super::handle::GroupId;
 use super::layout::Layout;
 use super::member::Member;
+use super::membership::{MembersOf, SubgroupViews};
 use super::shared::Status;
 use super::watcher::{Ending, EventUpcall};
 use crate::fabric::{Endpoint, FabricError, Meeting, Newcomer, NodeSet, MAX_NODES};
@@ -43,6 +45,7 @@ use part::Part;
 use pulse::Pulse;
 use rows::{SeatRow, ViewRow, WelcomeRow};
 use state::Transfer;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -78,6 +81,7 @@ pub(super) struct Views {
     status: Arc<Status>,
     board: Arc<Board>,
     upcalls: Upcalls,
+    group: GroupId,
     rank: usize,
     seats: Table<SeatRow>,
     welcomes: Table<WelcomeRow>,
@@ -114,6 +118,9 @@ pub(super) struct Begun<'a> {
     pub(super) status: Arc<Status>,
     pub(super) board: Arc<Board>,
     pub(super) upcalls: Upcalls,
+    pub(super) group: GroupId,
+    /// By the numbers of the subgroups whose members follow from the view.
+    pub(super) members_of: HashMap<usize, MembersOf>,
     /// The application's state, if newcomers are given it.
     pub(super) state: Option<State>,
     /// How long a member may hang, if one that does is suspected.
@@ -136,7 +143,7 @@ impl Views {
         } = group;
         let tables = layout.views.as_ref();
         let tables = tables.ok_or(FabricError::BadRegion(0))?;
-        let parts = part::all(endpoint, layout, tables, members)?;
+        let parts = part::all(endpoint, layout, tables, members, group.members_of)?;
         let rank = endpoint.rank();
         let (view, phase) = match meeting {
             Meeting::Founders(members) => (View::first(members), Phase::Installed),
@@ -165,12 +172,14 @@ impl Views {
             rung: NodeSet::EMPTY,
             endpoint: Arc::clone(endpoint),
             upcalls: group.upcalls,
+            group: group.group,
             rank,
             status: group.status,
             board: group.board,
         };
         if let Meeting::Founders(members) = meeting {
-            views.tell_installed(view.number, members);
+            views.lay_out();
+            views.tell_installed(1, members);
             views.tell_view();
         }
         Ok(views)
@@ -216,7 +225,7 @@ impl Views {
             fired |= self.open_if_all_installed();
         } else {
             let delivers = !self.is_lacking();
-            for part in &mut self.parts {
+            for part in self.parts.iter_mut().filter(|part| part.takes_part) {
                 fired |= part.member.go_on_in_view(delivers);
             }
         }
@@ -250,6 +259,15 @@ impl Views {
             fired = true;
         }
         fired
+    }
+
+    /// Computes who is in which subgroup in this view.
+    fn lay_out(&mut self) {
+        for part in &mut self.parts {
+            part.lay_out(&self.view, self.rank);
+        }
+        let subgroups = self.parts.iter().map(Part::to_view);
+        self.view.subgroups = SubgroupViews::new(self.group, subgroups);
     }
 
     /// Members that this one does not suspect, itself among them.

@@ -3,11 +3,14 @@
 //! A subgroup of a group with views, and its rows.
 
 use super::rows::SequenceRow;
-use crate::fabric::{Endpoint, FabricError};
+use super::View;
+use crate::fabric::{Endpoint, FabricError, NodeSet};
 use crate::multicast::layout::{Layout, Places, ViewTables};
 use crate::multicast::member::{Member, Resumption};
+use crate::multicast::membership::{MembersOf, Membership, SubgroupView};
 use crate::multicast::rows::SubgroupRow;
 use crate::sst::{Row, Table};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// A subgroup.
@@ -18,9 +21,43 @@ pub(super) struct Part {
     pub(super) tables: [Table<SubgroupRow>; 2],
     pub(super) table_places: [usize; 2],
     pub(super) sequences: Table<SequenceRow>,
+    /// If its members follow from the view: how.
+    pub(super) members_of: Option<MembersOf>,
+    /// Its members and senders in the view.
+    pub(super) membership: Membership,
+    /// This node is one of the members.
+    pub(super) takes_part: bool,
+    /// Members of the view that were in the subgroup in the view before, and have delivered
+    /// all of it.
+    pub(super) before: NodeSet,
     /// Messages and nulls that were delivered in earlier views.
     pub(super) sequence: u64,
     pub(super) resumption: Resumption,
+}
+
+impl Part {
+    /// The next view is this one.
+    pub(super) fn lay_out(&mut self, view: &View, rank: usize) {
+        let spec = &self.member.shared().spec;
+        self.membership = Membership::of(spec, self.members_of.as_ref(), view);
+        self.takes_part = self.membership.members.contains(rank);
+    }
+
+    /// Before that: these members of the next view, of those of this one, have delivered all
+    /// that counts of this view.
+    pub(super) fn note_before(&mut self, have_delivered: NodeSet) {
+        self.before = self.membership.members.and(have_delivered);
+    }
+
+    /// What the application is told of it.
+    pub(super) fn to_view(&self) -> SubgroupView {
+        SubgroupView {
+            members: self.membership.members,
+            senders: self.membership.senders,
+            before: self.before,
+            sequence: self.sequence,
+        }
+    }
 }
 
 /// All subgroups of the layout, in its order.
@@ -33,19 +70,24 @@ pub(super) fn all(
     layout: &Layout,
     tables: &ViewTables,
     members: Vec<Member>,
+    mut members_of: HashMap<usize, MembersOf>,
 ) -> Result<Vec<Part>, FabricError> {
-    let part = |(at, member): (usize, Member)| {
+    let mut part = |(at, member): (usize, Member)| {
         Ok(Part {
             member,
             places: layout.subgroups[at].clone(),
             tables: both(endpoint, tables.subgroups[at])?,
             table_places: tables.subgroups[at],
             sequences: Table::new(Arc::clone(endpoint), tables.sequences[at])?,
+            members_of: members_of.remove(&at),
+            membership: Membership::all_send(NodeSet::EMPTY),
+            takes_part: false,
+            before: NodeSet::EMPTY,
             sequence: 0,
             resumption: Resumption::default(),
         })
     };
-    members.into_iter().enumerate().map(part).collect()
+    members.into_iter().enumerate().map(&mut part).collect()
 }
 
 /// Two tables, by a view's parity.

@@ -14,6 +14,9 @@ crate::sst_row! {
         /// The last view of which it knows how it begins: it has installed it, or it is
         /// not in it.
         pub(in super::super) installed: Counter,
+        /// Who is in which subgroup in that view, as a number that differs if that does. It is
+        /// said before the view is installed, where members follow from the view.
+        pub(in super::super) layout: Counter,
         /// It wants to leave.
         pub(in super::super) leaving: Flag,
         /// It takes part in nothing any more.
@@ -56,6 +59,8 @@ crate::sst_row! {
     pub(in super::super) struct SequenceRow {
         /// Messages and nulls that were delivered before the view.
         pub(in super::super) sequence: Counter,
+        /// Members of the view that were in the subgroup in the view before it.
+        pub(in super::super) before: Counter,
     }
 }
 
@@ -85,6 +90,7 @@ impl SeatRow {
     /// Makes it the row of a newcomer.
     pub(super) fn erase(&self) {
         self.installed.store(0);
+        self.layout.store(0);
         self.pulse.store(0);
         for flag in [&self.leaving, &self.stopped, &self.restored] {
             flag.lower();
@@ -109,6 +115,14 @@ impl WelcomeRow {
             counter.store(0);
         }
         self.incarnations.iter().for_each(|seat| seat.store(0));
+    }
+}
+
+impl SequenceRow {
+    /// Makes it the row of a member that has welcomed nobody.
+    pub(super) fn erase(&self) {
+        self.sequence.store(0);
+        self.before.store(0);
     }
 }
 

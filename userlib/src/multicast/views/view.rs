@@ -3,11 +3,13 @@
 //! A view: who is in the group.
 
 use crate::fabric::{Newcomer, NodeSet, MAX_NODES};
+use crate::multicast::handle::SubgroupHandle;
+use crate::multicast::membership::{SubgroupView, SubgroupViews};
 use std::fmt;
 
 /// The members of a group from one change to the next. All members that install the view
 /// of a number install the same one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct View {
     /// 1 for the first, and one more for each that follows.
@@ -21,6 +23,7 @@ pub struct View {
     /// Who has joined with this view, if anybody has.
     pub joined: Option<Newcomer>,
     incarnations: Incarnations,
+    pub(in crate::multicast) subgroups: SubgroupViews,
 }
 
 /// By seat; 0 where no newcomer is.
@@ -43,6 +46,16 @@ impl View {
         incarnation.filter(|_| self.members.contains(seat))
     }
 
+    /// A subgroup in this view. None if the handle is of another group; and while members are
+    /// computed from the view, for a function that has them follow from it
+    /// ([`Builder::members_by_view`]).
+    ///
+    /// [`Builder::members_by_view`]: crate::multicast::Builder::members_by_view
+    #[must_use]
+    pub fn subgroup(&self, subgroup: SubgroupHandle) -> Option<SubgroupView> {
+        self.subgroups.of(subgroup)
+    }
+
     /// The first one.
     pub(crate) fn first(members: NodeSet) -> Self {
         Self {
@@ -52,6 +65,7 @@ impl View {
             failed: NodeSet::EMPTY,
             joined: None,
             incarnations: Incarnations([0; MAX_NODES]),
+            subgroups: SubgroupViews::default(),
         }
     }
 
@@ -72,7 +86,8 @@ impl View {
             left,
             failed: self.members.minus(members).minus(left),
             joined,
-            ..*self
+            incarnations: self.incarnations,
+            subgroups: SubgroupViews::default(),
         }
         .with_incarnations(of)
     }

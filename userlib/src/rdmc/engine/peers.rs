@@ -129,10 +129,14 @@ impl Peers {
     /// The application has installed a view: who has failed is cut off. Says whether it is a
     /// later one than that before.
     pub(super) fn install(&mut self, node: &Node, view: &View) -> bool {
-        if self.view.is_some_and(|last| last.number >= view.number) {
+        if self
+            .view
+            .as_ref()
+            .is_some_and(|last| last.number >= view.number)
+        {
             return false;
         }
-        let before = self.view.replace(*view);
+        let before = self.view.replace(view.clone());
         let own = NodeSet::EMPTY.with(node.endpoint.rank());
         let Some(before) = before else {
             if self.arrival == Arrival::Begun {

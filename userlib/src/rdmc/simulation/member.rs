@@ -105,7 +105,7 @@ impl Member {
             return false;
         };
         node.follow(view);
-        self.view = Some(*view);
+        self.view = Some(view.clone());
         self.views += 1;
         true
     }

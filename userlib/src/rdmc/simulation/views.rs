@@ -34,7 +34,7 @@ impl Views {
     }
 
     fn last(&self) -> View {
-        self.all[self.all.len() - 1]
+        self.all[self.all.len() - 1].clone()
     }
 
     /// Somebody has died, or has gone.
@@ -63,7 +63,10 @@ impl Views {
     /// A group, as a node sees it that has installed a view. The first node that creates the group
     /// settles its view, and nodes in earlier views do not know it yet.
     pub(super) fn group(&mut self, plan: &Plan, number: u32, installed: &View) -> Known {
-        let view = self.groups.entry(number).or_insert(*installed);
+        let view = self
+            .groups
+            .entry(number)
+            .or_insert_with(|| installed.clone());
         if view.number > installed.number {
             return Known::NotYet;
         }

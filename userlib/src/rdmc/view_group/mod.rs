@@ -106,11 +106,11 @@ impl ViewGroup {
     pub fn install(&self, view: &View) -> Result<(), Error> {
         self.0.node.follow(view);
         let mut state = self.0.lock();
-        let last = state.view.map_or(0, |last| last.number);
+        let last = state.view.as_ref().map_or(0, |last| last.number);
         if view.number < last || (view.number == last && state.has_group) {
             return Ok(());
         }
-        state.view = Some(*view);
+        state.view = Some(view.clone());
         state.has_group = false;
         let rank = self.0.node.rank();
         let config = (self.0.settings)(view).filter(|config| config.members.contains(&rank));

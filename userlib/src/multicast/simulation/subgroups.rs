@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! The oracles of subgroups, whose members may be others in each view.
+
+use super::judge::{expect, Oracle, Outcome, Verdict};
+use super::shape::Shape;
+use super::views::History;
+use super::Message;
+use crate::fabric::NodeSet;
+use crate::multicast::{SubgroupView, View};
+use std::collections::BTreeMap;
+
+/// What a member has delivered of a subgroup in a view.
+struct Share {
+    member: usize,
+    delivered: Vec<Message>,
+    /// It has installed the next view too.
+    goes_on: bool,
+}
+
+/// Judges a subgroup, and answers with all that was delivered in it.
+pub(super) fn one(
+    index: usize,
+    shape: Shape,
+    histories: &[History],
+    views: &BTreeMap<u64, View>,
+    outcome: &Outcome,
+) -> Result<Vec<Message>, (Oracle, String)> {
+    let mut all = Vec::new();
+    for (&number, view) in views {
+        let subgroup = view.subgroups.at(index);
+        let membership = shape.of(view);
+        let is_it =
+            (subgroup.members, subgroup.senders) == (membership.members, membership.senders);
+        expect(is_it, Oracle::Membership, || {
+            format!("{subgroup:?} instead of {membership:?} in {view:?}")
+        })?;
+        let shares = histories.iter().enumerate();
+        let shares: Vec<Share> = shares
+            .filter_map(|(member, history)| share(member, history, number, index))
+            .collect();
+        let longest = in_view(&shares, subgroup, view, outcome)?;
+        if let Some(next) = views.get(&(number + 1)) {
+            follows(index, (view, next), &shares, &longest, outcome)?;
+        }
+        all.extend(longest);
+    }
+    fifo(index, &all, outcome)?;
+    Ok(all)
+}
+
+fn share(member: usize, history: &History, number: u64, index: usize) -> Option<Share> {
+    let at = history.iter().position(|stay| stay.view.number == number)?;
+    Some(Share {
+        member,
+        delivered: history[at].of(index),
+        goes_on: history.len() > at + 1,
+    })
+}
+
+/// What was delivered in a view: by members only, from the view's beginning on, in one
+/// order, and by those who go on together all that anybody has delivered.
+fn in_view(
+    shares: &[Share],
+    subgroup: SubgroupView,
+    view: &View,
+    outcome: &Outcome,
+) -> Result<Vec<Message>, (Oracle, String)> {
+    let number = view.number;
+    let longest = shares.iter().map(|share| &share.delivered);
+    let longest = longest.max_by_key(|delivered| delivered.len());
+    let longest = longest.cloned().unwrap_or_default();
+    for Share {
+        member, delivered, ..
+    } in shares
+    {
+        let is_member = subgroup.members.contains(outcome.seats[*member]);
+        expect(
+            is_member || delivered.is_empty(),
+            Oracle::Membership,
+            || format!("{member} delivers in view {number}, in which it is no member"),
+        )?;
+        expect(longest.starts_with(delivered), Oracle::Order, || {
+            format!("{member} has delivered {delivered:?} in view {number}, somebody {longest:?}")
+        })?;
+    }
+    let sends = |message: &Message| subgroup.senders.contains(outcome.seats[message.sender]);
+    expect(longest.iter().all(sends), Oracle::Membership, || {
+        format!("not all are senders of {longest:?} in view {number}")
+    })?;
+    let first = longest.first().map(|message| message.sequence);
+    let grows = longest
+        .windows(2)
+        .all(|pair| pair[0].sequence < pair[1].sequence);
+    let begins = first.is_none_or(|first| first >= subgroup.sequence);
+    expect(grows && begins, Oracle::Order, || {
+        format!("view {number} begins at {}: {longest:?}", subgroup.sequence)
+    })?;
+    together(
+        number,
+        &of_members(shares, subgroup, outcome),
+        longest.len(),
+    )?;
+    Ok(longest)
+}
+
+fn of_members<'a>(
+    shares: &'a [Share],
+    subgroup: SubgroupView,
+    outcome: &Outcome,
+) -> Vec<&'a Share> {
+    let is_member = |share: &&Share| subgroup.members.contains(outcome.seats[share.member]);
+    shares.iter().filter(is_member).collect()
+}
+
+/// Members that go on have delivered the same, and no less than anybody.
+fn together(number: u64, shares: &[&Share], longest: usize) -> Verdict {
+    let go_on: Vec<_> = shares.iter().filter(|share| share.goes_on).collect();
+    let counts = || go_on.iter().map(|share| share.delivered.len());
+    let (least, most) = (counts().min(), counts().max());
+    expect(least == most, Oracle::Synchrony, || {
+        format!("at the end of view {number} one has delivered {least:?}, another one {most:?}")
+    })?;
+    expect(
+        least.is_none_or(|least| least == longest),
+        Oracle::Uniformity,
+        || format!("in view {number} somebody has delivered {longest}, who go on {least:?}"),
+    )
+}
+
+/// Where the next view of a subgroup begins, and who has delivered all that was before.
+fn follows(
+    index: usize,
+    (view, next): (&View, &View),
+    shares: &[Share],
+    longest: &[Message],
+    outcome: &Outcome,
+) -> Verdict {
+    let (number, begins) = (view.number, next.subgroups.at(index));
+    let ended = view.subgroups.at(index);
+    // Those of whom the leader knew what they have received.
+    let joined = next.joined.iter().map(|new| new.seat).collect();
+    let stay = ended.members.and(next.members.minus(joined));
+    let survivors = stay.union(ended.members.and(next.left));
+    let goes_on = shares
+        .iter()
+        .any(|share| share.goes_on && ended.members.contains(outcome.seats[share.member]));
+    let last = longest.last().filter(|_| goes_on);
+    let holds = match survivors.is_empty() {
+        true => begins.sequence == ended.sequence,
+        false => begins.sequence >= last.map_or(ended.sequence, |last| last.sequence + 1),
+    };
+    expect(holds, Oracle::Order, || {
+        format!("{ended:?} in view {number} with {last:?} is followed by {begins:?}")
+    })?;
+    // One that has not been given the group's state has not heard of the view.
+    let has_heard = |&seat: &usize| {
+        let mut theirs = shares.iter().filter(|share| share.goes_on);
+        theirs.any(|share| outcome.seats[share.member] == seat)
+    };
+    let without = stay.minus(begins.before);
+    let forgotten: NodeSet = without.iter().filter(has_heard).collect();
+    let invented = begins.before.minus(stay);
+    expect(
+        forgotten.is_empty() && invented.is_empty(),
+        Oracle::Membership,
+        || format!("{begins:?} behind {ended:?} in view {number}: {forgotten:?}, {invented:?}"),
+    )
+}
+
+/// Each sender's messages are delivered in its order, once, and none that it did not send.
+fn fifo(index: usize, all: &[Message], outcome: &Outcome) -> Verdict {
+    let mut next = vec![0; outcome.sent.len()];
+    for message in all {
+        let Message { sender, number, .. } = *message;
+        let is_next = next.get(sender) == Some(&number) && number < outcome.sent[sender][index];
+        expect(is_next, Oracle::Fifo, || {
+            format!("{message:?} is delivered, where {next:?} are next")
+        })?;
+        next[sender] += 1;
+    }
+    Ok(())
+}
+
+/// In the last view all members have delivered the same, all that its senders have sent;
+/// who has sent more and is no sender is told so.
+pub(super) fn complete(
+    index: usize,
+    there: NodeSet,
+    histories: &[History],
+    all: &[Message],
+    outcome: &Outcome,
+) -> Verdict {
+    let last = |member: usize| histories[member].last();
+    let Some(subgroup) = there
+        .iter()
+        .find_map(|member| Some(last(member)?.view.subgroups.at(index)))
+    else {
+        return Ok(());
+    };
+    let is_member = |&member: &usize| subgroup.members.contains(outcome.seats[member]);
+    let members = there.iter().filter(is_member);
+    let delivered = members.filter_map(last).map(|stay| stay.of(index));
+    let delivered: Vec<_> = delivered.collect();
+    let same = delivered.windows(2).all(|pair| pair[0] == pair[1]);
+    expect(same, Oracle::Synchrony, || {
+        format!("in the last view members have delivered {delivered:?}")
+    })?;
+    for member in there.iter() {
+        let count = all.iter().filter(|message| message.sender == member);
+        let (count, sent) = (count.count() as u64, outcome.sent[member][index]);
+        let is_sender = subgroup.senders.contains(outcome.seats[member]);
+        expect(count == sent || !is_sender, Oracle::Complete, || {
+            format!("{count} of {sent} messages of {member} are delivered in {subgroup:?}")
+        })?;
+        let accepts = outcome.accepts[member][index];
+        expect(accepts == is_sender, Oracle::Told, || {
+            format!("{member} may send: {accepts}, in {subgroup:?}")
+        })?;
+    }
+    Ok(())
+}
