@@ -40,12 +40,18 @@ pub(super) fn one(
             .filter_map(|(member, history)| share(member, history, number, index))
             .collect();
         let longest = in_view(&shares, subgroup, view, outcome)?;
+        let counted = all.len();
+        all.extend(longest.iter().copied());
+        fifo(index, &all, outcome)?;
         if let Some(next) = views.get(&(number + 1)) {
             follows(index, (view, next), &shares, &longest, outcome)?;
+            late(index, (view, next), histories, outcome)?;
+            if next.subgroups.at(index).sequence == subgroup.sequence {
+                // Nobody goes on who has delivered something: it is sent again.
+                all.truncate(counted);
+            }
         }
-        all.extend(longest);
     }
-    fifo(index, &all, outcome)?;
     Ok(all)
 }
 
@@ -166,6 +172,29 @@ fn follows(
         Oracle::Membership,
         || format!("{begins:?} behind {ended:?} in view {number}: {forgotten:?}, {invented:?}"),
     )
+}
+
+/// One that heard of its first view behind this one has delivered nothing in it.
+fn late(
+    index: usize,
+    (view, next): (&View, &View),
+    histories: &[History],
+    outcome: &Outcome,
+) -> Verdict {
+    let before = next.subgroups.at(index).before;
+    for (member, history) in histories.iter().enumerate() {
+        let (seat, own) = (outcome.seats[member], outcome.incarnations[member]);
+        let is_late = history
+            .first()
+            .is_some_and(|stay| stay.view.number > view.number)
+            && view.incarnation(seat) == Some(own);
+        expect(
+            !is_late || !before.contains(seat),
+            Oracle::Membership,
+            || format!("{member} is said to have delivered what was before {next:?}"),
+        )?;
+    }
+    Ok(())
 }
 
 /// Each sender's messages are delivered in its order, once, and none that it did not send.

@@ -77,11 +77,15 @@ impl Views {
 
     fn own_proposal(&self) -> Proposal {
         let trusted = self.trusted();
+        let lacking = self.still_lacking();
         let parity = self.view.parity();
         let trims = self.parts.iter().map(|part| {
             let received = |member| part.tables[parity].row(member).received.get();
             let members = trusted.and(part.membership.members);
-            // Without any, nobody is left who has delivered something.
+            if members.minus(lacking).is_empty() {
+                // Nobody is left who may have delivered something.
+                return 0;
+            }
             members.iter().map(received).min().unwrap_or(0)
         });
         self.propose_members(trims.collect())
