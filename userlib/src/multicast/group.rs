@@ -194,7 +194,7 @@ impl Group {
             if !is_flushed() && shared.would_wait_for_itself() {
                 return Err(Error::InDelivery);
             }
-            self.wait_for(shared, end, || is_flushed() || shared.is_open().is_err());
+            self.wait_for(shared, end, || is_flushed() || shared.is_stuck());
             if !is_flushed() {
                 return Err(Error::Unflushed {
                     failed: shared.failed(),
@@ -213,7 +213,7 @@ impl Group {
     pub async fn flush_async(&self) -> Result<(), Error> {
         for (shared, sent) in self.sent() {
             let is_flushed = || shared.has_flushed(sent);
-            let is_over = || is_flushed() || shared.is_open().is_err();
+            let is_over = || is_flushed() || shared.is_stuck();
             shared.delivered.wait(is_over).await;
             if !is_flushed() {
                 return Err(Error::Unflushed {

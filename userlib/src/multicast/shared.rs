@@ -140,10 +140,13 @@ impl Status {
 
 /// Messages are accepted.
 const OPEN: u8 = 0;
-/// This member is no sender of the subgroup in this view, but may be one again.
-const SILENT: u8 = 1;
+/// This member is no sender of the subgroup in this view, which has not opened yet: what it had
+/// sent in the view before may still be delivered.
+const PAUSED: u8 = 1;
+/// Nor is it one now that the view has opened, but it may be one again.
+const SILENT: u8 = 2;
 /// Messages are not accepted any more.
-const CLOSED: u8 = 2;
+const CLOSED: u8 = 3;
 
 /// One subgroup at one member.
 #[derive(Debug)]
@@ -168,7 +171,7 @@ pub(super) struct Shared {
     pub(super) arrival: Gate,
     /// How long that thread keeps this member from being gone.
     pub(super) stay: Stay,
-    /// Whether messages are accepted: [`OPEN`], [`SILENT`] or [`CLOSED`].
+    /// Whether messages are accepted: [`OPEN`], [`PAUSED`], [`SILENT`] or [`CLOSED`].
     accepting: AtomicU8,
     /// An [`Ending`], once a member has failed and what can be delivered is stable.
     ending: AtomicU8,
@@ -234,7 +237,7 @@ impl Shared {
     #[cold]
     fn why_not(&self, accepting: u8) -> SendError {
         match self.ending() {
-            _ if accepting == SILENT => SendError::NotSender,
+            _ if accepting != CLOSED => SendError::NotSender,
             Some(ending) if self.status.has_views => SendError::Stopped { ending },
             _ => SendError::Closed,
         }
@@ -281,6 +284,11 @@ impl Shared {
         flushed.wrapping_sub(messages) as i32 >= 0
     }
 
+    /// Whether own messages that are not delivered yet are not delivered soon, or never will be.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.accepting.load(Ordering::Acquire) != PAUSED && self.is_open().is_err()
+    }
+
     /// Whether this thread, if it waited for others to deliver, would wait for itself: it
     /// polls, or has a batch of this subgroup before it.
     pub(super) fn would_wait_for_itself(&self) -> bool {
@@ -297,16 +305,22 @@ impl Shared {
         self.accepting.load(Ordering::Acquire) == CLOSED
     }
 
-    /// Whether this member sends in the view that begins. Wakes all who wait if it does not.
+    /// A view was installed, in which this member sends or does not.
     pub(super) fn set_sending(&self, sends: bool) {
-        let (from, to) = match sends {
-            true => (SILENT, OPEN),
-            false => (OPEN, SILENT),
-        };
+        self.accept(if sends { OPEN } else { PAUSED });
+    }
+
+    /// A view has opened in which this member does not send.
+    pub(super) fn stay_silent(&self) {
+        self.accept(SILENT);
+    }
+
+    /// Unless nothing is accepted any more. Wakes all who wait for what may not come.
+    fn accept(&self, to: u8) {
         let order = (Ordering::AcqRel, Ordering::Relaxed);
-        // Fails if that is so already, or nothing is accepted any more.
-        let changed = self.accepting.compare_exchange(from, to, order.0, order.1);
-        if changed.is_ok() && !sends {
+        let change = |now| (now != CLOSED).then_some(to);
+        let before = self.accepting.fetch_update(order.0, order.1, change);
+        if to != OPEN && before != Ok(to) {
             self.wake_all();
         }
     }

@@ -12,6 +12,7 @@ mod leaving;
 mod plan;
 mod random;
 mod sequences;
+mod subgroups;
 mod tasks;
 mod views;
 

@@ -14,6 +14,7 @@ use weft::fabric::Fabric;
 use weft::{Group, SendError, Subgroup};
 use weft_testkit::place::{Kind, Meeting, Placed, Seats};
 
+use super::oldest::{self, Oldest};
 use crate::process::patience;
 
 const NAME: &str = "elastic";
@@ -145,9 +146,12 @@ fn take_part(person: u64, node: impl Fabric, term: Option<Duration>) -> Result<(
     let journal = Arc::new(Mutex::new(Journal::default()));
     let [delivered, taken, restored, shown] = [(); 4].map(|()| Arc::clone(&journal));
     let posts = Countdown::default();
+    let seat = node.rank();
     let node = Mortal::new(node, Arc::clone(&posts));
     let mut builder = Group::builder(node);
     let messages = builder.subgroup(Subgroup::new(NAME).window(16).max_message(16));
+    let (mut oldest, builder) = oldest::add(builder);
+    let of_oldest = oldest.subgroup();
     let mut builder = builder
         .timeout(patience())
         .deliver(messages, move |batch| {
@@ -164,13 +168,16 @@ fn take_part(person: u64, node: impl Fabric, term: Option<Duration>) -> Result<(
         )
         .on_view(move |view| {
             let hash = shown.lock().expect("no panic").hash;
-            println!("VIEW {} {:?} {hash:x}", view.number, view.members);
+            let oldest = oldest.see(view, seat);
+            let members = view.members;
+            println!("VIEW {} {members:?} {hash:x} {oldest:?}", view.number);
         });
     if let Some(term) = term {
         builder = builder.suspect_after(term);
     }
     let group = builder.join().context("it does not get in")?;
     let sender = group.sender(messages)?;
+    let mut oldest = Oldest::sender(of_oldest, &group)?;
     let orders = Arc::new(Orders {
         posts,
         ..Orders::default()
@@ -193,6 +200,7 @@ fn take_part(person: u64, node: impl Fabric, term: Option<Duration>) -> Result<(
         if orders.has_ended.load(Ordering::Relaxed) {
             break;
         }
+        oldest.send(person)?;
         match sender.send_value(&[person, number]) {
             Ok(()) => {}
             Err(SendError::Stopped { ending }) => {

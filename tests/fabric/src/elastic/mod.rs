@@ -6,6 +6,7 @@
 mod joins;
 mod kills;
 mod member;
+mod oldest;
 mod posts;
 mod stops;
 
@@ -70,8 +71,11 @@ pub fn run(report: &mut Report, args: &Args) {
     }
 }
 
-/// What a member has said of a view: its number, and a text that is the same for all.
+/// What a member has said of a view: its number, and a text that is the same for all. What it
+/// says of the subgroup of the oldest when a view has ended begins with [`OLDEST`].
 type Said = (u64, String);
+
+const OLDEST: &str = "OLDEST ";
 
 /// A member's process. A thread collects what it says of views.
 struct Process {
@@ -124,7 +128,15 @@ impl Process {
         })
     }
 
+    /// What it has said of views.
     fn said(&self) -> Vec<Said> {
+        let mut said = self.all_said();
+        said.retain(|said| !said.1.starts_with(OLDEST));
+        said
+    }
+
+    /// And of the subgroup.
+    fn all_said(&self) -> Vec<Said> {
         self.said.lock().expect("no panic").clone()
     }
 
@@ -180,7 +192,7 @@ impl Process {
         self.child.kill()?;
         self.child.wait()?;
         self.join_reader()?;
-        let mut said = self.said();
+        let mut said = self.all_said();
         // The last line may not be whole.
         said.pop();
         Ok(said)
@@ -190,7 +202,7 @@ impl Process {
     fn leave(mut self) -> Result<Vec<Said>> {
         self.let_go();
         self.ends(&["LEFT"])?;
-        Ok(self.said())
+        Ok(self.all_said())
     }
 
     /// Waits until it has ended, in one of these ways.
@@ -220,8 +232,12 @@ impl Drop for Process {
 }
 
 fn read_view(line: &str) -> Option<Said> {
-    let (number, view) = line.strip_prefix("VIEW ")?.split_once(' ')?;
-    Some((number.parse().ok()?, view.to_owned()))
+    let (of, said) = match line.strip_prefix(OLDEST) {
+        Some(said) => (OLDEST, said),
+        None => ("", line.strip_prefix("VIEW ")?),
+    };
+    let (number, view) = said.split_once(' ')?;
+    Some((number.parse().ok()?, format!("{of}{view}")))
 }
 
 /// How many members a view has.
@@ -236,9 +252,10 @@ fn members_of(said: Option<&Said>) -> usize {
 
 /// Everybody has to have said the same of each view.
 fn check_same(said: Vec<Said>) -> Result<()> {
-    let mut views: BTreeMap<u64, String> = BTreeMap::new();
+    let mut views: BTreeMap<(u64, bool), String> = BTreeMap::new();
     for (number, view) in said {
-        let known = views.entry(number).or_insert_with(|| view.clone());
+        let of = (number, view.starts_with(OLDEST));
+        let known = views.entry(of).or_insert_with(|| view.clone());
         ensure!(*known == view, "of view {number}: {known} and {view}");
     }
     Ok(())

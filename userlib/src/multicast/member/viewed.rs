@@ -123,7 +123,9 @@ impl Member {
             **deliverer = Deliverer::new(shared, places, opening)?;
         }
         self.free_below(opening.slot);
-        self.shared.set_sending(self.own.is_some());
+        if self.own.is_none() {
+            self.shared.stay_silent();
+        }
         Ok(())
     }
 
@@ -132,7 +134,7 @@ impl Member {
     pub(in super::super) fn rest(&mut self, slot: u64) {
         self.own = None;
         self.free_below(slot);
-        self.shared.set_sending(false);
+        self.shared.stay_silent();
     }
 
     /// Adds all that decides what the member does next, but the region.

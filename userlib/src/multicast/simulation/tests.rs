@@ -4,7 +4,8 @@
 
 use super::model::{self, Arrival, Model};
 use super::run::Run;
-use super::{run, shrink, Fault, Message, Plan, Seen, Shape};
+use super::{run, shrink, Fault, Members, Message, Plan, Seen, Senders, Shape};
+use crate::fabric::NodeSet;
 use crate::multicast::{Ending, Options, View};
 use std::ops::Range;
 
@@ -111,6 +112,66 @@ fn a_newcomer_and_two_members_in_every_order_of_steps() {
     let crashes = crashes.filter(|fault| matches!(fault, Fault::Crash { .. }));
     let leave = |node| Fault::Leave { node, posts: None };
     walk_all(&model, crashes.chain((0..3).map(leave)));
+}
+
+/// A subgroup all of whose members send.
+fn shape(members: Members) -> Shape {
+    Shape {
+        members,
+        senders: Senders::All,
+    }
+}
+
+#[test]
+fn two_members_one_of_whom_is_in_the_subgroup_in_every_order_of_events() {
+    for members in [Members::Highest(1), Members::Halves] {
+        let model = Model {
+            shape: shape(members),
+            ..model(2, Arrival::OneByOne, 2)
+        };
+        walk_all(&model, (0..2).flat_map(|node| faults(&model, node)));
+    }
+}
+
+#[test]
+fn a_subgroup_without_the_leader_in_every_order_of_steps() {
+    let model = Model {
+        shape: shape(Members::Highest(2)),
+        senders: NodeSet::EMPTY.with(2),
+        ..model(3, Arrival::AtOnce, 0)
+    };
+    for node in [0, 2] {
+        let faults = faults(&model, node).into_iter();
+        walk_all(
+            &model,
+            faults.filter(|fault| !matches!(fault, Fault::Break { .. })),
+        );
+    }
+}
+
+#[test]
+fn a_newcomer_that_enters_a_subgroup_in_every_order_of_steps() {
+    let model = Model {
+        newcomer: true,
+        shape: shape(Members::Highest(2)),
+        ..model(2, Arrival::AtOnce, 2)
+    };
+    let crashes = faults(&model, 1).into_iter();
+    let crashes = crashes.filter(|fault| matches!(fault, Fault::Crash { .. }));
+    let leave = |node| Fault::Leave { node, posts: None };
+    walk_all(&model, crashes.chain((0..3).map(leave)));
+}
+
+#[test]
+#[ignore = "it takes minutes: scripts/soak views does it"]
+fn three_members_of_a_subgroup_that_moves_in_every_order_of_steps() {
+    for members in [Members::Highest(2), Members::Halves, Members::Lowest(1)] {
+        let model = Model {
+            shape: shape(members),
+            ..model(3, Arrival::AtOnce, 3)
+        };
+        walk_all(&model, (0..3).flat_map(|node| faults(&model, node)));
+    }
 }
 
 #[test]
@@ -263,4 +324,84 @@ fn a_second_leader_takes_over_what_somebody_may_have_decided() {
     for member in [2, 3] {
         assert_eq!(view(&run, member, 2).as_ref(), Some(&decided), "{member}");
     }
+}
+
+fn leave(run: &mut Run<'_>, node: usize) {
+    run.fault(Fault::Leave { node, posts: None });
+}
+
+/// Two halves of the members take turns.
+#[test]
+fn what_a_sender_had_sent_that_is_none_any_more_is_delivered_when_it_is_one_again() {
+    let plan = Plan {
+        seed: 1,
+        views: true,
+        members: 4,
+        seats: 4,
+        state: false,
+        subgroups: vec![shape(Members::Halves)],
+        window: 4,
+        sees: false,
+        options: Options::FULL,
+        actions: 0,
+        faults: Vec::new(),
+    };
+    let mut run = Run::new(&plan);
+    assert!(run.settle());
+    // Given that member 1 sends when somebody has wedged already,
+    leave(&mut run, 3);
+    run.step(3);
+    arrive_but(&run, &[]);
+    assert_eq!(run.members[1].accepts(), [true]);
+    run.members[1].send(0);
+    // when the next view begins, in which it is no sender,
+    assert!(run.settle());
+    // then it is told so,
+    assert_eq!(run.members[1].accepts(), [false]);
+    assert_eq!(run.members[1].has_flushed(), Some(false));
+    let of_1 = |run: &Run<'_>, member: usize| {
+        let seen = run.members[member].seen().into_iter();
+        let sent =
+            seen.filter(|seen| matches!(seen, Seen::Delivered(message) if message.sender == 1));
+        sent.count()
+    };
+    assert_eq!(of_1(&run, 1), 0);
+    // and in the view after that, in which it is one, the message is delivered.
+    leave(&mut run, 2);
+    assert!(run.settle());
+    assert_eq!(run.members[1].has_flushed(), Some(true));
+    assert_eq!(run.members[1].accepts(), [true]);
+    assert_eq!((of_1(&run, 0), of_1(&run, 1)), (0, 1));
+}
+
+/// The only member of a subgroup fails.
+#[test]
+fn a_subgroup_whose_members_have_all_failed_begins_again_where_the_view_began() {
+    let plan = Plan {
+        seed: 1,
+        views: true,
+        members: 4,
+        seats: 4,
+        state: false,
+        subgroups: vec![shape(Members::Highest(1))],
+        window: 4,
+        sees: false,
+        options: Options::FULL,
+        actions: 0,
+        faults: Vec::new(),
+    };
+    let mut run = Run::new(&plan);
+    assert!(run.settle());
+    // Given a message that the only member has delivered,
+    run.members[3].send(0);
+    assert!(run.settle());
+    assert_eq!(run.members[3].has_flushed(), Some(true));
+    // when that member dies,
+    run.sim.crash(3);
+    run.bury(3);
+    assert!(run.settle());
+    // then the others hear that nobody has it.
+    let subgroup = view(&run, 2, 2).expect("the next view").subgroups.at(0);
+    assert_eq!(subgroup.members, NodeSet::EMPTY.with(2));
+    assert_eq!((subgroup.before, subgroup.sequence), (NodeSet::EMPTY, 0));
 }

@@ -41,6 +41,8 @@ impl Part {
         let spec = &self.member.shared().spec;
         self.membership = Membership::of(spec, self.members_of.as_ref(), view);
         self.takes_part = self.membership.members.contains(rank);
+        let sends = self.membership.senders.contains(rank);
+        self.member.shared().set_sending(sends);
     }
 
     /// Before that: these members of the next view, of those of this one, have delivered all
