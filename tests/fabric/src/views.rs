@@ -22,14 +22,16 @@ pub fn run(report: &mut Report, args: &Args) {
                     all.delivered += summary.delivered;
                     all.views += summary.views;
                     all.joins += summary.joins;
+                    all.states += summary.states;
                 }
                 Ok(())
             })?;
             let sum = |of: fn(&Summary) -> u64| outcome.parts.iter().map(of).sum::<u64>();
             let (sent, delivered) = (sum(|s| s.sent), sum(|s| s.delivered));
             let (views, joins) = (sum(|s| s.views), sum(|s| s.joins));
+            let states = sum(|s| s.states);
             println!(
-                "# {} seeds, {:.0} a second; {sent} messages, {delivered} deliveries, {views} changes of view, {joins} joins",
+                "# {} seeds, {:.0} a second; {sent} messages, {delivered} deliveries, {views} changes of view, {joins} joins, {states} states of subgroups",
                 args.seeds, outcome.seeds_per_second
             );
             ensure!(delivered > 0 || args.seeds < 100, "nothing was delivered");

@@ -36,6 +36,7 @@ pub struct Builder<F> {
     /// It was given a handle of another group.
     is_mixed_up: bool,
     members_of: HashMap<usize, MembersOf>,
+    states: HashMap<usize, State>,
     on_event: Option<EventUpcall>,
     on_view: Option<ViewUpcall>,
     has_views: bool,
@@ -63,6 +64,7 @@ impl<F: Fabric> Builder<F> {
             upcalls: HashMap::new(),
             is_mixed_up: false,
             members_of: HashMap::new(),
+            states: HashMap::new(),
             on_event: None,
             on_view: None,
             has_views: false,
@@ -142,9 +144,9 @@ impl<F: Fabric> Builder<F> {
     ///
     /// [`View::subgroup`] says who is in, and since when. One that enters the subgroup, which
     /// may have been in the group for long, is delivered every message from the view's
-    /// [`SubgroupView::sequence`] on. What came before it has to be told by the application,
-    /// by those in [`SubgroupView::before`]: [`Self::state`] is given to who joins
-    /// the group, by a member that need not be in the subgroup.
+    /// [`SubgroupView::sequence`] on. What came before it is given by [`Self::subgroup_state`],
+    /// or by the application, which hears who has it ([`SubgroupView::before`]): [`Self::state`]
+    /// is given to who joins the group, by a member that need not be in the subgroup.
     ///
     /// A sender that is none in a view is answered with [`SendError::NotSender`]. What it has
     /// sent and was not delivered is sent first when it is a sender again; until then
@@ -205,12 +207,55 @@ impl<F: Fabric> Builder<F> {
         take: impl FnMut() -> Vec<u8> + Send + 'static,
         restore: impl FnMut(&[u8]) + Send + 'static,
     ) -> Self {
-        self.state = Some(State {
-            max_bytes,
-            take: Box::new(take),
-            restore: Box::new(restore),
-        });
+        self.state = Some(State::new(max_bytes, take, restore));
         self.with_views()
+    }
+
+    /// Gives those who enter a subgroup its state, of at most so many bytes, whether they have just
+    /// joined the group or were in it before. All nodes say so, or none.
+    ///
+    /// When some enter, `take` is called at a member that has the state, on its polling thread:
+    /// behind all deliveries of the view before, and before it hears of the view. Each that
+    /// enters hears of the view, gets the bytes in `restore`, and is then delivered every message
+    /// of the view. What it had of the subgroup from an earlier time is void. Members deliver meanwhile,
+    /// until the windows are full. If the member that gives the state fails, another one's is taken
+    /// at the beginning of a later view.
+    ///
+    /// If the function of the view names nobody who has the state, those who have it stay members,
+    /// until a view begins in which somebody has it whom the function names; and a member that wants to leave the group stays as long as
+    /// others wait for what only it has. If all who have it have failed, or the last one has left while
+    /// nobody waited, [`SubgroupView::before`] is empty: members begin with nothing, and
+    /// `restore` is not called.
+    ///
+    /// The bytes are reserved in each member's region. If a state is longer, those who enter are
+    /// put out of the group.
+    ///
+    /// Makes the group one with views ([`Self::with_views`]).
+    ///
+    /// [`SubgroupView::before`]: super::SubgroupView::before
+    #[must_use]
+    pub fn subgroup_state(
+        mut self,
+        subgroup: SubgroupHandle,
+        max_bytes: usize,
+        take: impl FnMut() -> Vec<u8> + Send + 'static,
+        restore: impl FnMut(&[u8]) + Send + 'static,
+    ) -> Self {
+        let state = State::new(max_bytes, take, restore);
+        match self.id.index(subgroup) {
+            Some(index) => drop(self.states.insert(index, state)),
+            None => self.is_mixed_up = true,
+        }
+        self.with_views()
+    }
+
+    /// Lets states be read in pieces of so many bytes, so that a run sees many.
+    #[cfg(any(test, feature = "sim"))]
+    pub(super) fn in_pieces_of(mut self, bytes: usize) -> Self {
+        for state in self.state.iter_mut().chain(self.states.values_mut()) {
+            state.piece_bytes = bytes;
+        }
+        self
     }
 
     /// Suspects a member whose polling thread does nothing for so long: its process is stopped,
@@ -320,6 +365,7 @@ impl<F: Fabric> Builder<F> {
         let mut specs = config::check(self.subgroups, nodes)?;
         for (index, spec) in specs.iter_mut().enumerate() {
             spec.by_view = self.members_of.contains_key(&index);
+            spec.state_bytes = self.states.get(&index).map(|state| state.max_bytes);
         }
         if self.is_mixed_up {
             return Err(ConfigError::ForeignHandle.into());
@@ -358,7 +404,7 @@ impl<F: Fabric> Builder<F> {
         match kind {
             Kind::Fixed => assembly.start_fixed(&layout, upcalls.event, start),
             Kind::Views { .. } => {
-                let own = (self.members_of, self.state, self.term);
+                let own = ((self.members_of, self.states), self.state, self.term);
                 assembly.start_with_views(&layout, met.meeting, upcalls, own, start)
             }
         }

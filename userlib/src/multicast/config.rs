@@ -156,6 +156,7 @@ impl Subgroup {
             order: self.order,
             options: self.options,
             by_view: false,
+            state_bytes: None,
         })
     }
 }
@@ -176,6 +177,8 @@ pub(super) struct Spec {
     pub(super) options: Options,
     /// Members and senders follow from the view: these are those that there can be.
     pub(super) by_view: bool,
+    /// Most bytes of its state, if those who enter it are given it.
+    pub(super) state_bytes: Option<usize>,
 }
 
 impl Spec {

@@ -9,7 +9,7 @@
 use super::config::{Kind, Order, Spec};
 use super::error::ConfigError;
 use super::rows::{AckRow, NodeRow, SubgroupRow};
-use super::views::rows::{SeatRow, SequenceRow, ViewRow, WelcomeRow};
+use super::views::rows::{SeatRow, SequenceRow, StateRow, ViewRow, WelcomeRow};
 use super::views::state;
 use crate::fabric::MAX_REGION_BYTES;
 use crate::sst::Table;
@@ -45,6 +45,10 @@ pub(super) struct ViewTables {
     pub(super) subgroups: Vec<[usize; 2]>,
     /// One table of sequences for each subgroup.
     pub(super) sequences: Vec<usize>,
+    /// Those of each subgroup's state.
+    pub(super) part_states: Vec<[usize; 2]>,
+    /// Where that goes.
+    pub(super) part_areas: Vec<usize>,
     /// Where the application's state goes, if newcomers are given one.
     pub(super) state: usize,
 }
@@ -52,6 +56,7 @@ pub(super) struct ViewTables {
 impl ViewTables {
     /// Behind the tables of all groups; answers with their end as well.
     fn new(
+        specs: &[Spec],
         subgroups: &[(usize, usize)],
         begin: usize,
         nodes: usize,
@@ -74,13 +79,21 @@ impl ViewTables {
         let subgroups = subgroups.iter().map(second).collect();
         let sequences = (0..sequences).map(|_| add(Table::<SequenceRow>::bytes(nodes)));
         let sequences = sequences.collect();
-        let state = add(state_bytes.map_or(0, state::area_bytes));
+        let part_states = specs
+            .iter()
+            .map(|_| [(); 2].map(|()| add(Table::<StateRow>::bytes(nodes))));
+        let part_states = part_states.collect();
+        let mut area = |bytes: Option<usize>| add(bytes.map_or(0, state::area_bytes));
+        let state = area(state_bytes);
+        let part_areas = specs.iter().map(|spec| area(spec.state_bytes)).collect();
         let tables = Self {
             seats,
             welcomes,
             views,
             subgroups,
             sequences,
+            part_states,
+            part_areas,
             state,
         };
         (tables, end)
@@ -115,7 +128,7 @@ impl Layout {
         let (views, end) = match views {
             Kind::Fixed => (None, end),
             Kind::Views { state_bytes, .. } => {
-                let (views, end) = ViewTables::new(&tables, end, nodes, state_bytes);
+                let (views, end) = ViewTables::new(specs, &tables, end, nodes, state_bytes);
                 (Some(views), end)
             }
         };

@@ -33,6 +33,14 @@ impl Membership {
         }
     }
 
+    /// With those who have the subgroup's state as members, if none of them is one.
+    pub(super) fn keeping(mut self, have_state: NodeSet) -> Self {
+        if self.members.and(have_state).is_empty() {
+            self.members = self.members.union(have_state);
+        }
+        self
+    }
+
     /// That of a subgroup in a view: what its function says, but for those who cannot be
     /// members or senders; all members of the view, if it has no function.
     pub(super) fn of(spec: &Spec, members_of: Option<&MembersOf>, view: &View) -> Self {
@@ -56,7 +64,7 @@ pub struct SubgroupView {
     pub senders: NodeSet,
     /// Members of the view, in the subgroup or not any more, that were in it in the view before:
     /// each has delivered all that comes before [`Self::sequence`], since it has entered the
-    /// subgroup. If there are none, nobody in the view has what was delivered in the subgroup
+    /// subgroup or behind the state that it was given then. If there are none, nobody in the view has what was delivered in the subgroup
     /// before: it begins with this view, or its state is lost.
     pub before: NodeSet,
     /// The sequence number at which the view begins ([`Message::sequence`]): those of its

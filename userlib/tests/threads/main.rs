@@ -7,6 +7,7 @@
 
 mod errors;
 mod groups;
+mod handover;
 mod joining;
 mod leaving;
 mod plan;

@@ -18,7 +18,7 @@ use super::oldest::{self, Oldest};
 use crate::process::patience;
 
 const NAME: &str = "elastic";
-const MAX_STATE_BYTES: usize = 1 << 16;
+pub(super) const MAX_STATE_BYTES: usize = 1 << 16;
 
 #[derive(clap::Args)]
 pub struct MemberArgs {
@@ -46,14 +46,14 @@ pub struct MemberArgs {
 
 /// What a member keeps of its messages.
 #[derive(Default)]
-struct Journal {
-    hash: u64,
+pub(super) struct Journal {
+    pub(super) hash: u64,
     /// The next number of each sender, which are numbered as they were started.
     next: BTreeMap<u64, u64>,
 }
 
 impl Journal {
-    fn add(&mut self, person: u64, number: u64, sequence: u64) {
+    pub(super) fn add(&mut self, person: u64, number: u64, sequence: u64) {
         let next = self.next.entry(person).or_default();
         assert_eq!(number, *next, "of {person}");
         *next += 1;
@@ -63,13 +63,13 @@ impl Journal {
         }
     }
 
-    fn to_bytes(&self) -> Vec<u8> {
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
         let next = self.next.iter().flat_map(|(&person, &next)| [person, next]);
         let words = [self.hash].into_iter().chain(next);
         words.flat_map(u64::to_le_bytes).collect()
     }
 
-    fn from_bytes(bytes: &[u8]) -> Self {
+    pub(super) fn from_bytes(bytes: &[u8]) -> Self {
         let mut words = bytes.chunks_exact(8).map(|word| {
             let word = word.first_chunk().expect("eight bytes");
             u64::from_le_bytes(*word)

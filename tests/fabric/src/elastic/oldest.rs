@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! A second subgroup of an elastic member's group, whose members follow from the view: the two
-//! that have been there the longest. When a view ends they print a hash of what was delivered in
-//! it, which has to be the same at both.
+//! that have been there the longest. Who enters is given its state. When a view ends they print a
+//! hash of all that was delivered in it so far, which has to be the same at both.
 
-use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use anyhow::Result;
@@ -12,52 +12,47 @@ use weft::fabric::{Fabric, NodeSet};
 use weft::multicast::{Builder, SubgroupView};
 use weft::{Group, Membership, SendError, Sender, Subgroup, SubgroupHandle, View};
 
-/// What was delivered in a view.
-#[derive(Default)]
-struct Part {
-    hash: u64,
-    /// The next number of each sender, of those that were heard.
-    next: BTreeMap<u64, u64>,
-}
-
-impl Part {
-    fn add(&mut self, person: u64, number: u64, sequence: u64) {
-        let next = self.next.entry(person).or_insert(number);
-        assert_eq!(number, *next, "of {person}");
-        *next += 1;
-        for word in [person, number, sequence] {
-            self.hash = (self.hash ^ word)
-                .wrapping_mul(0x0100_0000_01b3)
-                .rotate_left(9);
-        }
-    }
-}
+use super::member::{Journal, MAX_STATE_BYTES};
 
 /// What a member knows of the subgroup.
 pub struct Oldest {
     subgroup: SubgroupHandle,
-    part: Arc<Mutex<Part>>,
+    journal: Arc<Mutex<Journal>>,
+    /// It has the state, if it is a member.
+    has_state: Arc<AtomicBool>,
     /// The last view, if it was a member in that.
     was_in: Option<u64>,
 }
 
 /// Adds the subgroup.
 pub fn add<F: Fabric>(mut builder: Builder<F>) -> (Oldest, Builder<F>) {
-    let part = Arc::new(Mutex::new(Part::default()));
-    let delivered = Arc::clone(&part);
+    let journal = Arc::new(Mutex::new(Journal::default()));
+    let [delivered, taken, restored] = [(); 3].map(|()| Arc::clone(&journal));
+    let has_state = Arc::new(AtomicBool::new(false));
+    let given = Arc::clone(&has_state);
     let subgroup = builder.subgroup(Subgroup::new("oldest").window(8).max_message(16));
     let builder = builder
         .members_by_view(subgroup, members)
         .deliver(subgroup, move |batch| {
-            let mut part = delivered.lock().expect("no panic");
+            let mut journal = delivered.lock().expect("no panic");
             for message in batch {
                 let &[person, number] = message.value::<[u64; 2]>().expect("two numbers");
-                part.add(person, number, message.sequence);
+                journal.add(person, number, message.sequence);
             }
-        });
+        })
+        .subgroup_state(
+            subgroup,
+            MAX_STATE_BYTES,
+            move || taken.lock().expect("no panic").to_bytes(),
+            move |bytes| {
+                *restored.lock().expect("no panic") = Journal::from_bytes(bytes);
+                given.store(true, Ordering::Relaxed);
+            },
+        );
     let oldest = Oldest {
         subgroup,
-        part,
+        journal,
+        has_state,
         was_in: None,
     };
     (oldest, builder)
@@ -82,12 +77,20 @@ fn members(view: &View) -> Membership {
 impl Oldest {
     /// A view begins for the member with this seat. Answers with what all say of the subgroup.
     pub fn see(&mut self, view: &View, seat: usize) -> Option<SubgroupView> {
-        let mut part = self.part.lock().expect("no panic");
-        if let Some(number) = self.was_in {
-            println!("OLDEST {number} {:x}", part.hash);
+        let mut journal = self.journal.lock().expect("no panic");
+        if let Some(number) = self
+            .was_in
+            .filter(|_| self.has_state.load(Ordering::Relaxed))
+        {
+            println!("OLDEST {number} {:x}", journal.hash);
         }
         let subgroup = view.subgroup(self.subgroup)?;
-        part.hash = 0;
+        if !subgroup.before.contains(seat) {
+            // It has the state if there is none yet: else it will be given it.
+            *journal = Journal::default();
+            let is_new = subgroup.before.is_empty();
+            self.has_state.store(is_new, Ordering::Relaxed);
+        }
         self.was_in = subgroup.members.contains(seat).then_some(view.number);
         Some(subgroup)
     }

@@ -22,6 +22,15 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+/// What a member of a group with views has of its own: how subgroups' members follow from the
+/// view, and subgroups' states, by the subgroups' numbers; the group's state; how long a member
+/// may hang.
+pub(super) type Own = (
+    (HashMap<usize, MembersOf>, HashMap<usize, State>),
+    Option<State>,
+    Option<Duration>,
+);
+
 /// A group on the way to being started.
 pub(super) struct Assembly {
     endpoint: Arc<dyn Endpoint>,
@@ -102,7 +111,7 @@ impl Assembly {
         layout: &Layout,
         meeting: Meeting,
         upcalls: Upcalls,
-        (members_of, state, term): (HashMap<usize, MembersOf>, Option<State>, Option<Duration>),
+        ((members_of, states), state, term): Own,
         start: impl FnOnce(Arc<dyn Endpoint>, Predicates) -> Result<Poller, Error>,
     ) -> Result<Group, Error> {
         let board = Arc::new(Board::default());
@@ -115,6 +124,7 @@ impl Assembly {
             upcalls,
             group: self.id,
             members_of,
+            states,
             state,
             term,
         };

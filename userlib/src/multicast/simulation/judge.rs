@@ -38,6 +38,8 @@ pub enum Oracle {
     /// Subgroups have the members and senders that follow from the view, and nobody else
     /// delivers or sends there.
     Membership,
+    /// Those who enter a subgroup are given its state as it was when the view began.
+    State,
     /// A newcomer's state is what a member had delivered when the newcomer's first view began.
     /// Nobody acts for another incarnation in the same seat.
     Newcomer,

@@ -3,7 +3,7 @@
 //! A member of a run: a real one, stepped, whose application notes what it sees. Its state is
 //! all that it has delivered.
 
-use super::{Message, Plan, Seen, Shape};
+use super::{states, Message, Plan, Seen, Shape};
 use crate::fabric::sim::{Sim, SimNode};
 use crate::multicast::{
     Builder, Ending, Event, Group, SendError, Sender, Subgroup, SubgroupHandle,
@@ -15,6 +15,8 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Bytes of the state for each message.
 const ENTRY_BYTES: usize = 16;
+/// Bytes of it that are read at once.
+const PIECE_BYTES: usize = 2 * ENTRY_BYTES;
 
 /// What an application has seen.
 #[derive(Clone, Default)]
@@ -25,15 +27,28 @@ impl Log {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All messages so far.
-    fn state(&self) -> Vec<u8> {
+    /// All messages so far, of subgroups without a state of their own.
+    fn state(&self, subgroups: &[Shape]) -> Vec<u8> {
         let log = self.lock();
         let messages = log.iter().filter_map(|seen| match *seen {
-            Seen::Delivered(message) | Seen::Restored(message) => Some(words(message)),
+            Seen::Delivered(message) | Seen::Restored(message) => Some(message),
             _ => None,
         });
-        messages.flatten().flat_map(u64::to_le_bytes).collect()
+        to_bytes(messages.filter(|message| !subgroups[message.subgroup].state))
     }
+
+    /// The state of a subgroup, of a member in this seat.
+    fn state_of(&self, subgroup: usize, seat: usize) -> Vec<u8> {
+        let log = self.lock();
+        to_bytes(states::content(log.iter(), subgroup, seat).into_iter())
+    }
+}
+
+fn to_bytes(messages: impl Iterator<Item = Message>) -> Vec<u8> {
+    messages
+        .flat_map(words)
+        .flat_map(u64::to_le_bytes)
+        .collect()
 }
 
 /// An entry of the state.
@@ -211,7 +226,7 @@ fn noting(
         builder = builder.on_view(move |view| note(Seen::Installed(view.clone())));
     }
     if plan.state {
-        let (log, note) = (log.clone(), note());
+        let (log, note, shapes) = (log.clone(), note(), plan.subgroups.clone());
         let restore = move |bytes: &[u8]| {
             bytes
                 .chunks_exact(ENTRY_BYTES)
@@ -220,21 +235,33 @@ fn noting(
         };
         builder = builder.state(
             plan.most_messages() * ENTRY_BYTES,
-            move || log.state(),
+            move || log.state(&shapes),
             restore,
         );
     }
     for (index, (&subgroup, &shape)) in subgroups.iter().zip(&plan.subgroups).enumerate() {
         let note = note();
+        let note_message = note.clone();
         builder = builder.deliver(subgroup, move |batch| {
             for message in batch {
                 let word = message.value::<u64>().copied().unwrap_or(u64::MAX);
-                note(delivered(index, message.sender, word, message.sequence));
+                note_message(delivered(index, message.sender, word, message.sequence));
             }
         });
         builder = follow(builder, subgroup, shape);
+        if shape.state {
+            let (log, note) = (log.clone(), note.clone());
+            let restore = move |bytes: &[u8]| {
+                note(Seen::Given(index));
+                let entries = bytes.chunks_exact(ENTRY_BYTES);
+                entries.map(restored).for_each(&note);
+            };
+            let max_bytes = plan.most_messages() * ENTRY_BYTES;
+            let take = move || log.state_of(index, seat);
+            builder = builder.subgroup_state(subgroup, max_bytes, take, restore);
+        }
     }
-    builder.on_event(move |event| {
+    builder.in_pieces_of(PIECE_BYTES).on_event(move |event| {
         note_event(match event {
             Event::Left(node) => Seen::Left(node),
             Event::Failed(node) => Seen::Failed(node),

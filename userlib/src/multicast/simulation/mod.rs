@@ -16,6 +16,7 @@ mod plan;
 mod run;
 mod shape;
 mod shrink;
+mod states;
 mod subgroups;
 #[cfg(test)]
 mod tests;
@@ -53,8 +54,10 @@ pub struct Message {
 pub enum Seen {
     /// It delivered a message.
     Delivered(Message),
-    /// It was given this message with the application's state.
+    /// It was given this message with the application's state, or a subgroup's.
     Restored(Message),
+    /// It was given the state of a subgroup, whose messages follow.
+    Given(usize),
     /// It was told that a node has left.
     Left(usize),
     /// It was told that a node has failed.
@@ -76,6 +79,8 @@ pub struct Summary {
     pub views: u64,
     /// Newcomers that have installed a view.
     pub joins: u64,
+    /// Subgroups' states that were given to who entered.
+    pub states: u64,
 }
 
 /// An oracle failed.

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 /// view began, and it comes before all else.
 pub(super) fn state(seen: &[Vec<Seen>], outcome: &Outcome, plan: &Plan) -> Verdict {
     for (member, own) in seen.iter().enumerate() {
-        let state = own.iter().filter(|seen| matches!(seen, Seen::Restored(_)));
+        let state = own.iter().filter(|seen| is_of_group(seen, plan));
         let state: Vec<Seen> = state.cloned().collect();
         let is_given = plan.state && member >= plan.members;
         expect(is_given || state.is_empty(), Oracle::Newcomer, || {
@@ -30,8 +30,8 @@ pub(super) fn state(seen: &[Vec<Seen>], outcome: &Outcome, plan: &Plan) -> Verdi
         let own_seat = NodeSet::EMPTY.with(outcome.seats[member]);
         let donor = view.members.minus(own_seat).iter().next();
         let mut donors = seen.iter().zip(&outcome.seats);
-        let expected =
-            donors.find_map(|(seen, &seat)| before(seen, view).filter(|_| donor == Some(seat)));
+        let expected = donors
+            .find_map(|(seen, &seat)| before(seen, view, plan).filter(|_| donor == Some(seat)));
         // If that one has crashed before it could say what it has, it may be anything.
         expect(
             expected.is_none_or(|expected| state == expected),
@@ -42,6 +42,11 @@ pub(super) fn state(seen: &[Vec<Seen>], outcome: &Outcome, plan: &Plan) -> Verdi
     Ok(())
 }
 
+/// Whether it is part of the group's state: subgroups with states of their own are not.
+fn is_of_group(seen: &Seen, plan: &Plan) -> bool {
+    matches!(seen, Seen::Restored(message) if !plan.subgroups[message.subgroup].state)
+}
+
 fn first_view(seen: &[Seen]) -> Option<&View> {
     seen.iter().find_map(|seen| match seen {
         Seen::Installed(view) => Some(view),
@@ -50,12 +55,13 @@ fn first_view(seen: &[Seen]) -> Option<&View> {
 }
 
 /// As state, what somebody had when it installed a view.
-fn before(seen: &[Seen], view: &View) -> Option<Vec<Seen>> {
+fn before(seen: &[Seen], view: &View, plan: &Plan) -> Option<Vec<Seen>> {
     let is_view =
         |seen: &Seen| matches!(seen, Seen::Installed(other) if other.number == view.number);
     let at = seen.iter().position(is_view)?;
     let messages = judge::delivered(&seen[..at]).into_iter();
-    Some(messages.map(Seen::Restored).collect())
+    let state = messages.map(Seen::Restored);
+    Some(state.filter(|seen| is_of_group(seen, plan)).collect())
 }
 
 /// Whoever installs a view is the one who has the seat in it.

@@ -62,6 +62,7 @@ pub fn run(plan: &Plan) -> Result<Summary, Box<Failure>> {
             delivered,
             views: views::count(&seen),
             joins: views::joins(&seen, plan.members),
+            states: views::states(&seen),
         }),
         Err((oracle, what)) => Err(Box::new(Failure {
             oracle,

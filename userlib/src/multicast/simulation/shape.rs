@@ -51,6 +51,8 @@ pub struct Shape {
     pub members: Members,
     /// Those of them who send.
     pub senders: Senders,
+    /// Those who enter are given its state.
+    pub state: bool,
 }
 
 impl Shape {
@@ -58,6 +60,7 @@ impl Shape {
     pub const EVERYBODY: Self = Self {
         members: Members::Everybody,
         senders: Senders::All,
+        state: false,
     };
 
     /// As chance decides.
@@ -82,12 +85,17 @@ impl Shape {
             3 => Senders::Sometimes,
             _ => Senders::All,
         };
-        Self { members, senders }
+        let state = rng.bool();
+        Self {
+            members,
+            senders,
+            state,
+        }
     }
 
     /// Whether members follow from the view by a function.
     pub(super) fn has_function(self) -> bool {
-        self != Self::EVERYBODY
+        self.members != Members::Everybody
     }
 
     /// The function.

@@ -7,15 +7,32 @@ use super::shape::Shape;
 use super::views::History;
 use super::Message;
 use crate::fabric::NodeSet;
-use crate::multicast::{SubgroupView, View};
+use crate::multicast::{Membership, SubgroupView, View};
 use std::collections::BTreeMap;
 
 /// What a member has delivered of a subgroup in a view.
 struct Share {
     member: usize,
     delivered: Vec<Message>,
+    /// It has waited for the subgroup's state all the time.
+    lacked: bool,
     /// It has installed the next view too.
     goes_on: bool,
+}
+
+/// The members and senders that follow from the view: if nobody of them has the state, those
+/// who have it too.
+fn expected(shape: Shape, subgroup: SubgroupView, view: &View) -> Membership {
+    let mut expected = shape.of(view);
+    if shape.state
+        && !expected
+            .members
+            .iter()
+            .any(|seat| subgroup.before.contains(seat))
+    {
+        expected.members = expected.members.union(subgroup.before);
+    }
+    expected
 }
 
 /// Judges a subgroup, and answers with all that was delivered in it.
@@ -29,7 +46,7 @@ pub(super) fn one(
     let mut all = Vec::new();
     for (&number, view) in views {
         let subgroup = view.subgroups.at(index);
-        let membership = shape.of(view);
+        let membership = expected(shape, subgroup, view);
         let is_it =
             (subgroup.members, subgroup.senders) == (membership.members, membership.senders);
         expect(is_it, Oracle::Membership, || {
@@ -37,7 +54,11 @@ pub(super) fn one(
         })?;
         let shares = histories.iter().enumerate();
         let shares: Vec<Share> = shares
-            .filter_map(|(member, history)| share(member, history, number, index))
+            .filter_map(|(member, history)| {
+                let mut share = share(member, history, number, (index, outcome.seats[member]))?;
+                share.lacked &= shape.state;
+                Some(share)
+            })
             .collect();
         let longest = in_view(&shares, subgroup, view, outcome)?;
         let counted = all.len();
@@ -55,11 +76,17 @@ pub(super) fn one(
     Ok(all)
 }
 
-fn share(member: usize, history: &History, number: u64, index: usize) -> Option<Share> {
+fn share(
+    member: usize,
+    history: &History,
+    number: u64,
+    (index, seat): (usize, usize),
+) -> Option<Share> {
     let at = history.iter().position(|stay| stay.view.number == number)?;
     Some(Share {
         member,
         delivered: history[at].of(index),
+        lacked: history[at].has_lacked(index, seat),
         goes_on: history.len() > at + 1,
     })
 }
@@ -115,7 +142,8 @@ fn of_members<'a>(
     subgroup: SubgroupView,
     outcome: &Outcome,
 ) -> Vec<&'a Share> {
-    let is_member = |share: &&Share| subgroup.members.contains(outcome.seats[share.member]);
+    let is_member =
+        |share: &&Share| subgroup.members.contains(outcome.seats[share.member]) && !share.lacked;
     shares.iter().filter(is_member).collect()
 }
 
@@ -144,13 +172,16 @@ fn follows(
 ) -> Verdict {
     let (number, begins) = (view.number, next.subgroups.at(index));
     let ended = view.subgroups.at(index);
+    let lacked = shares.iter().filter(|share| share.lacked);
+    let lacked: NodeSet = lacked.map(|share| outcome.seats[share.member]).collect();
     // Those of whom the leader knew what they have received.
     let joined = next.joined.iter().map(|new| new.seat).collect();
     let stay = ended.members.and(next.members.minus(joined));
-    let survivors = stay.union(ended.members.and(next.left));
-    let goes_on = shares
-        .iter()
-        .any(|share| share.goes_on && ended.members.contains(outcome.seats[share.member]));
+    let stay = stay.minus(lacked);
+    let survivors = stay.union(ended.members.and(next.left).minus(lacked));
+    let goes_on = shares.iter().any(|share| {
+        share.goes_on && !share.lacked && ended.members.contains(outcome.seats[share.member])
+    });
     let last = longest.last().filter(|_| goes_on);
     let holds = match survivors.is_empty() {
         true => begins.sequence == ended.sequence,
@@ -159,6 +190,15 @@ fn follows(
     expect(holds, Oracle::Order, || {
         format!("{ended:?} in view {number} with {last:?} is followed by {begins:?}")
     })?;
+    let waits = shares.iter().any(|share| share.lacked && share.goes_on);
+    let heard = shares.iter().map(|share| outcome.seats[share.member]);
+    let had = ended.before.union(heard.collect()).minus(lacked);
+    let left = ended.members.and(next.left).and(had);
+    expect(
+        !waits || !stay.is_empty() || left.is_empty(),
+        Oracle::State,
+        || format!("{left:?} leave with what others wait for, in {next:?} behind {ended:?}"),
+    )?;
     // One that has not been given the group's state has not heard of the view.
     let has_heard = |&seat: &usize| {
         let mut theirs = shares.iter().filter(|share| share.goes_on);
@@ -214,7 +254,7 @@ fn fifo(index: usize, all: &[Message], outcome: &Outcome) -> Verdict {
 /// In the last view all members have delivered the same, all that its senders have sent;
 /// who has sent more and is no sender is told so.
 pub(super) fn complete(
-    index: usize,
+    (index, shape): (usize, Shape),
     there: NodeSet,
     histories: &[History],
     all: &[Message],
@@ -228,8 +268,15 @@ pub(super) fn complete(
         return Ok(());
     };
     let is_member = |&member: &usize| subgroup.members.contains(outcome.seats[member]);
-    let members = there.iter().filter(is_member);
-    let delivered = members.filter_map(last).map(|stay| stay.of(index));
+    let members: NodeSet = there.iter().filter(is_member).collect();
+    for member in members.iter().filter(|_| shape.state) {
+        let seat = outcome.seats[member];
+        let lacks = last(member).is_some_and(|stay| stay.has_lacked(index, seat));
+        expect(!lacks, Oracle::Liveness, || {
+            format!("{member} is not given the state of {index}")
+        })?;
+    }
+    let delivered = members.iter().filter_map(last).map(|stay| stay.of(index));
     let delivered: Vec<_> = delivered.collect();
     let same = delivered.windows(2).all(|pair| pair[0] == pair[1]);
     expect(same, Oracle::Synchrony, || {

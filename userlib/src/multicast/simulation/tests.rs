@@ -119,6 +119,7 @@ fn shape(members: Members) -> Shape {
     Shape {
         members,
         senders: Senders::All,
+        state: false,
     }
 }
 
@@ -163,11 +164,34 @@ fn a_newcomer_that_enters_a_subgroup_in_every_order_of_steps() {
 }
 
 #[test]
+fn a_newcomer_that_is_given_a_subgroups_state_in_every_order_of_steps() {
+    let model = Model {
+        newcomer: true,
+        shape: Shape {
+            state: true,
+            ..shape(Members::Highest(1))
+        },
+        ..model(2, Arrival::AtOnce, 2)
+    };
+    let crashes = faults(&model, 1).into_iter();
+    let crashes = crashes.filter(|fault| matches!(fault, Fault::Crash { .. }));
+    let leave = |node| Fault::Leave { node, posts: None };
+    walk_all(&model, crashes.chain((0..3).map(leave)));
+}
+
+#[test]
 #[ignore = "it takes minutes: scripts/soak views does it"]
 fn three_members_of_a_subgroup_that_moves_in_every_order_of_steps() {
-    for members in [Members::Highest(2), Members::Halves, Members::Lowest(1)] {
+    let moving = [Members::Highest(2), Members::Halves, Members::Lowest(1)];
+    let shapes = moving.into_iter().flat_map(|members| {
+        [false, true].map(|state| Shape {
+            state,
+            ..shape(members)
+        })
+    });
+    for shape in shapes {
         let model = Model {
-            shape: shape(members),
+            shape,
             ..model(3, Arrival::AtOnce, 3)
         };
         walk_all(&model, (0..3).flat_map(|node| faults(&model, node)));

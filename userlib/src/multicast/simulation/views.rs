@@ -3,7 +3,7 @@
 //! The oracles of groups with views.
 
 use super::judge::{expect, Oracle, Outcome, Verdict};
-use super::{newcomers, subgroups, Message, Plan, Seen};
+use super::{newcomers, states, subgroups, Message, Plan, Seen};
 use crate::fabric::NodeSet;
 use crate::multicast::View;
 use std::collections::BTreeMap;
@@ -12,9 +12,16 @@ use std::collections::BTreeMap;
 pub(super) struct Stay {
     pub(super) view: View,
     delivered: Vec<Message>,
+    /// Subgroups whose state it was given in it.
+    given: Vec<usize>,
 }
 
 impl Stay {
+    /// Whether a member in a seat has waited in vain for the state of a subgroup that has one.
+    pub(super) fn has_lacked(&self, subgroup: usize, seat: usize) -> bool {
+        states::lacks(self.view.subgroups.at(subgroup), seat) && !self.given.contains(&subgroup)
+    }
+
     /// What it has delivered of a subgroup.
     pub(super) fn of(&self, subgroup: usize) -> Vec<Message> {
         let delivered = self.delivered.iter().copied();
@@ -43,6 +50,12 @@ pub(super) fn joins(seen: &[Vec<Seen>], founders: usize) -> u64 {
     newcomers.filter(installed).count() as u64
 }
 
+/// Subgroups' states that were given.
+pub(super) fn states(seen: &[Vec<Seen>]) -> u64 {
+    let given = |seen: &&Seen| matches!(seen, Seen::Given(_));
+    seen.iter().flatten().filter(given).count() as u64
+}
+
 /// All of them.
 pub(super) fn all(seen: &[Vec<Seen>], outcome: &Outcome, plan: &Plan) -> Verdict {
     let histories = seen.iter().enumerate();
@@ -64,7 +77,8 @@ pub(super) fn all(seen: &[Vec<Seen>], outcome: &Outcome, plan: &Plan) -> Verdict
     let mut delivered = Vec::new();
     for (index, &shape) in plan.subgroups.iter().enumerate() {
         let all = subgroups::one(index, shape, &histories, &views, outcome)?;
-        subgroups::complete(index, there, &histories, &all, outcome)?;
+        states::given(index, shape.state, seen, outcome)?;
+        subgroups::complete((index, shape), there, &histories, &all, outcome)?;
         delivered.extend(all);
     }
     flushed(there, &delivered, outcome)
@@ -78,8 +92,10 @@ fn history(member: usize, seen: &[Seen]) -> Result<History, (Oracle, String)> {
             (Seen::Installed(view), _) => history.push(Stay {
                 view: view.clone(),
                 delivered: Vec::new(),
+                given: Vec::new(),
             }),
             (Seen::Delivered(message), Some(last)) => last.delivered.push(*message),
+            (Seen::Given(subgroup), Some(last)) => last.given.push(*subgroup),
             (Seen::Delivered(message), None) => {
                 let what = format!("{member} delivers {message:?} before its first view");
                 return Err((Oracle::Silence, what));
@@ -155,7 +171,7 @@ fn told(member: usize, seen: &[Seen]) -> Verdict {
             Seen::Delivered(_) => expect(left.union(failed).is_empty(), Oracle::Told, || {
                 format!("{member} is not told of {left:?} and {failed:?}")
             })?,
-            Seen::Stopped(_) | Seen::Restored(_) => {}
+            Seen::Stopped(_) | Seen::Restored(_) | Seen::Given(_) => {}
         }
     }
     Ok(())

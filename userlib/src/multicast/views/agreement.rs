@@ -3,7 +3,8 @@
 //! How those who trust each other agree on the end of a view: wedge, propose, echo, decide.
 
 use super::ballot::Ballot;
-use super::rows::{SeatRow, ViewRow};
+use super::part::Part;
+use super::rows::{SeatRow, StateRow, ViewRow};
 use super::{Newcomer, Views};
 use crate::fabric::NodeSet;
 use crate::multicast::rows::SubgroupRow;
@@ -19,8 +20,17 @@ pub(super) struct Proposal {
     pub(super) newcomer: Option<Newcomer>,
     /// Members of the next view that lack the application's state.
     pub(super) lacking: NodeSet,
-    /// For each subgroup, how much of the view's messages counts.
-    pub(super) trims: Vec<u64>,
+    /// For each subgroup, how it ends.
+    pub(super) ends: Vec<PartEnd>,
+}
+
+/// How a subgroup ends in a view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PartEnd {
+    /// How much of the view's messages counts.
+    pub(super) trim: u64,
+    /// Members of the next view that have delivered that.
+    pub(super) before: NodeSet,
 }
 
 impl Views {
@@ -80,6 +90,7 @@ impl Views {
         let lacking = self.still_lacking();
         let parity = self.view.parity();
         let trims = self.parts.iter().map(|part| {
+            let lacking = lacking.union(part.still_lacking(parity));
             let received = |member| part.tables[parity].row(member).received.get();
             let members = trusted.and(part.membership.members);
             if members.minus(lacking).is_empty() {
@@ -153,11 +164,17 @@ impl Views {
         own.lacking.store(proposal.lacking.bits());
         self.tell(ViewRow::next().through(ViewRow::lacking()));
         let parity = self.view.parity();
-        for (at, &trim) in proposal.trims.iter().enumerate() {
-            let table = &self.parts[at].tables[parity];
-            table.own().trim.store(trim);
-            let write = table.write(SubgroupRow::trim());
-            self.post(self.view.members, write);
+        for (at, end) in proposal.ends.iter().enumerate() {
+            let part = &self.parts[at];
+            let (table, states) = (&part.tables[parity], &part.states[parity]);
+            table.own().trim.store(end.trim);
+            states.own().before.store(end.before.bits());
+            let writes = (
+                table.write(SubgroupRow::trim()),
+                states.write(StateRow::before()),
+            );
+            self.post(self.view.members, writes.0);
+            self.post(self.view.members, writes.1);
         }
         self.write_ballot(ballot);
     }
@@ -172,13 +189,16 @@ impl Views {
         let before = self.ballot(member);
         let row = self.row(member);
         let parity = self.view.parity();
-        let trim = |part: &super::part::Part| part.tables[parity].row(member).trim.get();
+        let end = |part: &Part| PartEnd {
+            trim: part.tables[parity].row(member).trim.get(),
+            before: NodeSet::from_bits(part.states[parity].row(member).before.get()),
+        };
         let proposal = Proposal {
             next: NodeSet::from_bits(row.next.get()),
             left: NodeSet::from_bits(row.left.get()),
             newcomer: Newcomer::from_word(row.newcomer.get()),
             lacking: NodeSet::from_bits(row.lacking.get()),
-            trims: self.parts.iter().map(trim).collect(),
+            ends: self.parts.iter().map(end).collect(),
         };
         (before.stands() && self.ballot(member) == before).then_some(proposal)
     }

@@ -41,7 +41,7 @@ impl Views {
         for part in &mut self.parts {
             let row = part.sequences.row(peer);
             part.sequence = row.sequence.get();
-            part.before = NodeSet::from_bits(row.before.get());
+            part.before = NodeSet::from_bits(row.before.get()).and(view.members);
         }
         let (number, members) = (view.number, view.members);
         self.begin(view);

@@ -3,6 +3,7 @@
 //! A number for what decides what a member does next, besides what is in its region: for
 //! models, which go on from each state once.
 
+use super::state::Transfer;
 use super::Views;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -14,9 +15,13 @@ impl Views {
         (self.accused, self.suspects, self.erased).hash(&mut hasher);
         (self.candidates, &self.incarnations, self.lacking).hash(&mut hasher);
         self.status.suspected().hash(&mut hasher);
+        let fetched = |transfer: &Option<Transfer>| transfer.as_ref().map(Transfer::fetched);
+        fetched(&self.transfer).hash(&mut hasher);
         for part in &self.parts {
+            fetched(&part.transfer).hash(&mut hasher);
             let place = part.resumption;
-            (part.sequence, part.before, place.start, place.slot).hash(&mut hasher);
+            (part.before, part.lacking).hash(&mut hasher);
+            (part.sequence, place.start, place.slot).hash(&mut hasher);
             part.member.fingerprint(&mut hasher);
         }
         hasher.finish()

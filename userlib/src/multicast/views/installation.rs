@@ -2,7 +2,7 @@
 
 //! From the end of a view to the opening of the next: deliver, install, wait, open.
 
-use super::agreement::Proposal;
+use super::agreement::{PartEnd, Proposal};
 use super::part::Part;
 use super::rows::SeatRow;
 use super::{Phase, View, Views};
@@ -25,7 +25,7 @@ impl Views {
             self.end(Ending::Excluded);
             return;
         }
-        if !self.deliver(&decision.trims) {
+        if !self.deliver(&decision.ends) {
             self.stop(Ending::Excluded);
             return;
         }
@@ -38,8 +38,8 @@ impl Views {
             return;
         }
         self.lacking = decision.lacking;
-        for part in &mut self.parts {
-            part.note_before(decision.next.minus(decision.lacking));
+        for (part, end) in self.parts.iter_mut().zip(&decision.ends) {
+            part.before = end.before.and(part.membership.members).and(decision.next);
         }
         let view = self
             .view
@@ -52,13 +52,14 @@ impl Views {
         }
         // The others need not wait while the application's state is copied.
         self.give_state();
+        self.give_part_states();
         self.tell_view();
     }
 
     /// Delivers what was agreed on; false if this member does not have it.
-    fn deliver(&mut self, trims: &[u64]) -> bool {
+    fn deliver(&mut self, ends: &[PartEnd]) -> bool {
         let is_lacking = self.is_lacking();
-        for (part, &trim) in self.parts.iter_mut().zip(trims) {
+        for (part, &PartEnd { trim, .. }) in self.parts.iter_mut().zip(ends) {
             // Wrapping, because a row of a peer says it.
             part.sequence = part.sequence.wrapping_add(trim);
             if !part.takes_part {
@@ -75,7 +76,7 @@ impl Views {
             if !self.opened {
                 continue;
             }
-            let delivered = match is_lacking {
+            let delivered = match is_lacking || part.lacking.contains(self.rank) {
                 // It is given the state behind them.
                 true => part.member.skip_to(trim),
                 false => part.member.deliver_to(trim),
@@ -110,6 +111,7 @@ impl Views {
         let parity = self.view.parity();
         for at in 0..self.parts.len() {
             let part = &self.parts[at];
+            part.states[parity].own().erase();
             let own = part.tables[parity].own();
             own.erase();
             if part.takes_part {
@@ -168,6 +170,7 @@ impl Views {
                 self.rows[parity].row(peer).erase();
                 for part in &self.parts {
                     part.tables[parity].row(peer).erase();
+                    part.states[parity].row(peer).erase();
                 }
                 self.erased = self.erased.with(peer);
             }

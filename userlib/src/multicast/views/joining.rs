@@ -7,7 +7,8 @@
 //! done then, before anybody wedges. Who sees that all whom it trusts have admitted the same
 //! incarnation wedges, and the leader proposes a change, one newcomer at a time.
 
-use super::agreement::Proposal;
+use super::agreement::{PartEnd, Proposal};
+use super::part::Part;
 use super::rows::{SeatRow, SequenceRow, WelcomeRow};
 use super::{Phase, Views};
 use crate::fabric::{Newcomer, NodeSet};
@@ -56,8 +57,9 @@ impl Views {
         }
         for part in &self.parts {
             part.sequences.row(seat).erase();
-            for table in &part.tables {
+            for (table, states) in part.tables.iter().zip(&part.states) {
                 table.row(seat).erase();
+                states.row(seat).erase();
             }
         }
     }
@@ -97,7 +99,10 @@ impl Views {
         }
         let lacking = self.still_lacking();
         let others = self.trusted_peers();
-        lacking.and(others).is_empty() || !others.minus(lacking).is_empty()
+        let parity = self.view.parity();
+        let is_lost = |part: &Part| part.is_lost_among(others, parity);
+        (lacking.and(others).is_empty() || !others.minus(lacking).is_empty())
+            && !self.parts.iter().any(is_lost)
     }
 
     /// The next view begins: a newcomer in it is a member now. All members of the view are
@@ -152,32 +157,58 @@ impl Views {
         self.post(to, write);
     }
 
+    /// Those of the members that want to leave who leave now. Not the last of those who have a
+    /// state that others wait for: it leaves when it was given.
+    fn leavers(&self, lacking: NodeSet) -> NodeSet {
+        let wants = |&member: &usize| self.seats.row(member).leaving.is_raised();
+        let mut left = self.trusted().iter().filter(wants).collect();
+        while let Some(needed) = self.needed_of(left, lacking) {
+            left = left.minus(NodeSet::EMPTY.with(needed));
+        }
+        left
+    }
+
+    /// One of those that would leave without which a state would be lost.
+    fn needed_of(&self, left: NodeSet, lacking: NodeSet) -> Option<usize> {
+        let stay = self.trusted().minus(left);
+        if stay.minus(lacking).is_empty() && !lacking.and(stay).is_empty() {
+            return left.minus(lacking).iter().next();
+        }
+        let parity = self.view.parity();
+        let mut parts = self.parts.iter();
+        parts.find_map(|part| {
+            let is_lost = part.is_lost_among(stay, parity);
+            let have = part.have_state(parity).and(left);
+            have.iter().next().filter(|_| is_lost)
+        })
+    }
+
     /// What this member proposes of itself, besides the trims: who stays, who leaves, who
-    /// joins.
+    /// joins, and who has delivered what counts of each subgroup.
     pub(super) fn propose_members(&self, trims: Vec<u64>) -> Proposal {
         let trusted = self.trusted();
         let lacking = self.still_lacking().and(trusted);
-        let leaves = |&member: &usize| self.seats.row(member).leaving.is_raised();
-        let mut left: NodeSet = trusted.iter().filter(leaves).collect();
-        let with_state = trusted.minus(left).minus(lacking);
+        let left = self.leavers(lacking);
         let lacking = lacking.minus(left);
-        if with_state.is_empty() && !lacking.is_empty() {
-            // The state would be lost: they leave when it was given.
-            left = NodeSet::EMPTY;
-        }
-        let can_join = lacking.is_empty() && !with_state.is_empty();
+        let stay = trusted.minus(left).minus(lacking);
+        let parity = self.view.parity();
+        let can_join = lacking.is_empty() && !stay.is_empty();
         let newcomer = self.due_newcomer().filter(|_| can_join);
         let seat: NodeSet = newcomer.iter().map(|new| new.seat).collect();
         let gets_state = match self.transfer {
             Some(_) => seat,
             None => NodeSet::EMPTY,
         };
+        let end = |(part, trim): (&Part, u64)| PartEnd {
+            trim,
+            before: part.have_state(parity).and(stay),
+        };
         Proposal {
+            ends: self.parts.iter().zip(trims).map(end).collect(),
             next: trusted.minus(left).union(seat),
             left,
             newcomer,
             lacking: lacking.union(gets_state),
-            trims,
         }
     }
 }

@@ -9,12 +9,13 @@
 //! ones agree on the end of a view, and [`installation`] what follows from it. [`pulse`] is how
 //! one that hangs is noticed. [`joining`] is
 //! what members do for a newcomer, [`arriving`] what it does itself, and [`state`] how it gets
-//! the application's state.
+//! the application's state; [`entering`] how those who enter a subgroup get its state.
 
 mod agreement;
 mod arriving;
 mod ballot;
 mod board;
+mod entering;
 #[cfg(test)]
 mod fingerprint;
 mod installation;
@@ -121,6 +122,8 @@ pub(super) struct Begun<'a> {
     pub(super) group: GroupId,
     /// By the numbers of the subgroups whose members follow from the view.
     pub(super) members_of: HashMap<usize, MembersOf>,
+    /// By the numbers of the subgroups whose state is given to those who enter.
+    pub(super) states: HashMap<usize, State>,
     /// The application's state, if newcomers are given it.
     pub(super) state: Option<State>,
     /// How long a member may hang, if one that does is suspected.
@@ -143,7 +146,13 @@ impl Views {
         } = group;
         let tables = layout.views.as_ref();
         let tables = tables.ok_or(FabricError::BadRegion(0))?;
-        let parts = part::all(endpoint, layout, tables, members, group.members_of)?;
+        let parts = part::all(
+            endpoint,
+            layout,
+            tables,
+            members,
+            (group.members_of, group.states),
+        )?;
         let rank = endpoint.rank();
         let (view, phase) = match meeting {
             Meeting::Founders(members) => (View::first(members), Phase::Installed),
@@ -226,10 +235,12 @@ impl Views {
         } else {
             let delivers = !self.is_lacking();
             for part in self.parts.iter_mut().filter(|part| part.takes_part) {
+                let delivers = delivers && !part.lacking.contains(self.rank);
                 fired |= part.member.go_on_in_view(delivers);
             }
         }
-        self.fetch_state() || fired
+        fired |= self.fetch_state();
+        self.fetch_part_states() || fired
     }
 
     /// A step towards the next view.

@@ -2,7 +2,8 @@
 
 //! A subgroup of a group with views, and its rows.
 
-use super::rows::SequenceRow;
+use super::rows::{SequenceRow, StateRow};
+use super::state::{State, Transfer};
 use super::View;
 use crate::fabric::{Endpoint, FabricError, NodeSet};
 use crate::multicast::layout::{Layout, Places, ViewTables};
@@ -30,6 +31,12 @@ pub(super) struct Part {
     /// Members of the view that were in the subgroup in the view before, and have delivered
     /// all of it.
     pub(super) before: NodeSet,
+    /// What members say of its state, by the view's parity.
+    pub(super) states: [Table<StateRow>; 2],
+    /// Its state, if those who enter are given it.
+    pub(super) transfer: Option<Transfer>,
+    /// Members to whom it is given in this view.
+    pub(super) lacking: NodeSet,
     /// Messages and nulls that were delivered in earlier views.
     pub(super) sequence: u64,
     pub(super) resumption: Resumption,
@@ -40,15 +47,17 @@ impl Part {
     pub(super) fn lay_out(&mut self, view: &View, rank: usize) {
         let spec = &self.member.shared().spec;
         self.membership = Membership::of(spec, self.members_of.as_ref(), view);
+        self.lacking = NodeSet::EMPTY;
+        if let Some(transfer) = &mut self.transfer {
+            transfer.begin_anew();
+            self.membership = self.membership.keeping(self.before);
+            if !self.before.is_empty() {
+                self.lacking = self.membership.members.minus(self.before);
+            }
+        }
         self.takes_part = self.membership.members.contains(rank);
         let sends = self.membership.senders.contains(rank);
         self.member.shared().set_sending(sends);
-    }
-
-    /// Before that: these members of the next view, of those of this one, have delivered all
-    /// that counts of this view.
-    pub(super) fn note_before(&mut self, have_delivered: NodeSet) {
-        self.before = self.membership.members.and(have_delivered);
     }
 
     /// What the application is told of it.
@@ -72,7 +81,7 @@ pub(super) fn all(
     layout: &Layout,
     tables: &ViewTables,
     members: Vec<Member>,
-    mut members_of: HashMap<usize, MembersOf>,
+    (mut members_of, mut states): (HashMap<usize, MembersOf>, HashMap<usize, State>),
 ) -> Result<Vec<Part>, FabricError> {
     let mut part = |(at, member): (usize, Member)| {
         Ok(Part {
@@ -85,6 +94,11 @@ pub(super) fn all(
             membership: Membership::all_send(NodeSet::EMPTY),
             takes_part: false,
             before: NodeSet::EMPTY,
+            states: both(endpoint, tables.part_states[at])?,
+            transfer: states
+                .remove(&at)
+                .map(|state| Transfer::new(state, tables.part_areas[at])),
+            lacking: NodeSet::EMPTY,
             sequence: 0,
             resumption: Resumption::default(),
         })

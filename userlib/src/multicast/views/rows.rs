@@ -65,6 +65,22 @@ crate::sst_row! {
 }
 
 crate::sst_row! {
+    /// A member, of a subgroup in one view.
+    pub(in super::super) struct StateRow {
+        /// It has been given the subgroup's state in this view.
+        pub(in super::super) restored: Flag,
+        /// Part of a proposal: members of the next view that have delivered what counts of this
+        /// one.
+        pub(in super::super) before: Counter,
+        /// Bytes of the subgroup's state at the beginning of the view, or
+        /// [`super::state::NONE`].
+        pub(in super::super) state_bytes: Counter,
+        /// The view, behind that.
+        pub(in super::super) state_of: Counter,
+    }
+}
+
+crate::sst_row! {
     /// A member, in one view.
     pub(in super::super) struct ViewRow {
         /// The members that it suspects by its own evidence, a bit each.
@@ -123,6 +139,16 @@ impl SequenceRow {
     pub(super) fn erase(&self) {
         self.sequence.store(0);
         self.before.store(0);
+    }
+}
+
+impl StateRow {
+    /// Makes it the row of a member that has said nothing yet.
+    pub(super) fn erase(&self) {
+        self.restored.lower();
+        for counter in [&self.before, &self.state_bytes, &self.state_of] {
+            counter.store(0);
+        }
     }
 }
 

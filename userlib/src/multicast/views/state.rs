@@ -10,7 +10,7 @@
 //! meanwhile, because the group has gone on without it.
 
 use super::Views;
-use crate::fabric::{FabricError, NodeSet, Region};
+use crate::fabric::{Endpoint, FabricError, NodeSet, Region};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
@@ -30,6 +30,23 @@ pub(in super::super) struct State {
     pub(in super::super) max_bytes: usize,
     pub(in super::super) take: Take,
     pub(in super::super) restore: Restore,
+    /// Bytes that are read at once.
+    pub(in super::super) piece_bytes: usize,
+}
+
+impl State {
+    pub(in super::super) fn new(
+        max_bytes: usize,
+        take: impl FnMut() -> Vec<u8> + Send + 'static,
+        restore: impl FnMut(&[u8]) + Send + 'static,
+    ) -> Self {
+        Self {
+            max_bytes,
+            take: Box::new(take),
+            restore: Box::new(restore),
+            piece_bytes: PIECE_BYTES,
+        }
+    }
 }
 
 /// Bytes of the region for a state of so many.
@@ -65,13 +82,19 @@ impl Transfer {
         }
     }
 
+    /// Bytes that were read in this view.
+    #[cfg(test)]
+    pub(super) fn fetched(&self) -> usize {
+        self.fetched
+    }
+
     /// What was read counts no more.
     pub(super) fn begin_anew(&mut self) {
         self.fetched = 0;
     }
 
     /// Puts a copy of the state into the region, and answers with its length, or [`NONE`].
-    fn copy_to(&mut self, region: &Region, view: u64) -> Result<u64, FabricError> {
+    pub(super) fn copy_to(&mut self, region: &Region, view: u64) -> Result<u64, FabricError> {
         let bytes = (self.state.take)();
         let max = self.state.max_bytes;
         if bytes.len() > max {
@@ -90,6 +113,48 @@ impl Transfer {
         unsafe { place.copy_from_nonoverlapping(source, bytes.len()) };
         head.store(view, Ordering::Release);
         Ok(bytes.len() as u64)
+    }
+
+    /// Reads a piece of the copy of so many bytes that the donor has for this view.
+    pub(super) fn fetch(
+        &mut self,
+        endpoint: &dyn Endpoint,
+        donor: usize,
+        bytes: u64,
+        view: u64,
+    ) -> Result<Fetched, FabricError> {
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        if bytes > self.state.max_bytes {
+            return Ok(Fetched::Refused);
+        }
+        let (area, from) = (self.area, self.fetched);
+        let len = (bytes - from.min(bytes)).min(self.state.piece_bytes);
+        let at = area + HEAD_BYTES + from;
+        endpoint.read(donor, at, at, len)?;
+        self.fetched = from + len;
+        if self.fetched < bytes {
+            return Ok(Fetched::Some);
+        }
+        // Behind the copy: whether it still is that of this view.
+        endpoint.read(donor, area, area, size_of::<u64>())?;
+        let head = endpoint.region().word(area)?.load(Ordering::Acquire);
+        if head != view {
+            self.begin_anew();
+            return Ok(Fetched::Nothing);
+        }
+        Ok(Fetched::All)
+    }
+
+    /// Hands the copy to the application.
+    pub(super) fn restore(&mut self, region: &Region) {
+        let Ok(place) = region.range(self.area + HEAD_BYTES, self.fetched) else {
+            return;
+        };
+        // SAFETY: within the mapped region, which the endpoint keeps. Peers only read this
+        // range; of this process only this thread writes it, and not before the closure
+        // has returned.
+        let bytes = unsafe { std::slice::from_raw_parts(place.as_ptr(), self.fetched) };
+        (self.state.restore)(bytes);
     }
 }
 
@@ -147,39 +212,13 @@ impl Views {
         if row.state_of.get() != self.view.number {
             return Ok(Fetched::Nothing);
         }
-        let bytes = usize::try_from(row.state_bytes.get()).unwrap_or(usize::MAX);
-        if bytes > transfer.state.max_bytes {
-            return Ok(Fetched::Refused);
-        }
-        let (area, from) = (transfer.area, transfer.fetched);
-        let len = (bytes - from.min(bytes)).min(PIECE_BYTES);
-        let at = area + HEAD_BYTES + from;
-        self.endpoint.read(donor, at, at, len)?;
-        transfer.fetched = from + len;
-        if transfer.fetched < bytes {
-            return Ok(Fetched::Some);
-        }
-        // Behind the copy: whether it still is that of this view.
-        self.endpoint.read(donor, area, area, size_of::<u64>())?;
-        let head = self.endpoint.region().word(area)?.load(Ordering::Acquire);
-        if head != self.view.number {
-            transfer.begin_anew();
-            return Ok(Fetched::Nothing);
-        }
-        Ok(Fetched::All)
+        let (bytes, number) = (row.state_bytes.get(), self.view.number);
+        transfer.fetch(&*self.endpoint, donor, bytes, number)
     }
 
     fn restore(&mut self) {
         if let Some(transfer) = &mut self.transfer {
-            let region = self.endpoint.region();
-            let Ok(place) = region.range(transfer.area + HEAD_BYTES, transfer.fetched) else {
-                return;
-            };
-            // SAFETY: within the mapped region, which the endpoint keeps. Peers only read this
-            // range; of this process only this thread writes it, and not before the closure
-            // has returned.
-            let bytes = unsafe { std::slice::from_raw_parts(place.as_ptr(), transfer.fetched) };
-            (transfer.state.restore)(bytes);
+            transfer.restore(self.endpoint.region());
         }
         self.lacking = self.lacking.minus(NodeSet::EMPTY.with(self.rank));
         self.seats.own().restored.raise();
