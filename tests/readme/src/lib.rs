@@ -7,8 +7,9 @@ use std::error::Error;
 use std::time::Duration;
 
 use weft::fabric::shm::{Shm, ShmSeats};
+use weft::multicast::Builder;
 use weft::rdmc::{Buffer, Event, GroupConfig, Message as Image, Node, ViewEvent};
-use weft::{Group, Message, Subgroup};
+use weft::{Group, Membership, Message, Subgroup};
 use weft_shim::{
     Device, Gid, LocalSlice, Qp, QpConfig, Queues, QueuesConfig, RecvWr, Remote, SendWr, Vqp,
     VqpConfig, Wc,
@@ -108,6 +109,16 @@ pub fn joining(
     Ok(())
 }
 
+/// "Replication": a shard whose members follow from the view.
+///
+/// # Errors
+///
+/// Those of the calls.
+pub fn shards(mut builder: Builder<ShmSeats>, timeout: Duration) -> Result<(), Box<dyn Error>> {
+    include!(concat!(env!("OUT_DIR"), "/6.rs"));
+    Ok(())
+}
+
 /// "Replication": large objects.
 ///
 /// # Errors
@@ -120,7 +131,7 @@ pub fn objects(
     image: Buffer,
     bytes: usize,
 ) -> Result<(), Box<dyn Error>> {
-    include!(concat!(env!("OUT_DIR"), "/6.rs"));
+    include!(concat!(env!("OUT_DIR"), "/7.rs"));
     Ok(())
 }
 
@@ -135,6 +146,6 @@ fn send_again(number: u64) {
 ///
 /// Those of the calls.
 pub fn objects_in_views(seats: usize, timeout: Duration) -> Result<(), Box<dyn Error>> {
-    include!(concat!(env!("OUT_DIR"), "/7.rs"));
+    include!(concat!(env!("OUT_DIR"), "/8.rs"));
     Ok(())
 }
