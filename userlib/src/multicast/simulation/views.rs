@@ -74,14 +74,18 @@ pub(super) fn all(seen: &[Vec<Seen>], outcome: &Outcome, plan: &Plan) -> Verdict
         true => liveness(seen, &histories, outcome)?,
         false => NodeSet::EMPTY,
     };
-    let mut delivered = Vec::new();
+    let (mut delivered, mut is_known) = (Vec::new(), true);
     for (index, &shape) in plan.subgroups.iter().enumerate() {
         let all = subgroups::one(index, shape, &histories, &views, outcome)?;
         states::given(index, shape.state, seen, outcome)?;
         subgroups::complete((index, shape), there, &histories, &all, outcome)?;
-        delivered.extend(all);
+        is_known &= all.gaps.is_empty();
+        delivered.extend(all.messages);
     }
-    flushed(there, &delivered, outcome)
+    match is_known {
+        true => flushed(there, &delivered, outcome),
+        false => Ok(()),
+    }
 }
 
 /// What a member has delivered, view by view.
