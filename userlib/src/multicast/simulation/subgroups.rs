@@ -197,7 +197,8 @@ fn follows(
         share.goes_on && !share.lacked && ended.members.contains(outcome.seats[share.member])
     });
     let last = longest.last().filter(|_| goes_on);
-    let holds = match survivors.is_empty() {
+    let gone = ended.members.and(next.left);
+    let holds = match survivors.is_empty() || begins.before.union(gone).is_empty() {
         true => begins.sequence == ended.sequence,
         false => begins.sequence >= last.map_or(ended.sequence, |last| last.sequence + 1),
     };
