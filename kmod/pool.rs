@@ -264,7 +264,7 @@ impl<R: Requester> Pool<R> {
     }
 }
 
-/// What users are told of traffic.
+/// Traffic in the form in which users are told of it.
 fn told(traffic: &TrafficView) -> PoolTraffic {
     PoolTraffic {
         small_ops: traffic.heat.small_ops,

@@ -234,7 +234,8 @@ mod tests {
             (uapi::IOC_RINGS_CREATE, iorw!(w, 19, 80)),
             (uapi::IOC_CQ_NOTIFY, iow!(w, 23, 24)),
             (uapi::IOC_POOL_USE, iow!(w, 24, 24)),
-            (uapi::IOC_POOL_PEER, iorw!(w, 25, 96)),
+            (uapi::IOC_POOL_PEER, iorw!(w, 25, 144)),
+            (uapi::IOC_MW_BIND, iorw!(w, 26, 32)),
         ];
         for (ours, macros) in expected {
             assert_eq!(ours, macros, "{ours:#x} is {macros:#x}");

@@ -39,9 +39,9 @@ pub struct PeerTraffic {
     pub small_ops: u64,
     /// Bytes of longer ones a second.
     pub large_bytes: u64,
-    /// What DC takes; of messages, UDP.
+    /// Cost of DC; of messages, that of UDP.
     pub dc: TransportCost,
-    /// What RC takes.
+    /// Cost of RC.
     pub rc: TransportCost,
 }
 

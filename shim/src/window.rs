@@ -64,7 +64,7 @@ impl MemoryWindow {
         &self.region
     }
 
-    /// What a peer has to know to reach the first byte.
+    /// The address and the key by which a peer reaches the first byte.
     #[must_use]
     pub fn remote(&self) -> Remote {
         Remote {
@@ -85,7 +85,7 @@ impl MemoryWindow {
         self.len == 0
     }
 
-    /// What peers may do.
+    /// The rights of peers.
     #[must_use]
     pub fn rights(&self) -> Access {
         self.rights

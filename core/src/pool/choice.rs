@@ -239,7 +239,7 @@ impl Choice {
         self.heat.per_second() < COLD_PER_SECOND && self.under_way() < COLD_UNDER_WAY
     }
 
-    /// What is known of it.
+    /// A copy of what is known, to show.
     pub(super) fn view(&self) -> TrafficView {
         TrafficView {
             uses: self.uses,

@@ -63,9 +63,9 @@ pod! {
         pub small_ops: u64,
         /// Bytes of longer ones a second.
         pub large_bytes: u64,
-        /// What a request of up to 4 KiB takes by DC, in nanoseconds.
+        /// Time of a request of up to 4 KiB by DC, in nanoseconds.
         pub dc_small_ns: u64,
-        /// What a byte of longer ones takes by DC, in picoseconds.
+        /// Time of a byte of longer ones by DC, in picoseconds.
         pub dc_byte_ps: u64,
         /// The same by RC.
         pub rc_small_ns: u64,

@@ -124,7 +124,7 @@ fn deregister(session: &Session, key: u32) -> Result<(), Errno> {
 pub struct Mw {
     pub rkey: u32,
     session: Arc<Session>,
-    /// What ends it, whatever C made of `rkey`.
+    /// The key that [`weft_dealloc_mw`] ends, whatever C made of `rkey`.
     key: u32,
 }
 

@@ -6,7 +6,7 @@
 
 use super::verbs::{self, IbvGid, QpCap, RecvWr, SendWr, Sge, SrqAttr, Wc};
 use super::{
-    device, vqp, DeviceAttr, Mr, Msg, NodeAttr, Post, SrqInitAttr, StartAttr, VqpInitAttr,
+    device, vqp, DeviceAttr, Mr, Msg, Mw, NodeAttr, Post, SrqInitAttr, StartAttr, VqpInitAttr,
 };
 use std::fmt::Write;
 use std::mem::offset_of;
@@ -32,7 +32,7 @@ const SOURCES: [&str; 13] = [
 ];
 
 /// The C names of types in signatures.
-const TYPES: [(&str, &str); 36] = [
+const TYPES: [(&str, &str); 38] = [
     ("", "void"),
     ("c_int", "int"),
     ("u16", "uint16_t"),
@@ -45,6 +45,8 @@ const TYPES: [(&str, &str); 36] = [
     ("*mut DeviceAttr", "struct weft_device_attr *"),
     ("*mut NodeAttr", "struct weft_node_attr *"),
     ("*mut Mr", "struct weft_mr *"),
+    ("*const Mr", "const struct weft_mr *"),
+    ("*mut Mw", "struct weft_mw *"),
     ("*mut Vqp", "struct weft_vqp *"),
     ("*const Vqp", "const struct weft_vqp *"),
     ("*mut VqpInitAttr", "struct weft_vqp_init_attr *"),
@@ -355,6 +357,7 @@ fn the_headers_structs_are_laid_out_as_in_rust() {
         rkey = "rkey",
         iova = "iova",
     );
+    fields!(c, Mw, "struct weft_mw", rkey = "rkey",);
     whole::<StartAttr>(&mut c, "struct weft_start_attr");
     fields!(
         c,

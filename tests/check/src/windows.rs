@@ -109,7 +109,7 @@ fn is(got: WcStatus, wanted: WcStatus, what: &str) -> Result<()> {
 
 use WcStatus::{RemAccessErr, Success};
 
-/// What peers may do is the window's matter, whatever the region lets them.
+/// A window alone decides what peers may do by its key, whatever its region lets them.
 fn rights() -> Result<()> {
     let (near, region) = (Near::new(4096)?, region()?);
     let bind = |rights| MemoryWindow::bind(&region, 0..BYTES, rights);
@@ -297,7 +297,7 @@ fn pins(baseline: &Baseline) -> Result<()> {
     baseline.is_back()
 }
 
-/// What this process is charged with, in KiB.
+/// The pinned memory that this process is charged with, in KiB.
 fn charged() -> Result<u64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmPin:"));

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 /// A subgroup as the group holds it, whose member this node is, or may be.
 #[derive(Debug)]
 pub(super) struct Part {
-    /// Which of the group's subgroups it is.
+    /// Its number among the group's subgroups.
     pub(super) index: usize,
     pub(super) shared: Arc<Shared>,
     /// Where this node's ring is, if it sends.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! By what an application names a subgroup of its group.
+//! Handles, by which an application names the subgroups of its group.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,7 +17,7 @@ pub struct SubgroupHandle {
 pub(super) struct GroupId(u64);
 
 impl GroupId {
-    /// One that no other group of this process has.
+    /// A number that no other group of this process has.
     pub(super) fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self(NEXT.fetch_add(1, Ordering::Relaxed))
@@ -28,7 +28,7 @@ impl GroupId {
         SubgroupHandle { group: self, index }
     }
 
-    /// Which of this group's subgroups it is; none if it is of another group.
+    /// The subgroup's number among this group's; none if the handle is of another group.
     pub(super) fn index(self, handle: SubgroupHandle) -> Option<usize> {
         (handle.group == self).then_some(handle.index)
     }

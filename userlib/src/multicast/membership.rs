@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Who is in a subgroup in a view: of the view a function, as Derecho's layouts are
-//! (spindle §II.A), or all.
+//! The members of a subgroup in a view: a function of the view says them, as Derecho's layouts
+//! do (spindle §II.A), or all are.
 
 use super::config::Spec;
 use super::handle::{GroupId, SubgroupHandle};
@@ -41,8 +41,8 @@ impl Membership {
         self
     }
 
-    /// That of a subgroup in a view: what its function says, but for those who cannot be
-    /// members or senders; all members of the view, if it has no function.
+    /// The membership of a subgroup in a view: what its function says, but for those who cannot
+    /// be members or senders; all members of the view, if it has no function.
     pub(super) fn of(spec: &Spec, members_of: Option<&MembersOf>, view: &View) -> Self {
         let said = members_of.map_or(Self::all_send(view.members), |of| of(view));
         let members = said.members.and(view.members);
@@ -64,8 +64,9 @@ pub struct SubgroupView {
     pub senders: NodeSet,
     /// Members of the view, in the subgroup or not any more, that were in it in the view before:
     /// each has delivered all that comes before [`Self::sequence`], since it has entered the
-    /// subgroup or behind the state that it was given then. If there are none, nobody in the view has what was delivered in the subgroup
-    /// before: it begins with this view, or its state is lost.
+    /// subgroup or behind the state that it was given then. If there are none, nobody in the view
+    /// has what was delivered in the subgroup before: it begins with this view, or its state is
+    /// lost.
     pub before: NodeSet,
     /// The sequence number at which the view begins ([`Message::sequence`]): those of its
     /// members who were not in the subgroup before are delivered every message from here on.

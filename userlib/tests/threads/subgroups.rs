@@ -15,7 +15,7 @@ use weft::{Error, Event, Group, Membership, SendError, Subgroup, SubgroupHandle,
 const NODES: usize = 4;
 const MESSAGES: u64 = 500;
 
-/// What a member has seen of a subgroup.
+/// The views and deliveries of a member, in a subgroup.
 #[derive(Debug, Default)]
 struct Log {
     /// By sequence number, who has sent what.

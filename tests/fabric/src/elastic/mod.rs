@@ -128,7 +128,7 @@ impl Process {
         })
     }
 
-    /// What it has said of views.
+    /// Its words about views.
     fn said(&self) -> Vec<Said> {
         let mut said = self.all_said();
         said.retain(|said| !said.1.starts_with(OLDEST));

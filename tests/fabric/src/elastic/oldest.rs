@@ -14,7 +14,7 @@ use weft::{Group, Membership, SendError, Sender, Subgroup, SubgroupHandle, View}
 
 use super::member::{Journal, MAX_STATE_BYTES};
 
-/// What a member knows of the subgroup.
+/// A member's knowledge of the subgroup.
 pub struct Oldest {
     subgroup: SubgroupHandle,
     journal: Arc<Mutex<Journal>>,

@@ -5,9 +5,9 @@
 //!
 //! Each node has one VQP to each peer, and all of them share their queues: what a node
 //! posts to all peers in a round goes to the module in one call. Each peer has a key of its own
-//! to the node's memory, a memory window, so that one can be cut off. Making and connecting them takes no
-//! network hardware; what the nodes tell each other over TCP is where their
-//! memory is and which RDMA port they are at.
+//! to the node's memory, a memory window, so that one can be cut off. Making and connecting them
+//! takes no network hardware; what the nodes tell each other over TCP is where their memory is and
+//! which RDMA port they are at.
 //!
 //! Words that go one by one ([`Words`]) are WRITEs of 8 bytes here, which the
 //! module stores with one instruction. (One that it sends by soft-RoCE's RC, as `pool=rc`

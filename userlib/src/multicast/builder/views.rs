@@ -14,9 +14,10 @@ impl<F: Fabric> Builder<F> {
     /// a majority of the last one is there. All nodes say so, or none.
     ///
     /// All members are in all subgroups, unless [`Self::members_by_view`] says otherwise.
-    /// Subgroups have total order and deliver to closures. A member that leaves does so by [`Group::leave`]; one that only goes counts
-    /// as failed. Messages that were not delivered in one view are delivered in a later one,
-    /// as long as their sender stays; those of a sender that goes may be delivered nowhere.
+    /// Subgroups have total order and deliver to closures. A member that leaves does so by
+    /// [`Group::leave`]; one that only goes counts as failed. Messages that were not delivered in
+    /// one view are delivered in a later one, as long as their sender stays; those of a sender that
+    /// goes may be delivered nowhere.
     ///
     /// Over a fabric with seats ([`ShmSeats`], `WeftSeats`, `VerbsSeats`) nodes join a group that
     /// has begun, one with each view, and take seats that are empty or whose members have gone.
@@ -39,9 +40,9 @@ impl<F: Fabric> Builder<F> {
     }
 
     /// Lets a subgroup's members and senders follow from the view, by a function of it alone:
-    /// shards, a few members that keep a copy, a subgroup of those who came first. It is called on the
-    /// polling thread when a view begins. All nodes give the same function; nodes whose functions say
-    /// different things of a view take each other for failed when it begins.
+    /// shards, a few members that keep a copy, a subgroup of those who came first. It is called on
+    /// the polling thread when a view begins. All nodes give the same function; nodes whose
+    /// functions say different things of a view take each other for failed when it begins.
     ///
     /// Members that the view does not have are left out, and so are senders that are not
     /// members or that [`Subgroup::senders`] does not allow. There may be none of both.
@@ -121,15 +122,15 @@ impl<F: Fabric> Builder<F> {
     /// When some enter, `take` is called at a member that has the state, on its polling thread:
     /// behind all deliveries of the view before, and before it hears of the view. Each that
     /// enters hears of the view, gets the bytes in `restore`, and is then delivered every message
-    /// of the view. What it had of the subgroup from an earlier time is void. Members deliver meanwhile,
-    /// until the windows are full. If the member that gives the state fails, another one's is taken
-    /// at the beginning of a later view.
+    /// of the view. What it had of the subgroup from an earlier time is void. Members deliver
+    /// meanwhile, until the windows are full. If the member that gives the state fails, another
+    /// one's is taken at the beginning of a later view.
     ///
     /// If the function of the view names nobody who has the state, those who have it stay members,
-    /// until a view begins in which somebody has it whom the function names; and a member that wants to leave the group stays as long as
-    /// others wait for what only it has. If all who have it have failed, or the last one has left while
-    /// nobody waited, [`SubgroupView::before`] is empty: members begin with nothing, and
-    /// `restore` is not called.
+    /// until a view begins in which somebody has it whom the function names; and a member that
+    /// wants to leave the group stays as long as others wait for what only it has. If all who have
+    /// it have failed, or the last one has left while nobody waited, [`SubgroupView::before`] is
+    /// empty: members begin with nothing, and `restore` is not called.
     ///
     /// The bytes are reserved in each member's region. If a state is longer, those who enter are
     /// put out of the group.
@@ -169,9 +170,9 @@ impl<F: Fabric> Builder<F> {
     ///
     /// By default nobody is suspected for that. A member that gets no processor for so long, or
     /// whose closure takes so long, is put out wrongly: choose many times what may happen on a
-    /// busy machine, seconds rather than milliseconds; 10 ms to a day are possible. Members count four times in this time, and
-    /// look at the others' counts, so an idle group does not sleep for longer. All nodes say the
-    /// same. Makes the group one with views ([`Self::with_views`]).
+    /// busy machine, seconds rather than milliseconds; 10 ms to a day are possible. Members count
+    /// four times in this time, and look at the others' counts, so an idle group does not sleep for
+    /// longer. All nodes say the same. Makes the group one with views ([`Self::with_views`]).
     #[must_use]
     pub fn suspect_after(mut self, term: Duration) -> Self {
         self.term = Some(term);

@@ -45,7 +45,7 @@ pub struct Message {
     pub sequence: u64,
 }
 
-/// What a member saw, in order.
+/// An event that a member saw, in order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[expect(
     clippy::large_enum_variant,

@@ -24,7 +24,7 @@ pub(super) struct Model {
     pub(super) arrival: Arrival,
     /// Somebody joins, in a seat behind theirs.
     pub(super) newcomer: bool,
-    /// Who is in its subgroup.
+    /// The members of its subgroup.
     pub(super) shape: Shape,
     /// Those who send a message before anything goes wrong.
     pub(super) senders: NodeSet,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Who is in a subgroup of a run: functions of the view.
+//! The members of the subgroups of a run: functions of the view.
 
 use crate::fabric::NodeSet;
 use crate::multicast::{Membership, View};
@@ -56,7 +56,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// That of a subgroup without a function.
+    /// The shape of a subgroup without a function.
     pub const EVERYBODY: Self = Self {
         members: Members::Everybody,
         senders: Senders::All,

@@ -10,7 +10,7 @@ use crate::fabric::NodeSet;
 use crate::multicast::{Membership, SubgroupView, View};
 use std::collections::BTreeMap;
 
-/// What a member has delivered of a subgroup in a view.
+/// A member's deliveries in a subgroup in a view.
 struct Share {
     member: usize,
     delivered: Vec<Message>,
@@ -214,7 +214,7 @@ fn follows(
         Oracle::State,
         || format!("{left:?} leave with what others wait for, in {next:?} behind {ended:?}"),
     )?;
-    // One that has not been given the group's state has not heard of the view.
+    // A member that has not been given the group's state has not heard of the view.
     let has_heard = |&seat: &usize| {
         let mut theirs = shares.iter().filter(|share| share.goes_on);
         theirs.any(|share| outcome.seats[share.member] == seat)
@@ -229,7 +229,7 @@ fn follows(
     )
 }
 
-/// One that heard of its first view behind this one has delivered nothing in it.
+/// A member that heard of its first view behind this one has delivered nothing in it.
 fn late(
     index: usize,
     (view, next): (&View, &View),

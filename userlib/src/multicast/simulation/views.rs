@@ -22,7 +22,7 @@ impl Stay {
         states::lacks(self.view.subgroups.at(subgroup), seat) && !self.given.contains(&subgroup)
     }
 
-    /// What it has delivered of a subgroup.
+    /// Its deliveries in a subgroup.
     pub(super) fn of(&self, subgroup: usize) -> Vec<Message> {
         let delivered = self.delivered.iter().copied();
         delivered
@@ -88,7 +88,7 @@ pub(super) fn all(seen: &[Vec<Seen>], outcome: &Outcome, plan: &Plan) -> Verdict
     }
 }
 
-/// What a member has delivered, view by view.
+/// A member's deliveries, view by view.
 fn history(member: usize, seen: &[Seen]) -> Result<History, (Oracle, String)> {
     let mut history = History::new();
     for seen in seen {

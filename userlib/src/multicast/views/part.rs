@@ -31,7 +31,7 @@ pub(super) struct Part {
     /// Members of the view that were in the subgroup in the view before, and have delivered
     /// all of it.
     pub(super) before: NodeSet,
-    /// What members say of its state, by the view's parity.
+    /// The members' words about its state, by the view's parity.
     pub(super) states: [Table<StateRow>; 2],
     /// Its state, if those who enter are given it.
     pub(super) transfer: Option<Transfer>,
@@ -60,7 +60,7 @@ impl Part {
         self.member.shared().set_sending(sends);
     }
 
-    /// What the application is told of it.
+    /// The subgroup in the form in which the application is told of it.
     pub(super) fn to_view(&self) -> SubgroupView {
         SubgroupView {
             members: self.membership.members,
