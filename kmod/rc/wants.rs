@@ -275,6 +275,7 @@ impl<R: Requester> Rc<R> {
             return Ok(None);
         }
         let start_ns = now_ns();
+        let mut was_wanted = false;
         loop {
             let seen = self.changes.seen();
             // The device may go meanwhile.
@@ -282,8 +283,13 @@ impl<R: Requester> Rc<R> {
             if let Some(queue) = self.queue(gid) {
                 return Ok(Some(queue));
             }
-            // If all slots are taken by wants that were not tried yet, it asks again.
-            let _ = self.add_want(gid, WantedBy::User(user));
+            // If all slots are taken by wants that were not tried yet, it asks again. A want
+            // that was tried, and has made room for another, comes back with the next call
+            // only: else those of dead peers would take the slots from one another, and from
+            // live ones, before an answer can come.
+            if !was_wanted || self.is_wanted(gid) {
+                was_wanted |= self.add_want(gid, WantedBy::User(user));
+            }
             let left_ns = QUEUE_WAIT_NS.saturating_sub(now_ns().saturating_sub(start_ns));
             if left_ns == 0 {
                 return Err(crate::errno::host_down());
@@ -363,6 +369,10 @@ impl<R: Requester> Rc<R> {
         // The work lets go of an offer that is out.
         self.hurry(slot);
         Ok(())
+    }
+
+    fn is_wanted(&self, gid: &Gid) -> bool {
+        self.wants.lock().find(gid).is_some()
     }
 
     fn add_want(&self, gid: &Gid, by: WantedBy) -> bool {
