@@ -10,7 +10,7 @@ use std::time::Instant;
 use weft::fabric::shm::Shm;
 use weft::fabric::{Fabric, NodeSet};
 use weft::multicast::{Builder, ConfigError, SubgroupView};
-use weft::{Error, Event, Group, Membership, SendError, Subgroup, SubgroupHandle, View};
+use weft::{Ending, Error, Event, Group, Membership, SendError, Subgroup, SubgroupHandle, View};
 
 const NODES: usize = 4;
 const MESSAGES: u64 = 500;
@@ -137,13 +137,17 @@ fn nodes_whose_functions_differ_do_not_wait_for_one_another() {
                 let count = if rank == 2 { 1 } else { 2 };
                 Membership::all_send(view.members.iter().take(count).collect())
             });
-        let group = builder.join().expect("a group");
+        let group = match builder.join() {
+            // It may be out before it was told that it is in.
+            Err(Error::NotAdmitted { ending }) if rank == 2 => return ending,
+            joined => joined.expect("a group"),
+        };
         let ending = || group.ending(odd).expect("the subgroup");
         if rank == 2 {
             wait_for(|| ending().is_some());
             return ending();
         }
-        // Members 0 and 1 take member 2 for failed, and it is told so.
+        // Members 0 and 1 take member 2 for failed.
         let two = [0, 1].into_iter().collect();
         wait_for(|| group.view().is_some_and(|view| view.members == two));
         let ending = ending();
@@ -151,7 +155,10 @@ fn nodes_whose_functions_differ_do_not_wait_for_one_another() {
         wait_for(|| have_seen.load(Ordering::Relaxed) == 2);
         ending
     });
-    assert_eq!(answers, [None, None, Some(weft::Ending::Excluded)]);
+    assert_eq!(answers[..2], [None, None]);
+    // It finds itself suspected, or suspects both others first.
+    let is_out = matches!(answers[2], Some(Ending::Excluded | Ending::Minority));
+    assert!(is_out, "{:?}", answers[2]);
 }
 
 #[test]
