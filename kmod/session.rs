@@ -18,6 +18,7 @@ use kernel::prelude::*;
 use kernel::sync::{Arc, Mutex};
 use weft_core::dc::wire::Receiver;
 use weft_core::gid::Gid;
+use weft_core::mr::{ACCESS_CHANGE, ACCESS_REMOTE};
 use weft_core::uapi::{
     self, MrReg, MwBind, Pod, QConnect, RingsCreate, MAX_MRS_PER_SESSION, MAX_MWS_PER_SESSION,
 };
@@ -292,10 +293,8 @@ impl Session {
     ///
     /// Those of [`MwBind`].
     pub(crate) fn bind_window(&self, request: &MwBind) -> Result<u32> {
-        let rights =
-            uapi::ACCESS_REMOTE_READ | uapi::ACCESS_REMOTE_WRITE | uapi::ACCESS_REMOTE_ATOMIC;
-        let is_known = request.access & !(rights | uapi::ACCESS_RELAXED_ORDERING) == 0;
-        let has_rights = request.access & rights != 0;
+        let is_known = request.access & !(ACCESS_REMOTE | uapi::ACCESS_RELAXED_ORDERING) == 0;
+        let has_rights = request.access & ACCESS_REMOTE != 0;
         if !is_known || !has_rights || request.len == 0 || request.reserved != 0 {
             return Err(EINVAL);
         }
@@ -371,8 +370,7 @@ fn own_key(keys: &mut KVec<u32>, most: usize, make: impl FnOnce() -> Result<u32>
 
 /// Whether access flags go together.
 fn is_usable(access: u32) -> bool {
-    let changes = uapi::ACCESS_REMOTE_WRITE | uapi::ACCESS_REMOTE_ATOMIC;
-    let is_odd = access & changes != 0 && access & uapi::ACCESS_LOCAL_WRITE == 0;
+    let is_odd = access & ACCESS_CHANGE != 0 && access & uapi::ACCESS_LOCAL_WRITE == 0;
     access & !(uapi::ACCESS_ALL | uapi::ACCESS_RELAXED_ORDERING) == 0 && !is_odd
 }
 

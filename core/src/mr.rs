@@ -52,7 +52,9 @@ pub const LEASE_NS: u64 = TRUST_NS + PATIENCE_NS;
 pub const LEASE_MAX_NS: u64 = 10_000_000_000;
 
 /// Any of the flags that let peers touch a region.
-pub const ACCESS_REMOTE: u32 = ACCESS_REMOTE_READ | ACCESS_REMOTE_WRITE | ACCESS_REMOTE_ATOMIC;
+pub const ACCESS_REMOTE: u32 = ACCESS_REMOTE_READ | ACCESS_CHANGE;
+/// Those of them that let peers change it.
+pub const ACCESS_CHANGE: u32 = ACCESS_REMOTE_WRITE | ACCESS_REMOTE_ATOMIC;
 
 /// Those of a region's access flags that hold for peers' requests by RC. A device that
 /// `relaxes` writes shows them to processors in any order, so peers reach by it only regions
@@ -60,7 +62,7 @@ pub const ACCESS_REMOTE: u32 = ACCESS_REMOTE_READ | ACCESS_REMOTE_WRITE | ACCESS
 /// others they reach by DC.
 #[must_use]
 pub const fn access_by_rc(access: u32, relaxes: bool) -> u32 {
-    let is_written = access & (ACCESS_REMOTE_WRITE | ACCESS_REMOTE_ATOMIC) != 0;
+    let is_written = access & ACCESS_CHANGE != 0;
     let has_order = !relaxes || access & ACCESS_RELAXED_ORDERING != 0;
     if is_written && !has_order {
         return 0;

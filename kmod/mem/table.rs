@@ -20,7 +20,7 @@ use kernel::prelude::*;
 use kernel::rbtree::{RBTree, RBTreeNodeReservation};
 use kernel::sync::{Arc, Mutex};
 use weft_core::gid::Gid;
-use weft_core::mr::{Ledger, Notice};
+use weft_core::mr::{Ledger, Notice, ACCESS_CHANGE};
 use weft_core::uapi::{self, Pod};
 
 use crate::bindings;
@@ -40,8 +40,6 @@ use crate::sync::{
 };
 
 const SETS: usize = 1024;
-/// The rights of peers to change a region.
-const CHANGES: u32 = uapi::ACCESS_REMOTE_WRITE | uapi::ACCESS_REMOTE_ATOMIC;
 /// Blocks of regions that peers find for RC. Requests for others go by DC.
 pub(super) const VALID: u32 = 8192;
 /// Keys tried: each is free, but for one in thousands.
@@ -130,7 +128,7 @@ impl NewRegion {
         let start = request.addr.checked_sub(region.addr).ok_or(EINVAL)?;
         let is_inside = start <= region.len && request.len <= region.len - start;
         // Devices want a region that peers may change to be its owner's to change, too.
-        let local = match request.access & CHANGES {
+        let local = match request.access & ACCESS_CHANGE {
             0 => 0,
             _ => uapi::ACCESS_LOCAL_WRITE,
         };

@@ -148,7 +148,7 @@ fn keep(node: ShmSeats) -> Result<(), Failure> {
     let senders = subgroups.iter().map(|&subgroup| group.sender(subgroup));
     change(&senders.collect::<Result<Vec<_>, _>>()?)?;
     match group.leave(PATIENCE) {
-        // What it had sent in a shard that it keeps no more.
+        // It had sent something in a shard that it keeps no more.
         Err(Error::Unflushed { .. }) => println!("member {rank}: the last changes came too late"),
         left => left?,
     }

@@ -18,6 +18,7 @@ use crate::rc::{pin, BLOCK};
 use crate::rng::Rng;
 use crate::world::{connect, counter, wait_for, Baseline, Transport};
 use weft_testkit::report::Report;
+use WcStatus::{RemAccessErr, Success};
 
 const BYTES: usize = 64 << 10;
 /// Windows of one region.
@@ -106,8 +107,6 @@ fn is(got: WcStatus, wanted: WcStatus, what: &str) -> Result<()> {
     ensure!(got == wanted, "{what}: {got:?}");
     Ok(())
 }
-
-use WcStatus::{RemAccessErr, Success};
 
 /// A window alone decides what peers may do by its key, whatever its region lets them.
 fn rights() -> Result<()> {

@@ -71,8 +71,8 @@ pub fn run(report: &mut Report, args: &Args) {
     }
 }
 
-/// What a member has said of a view: its number, and a text that is the same for all. What it
-/// says of the subgroup of the oldest when a view has ended begins with [`OLDEST`].
+/// A member's word about a view: its number, and a text that is the same for all. The text about
+/// the subgroup of the oldest, when a view has ended, begins with [`OLDEST`].
 type Said = (u64, String);
 
 const OLDEST: &str = "OLDEST ";

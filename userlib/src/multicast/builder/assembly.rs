@@ -22,9 +22,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// What a member of a group with views has of its own: how subgroups' members follow from the
-/// view, and subgroups' states, by the subgroups' numbers; the group's state; how long a member
-/// may hang.
+/// The settings of a group with views that each member has for itself: the functions that say
+/// subgroups' members, and subgroups' states, by the subgroups' numbers; the group's state; the
+/// time for which a member may hang.
 pub(super) type Own = (
     (HashMap<usize, MembersOf>, HashMap<usize, State>),
     Option<State>,

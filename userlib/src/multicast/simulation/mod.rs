@@ -36,7 +36,7 @@ use std::fmt;
 pub struct Message {
     /// The subgroup.
     pub subgroup: usize,
-    /// Who has sent it. Members are numbered: the founders by their seats, then newcomers as they
+    /// Its sender. Members are numbered: the founders by their seats, then newcomers as they
     /// came.
     pub sender: usize,
     /// Its number among its sender's of the subgroup, from 0 on.

@@ -6,8 +6,8 @@ use super::judge::{expect, Oracle, Outcome, Verdict};
 use super::{Message, Seen};
 use crate::multicast::{SubgroupView, View};
 
-/// What a member in a seat has of a subgroup: all that it was given and has delivered since it
-/// has entered.
+/// The content of a subgroup at the member in a seat: all that it was given and has delivered since
+/// it has entered.
 pub(super) fn content<'a>(
     seen: impl Iterator<Item = &'a Seen>,
     index: usize,

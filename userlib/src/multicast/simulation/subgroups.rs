@@ -105,7 +105,7 @@ fn share(
     })
 }
 
-/// What was delivered in a view: by members only, from the view's beginning on, in one
+/// Deliveries in a view: by members only, from the view's beginning on, in one
 /// order, and by those who go on together all that anybody has delivered.
 fn in_view(
     shares: &[Share],

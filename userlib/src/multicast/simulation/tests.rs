@@ -42,6 +42,23 @@ fn shape(members: Members) -> Shape {
     }
 }
 
+/// A group with views and one subgroup, in which nothing happens by chance.
+fn calm(members: usize, subgroup: Shape) -> Plan {
+    Plan {
+        seed: 1,
+        views: true,
+        members,
+        seats: members,
+        state: false,
+        subgroups: vec![subgroup],
+        window: 4,
+        sees: false,
+        options: Options::FULL,
+        actions: 0,
+        faults: Vec::new(),
+    }
+}
+
 /// A run without chance: everything that is under way arrives, but on some links.
 fn arrive_but(run: &Run<'_>, held: &[(usize, usize)]) {
     let free = |link: &(usize, usize)| !held.contains(link);
@@ -61,17 +78,8 @@ fn step(run: &mut Run<'_>, members: Range<usize>) {
 #[test]
 fn a_second_leader_takes_over_the_trim_of_the_first() {
     let plan = Plan {
-        seed: 1,
         views: false,
-        members: 5,
-        seats: 5,
-        state: false,
-        subgroups: vec![Shape::EVERYBODY],
-        window: 4,
-        sees: false,
-        options: Options::FULL,
-        actions: 0,
-        faults: Vec::new(),
+        ..calm(5, Shape::EVERYBODY)
     };
     let mut run = Run::new(&plan);
     // Given a message of member 3 that member 0 does not get before it wedges,
@@ -138,19 +146,7 @@ fn view(run: &Run<'_>, member: usize, number: u64) -> Option<View> {
 /// next leader trusts the other one, which knows of nothing, and could find another view.
 #[test]
 fn a_second_leader_takes_over_what_somebody_may_have_decided() {
-    let plan = Plan {
-        seed: 1,
-        views: true,
-        members: 5,
-        seats: 5,
-        state: false,
-        subgroups: vec![Shape::EVERYBODY],
-        window: 4,
-        sees: false,
-        options: Options::FULL,
-        actions: 0,
-        faults: Vec::new(),
-    };
+    let plan = calm(5, Shape::EVERYBODY);
     let mut run = Run::new(&plan);
     assert!(run.settle());
     // Given a leave that member 0 proposes, and all but member 3 echo,
@@ -187,19 +183,7 @@ fn leave(run: &mut Run<'_>, node: usize) {
 /// Two halves of the members take turns.
 #[test]
 fn what_a_sender_had_sent_that_is_none_any_more_is_delivered_when_it_is_one_again() {
-    let plan = Plan {
-        seed: 1,
-        views: true,
-        members: 4,
-        seats: 4,
-        state: false,
-        subgroups: vec![shape(Members::Halves)],
-        window: 4,
-        sees: false,
-        options: Options::FULL,
-        actions: 0,
-        faults: Vec::new(),
-    };
+    let plan = calm(4, shape(Members::Halves));
     let mut run = Run::new(&plan);
     assert!(run.settle());
     // Given that member 1 sends when somebody has wedged already,
@@ -231,19 +215,7 @@ fn what_a_sender_had_sent_that_is_none_any_more_is_delivered_when_it_is_one_agai
 /// The only member of a subgroup fails.
 #[test]
 fn a_subgroup_whose_members_have_all_failed_begins_again_where_the_view_began() {
-    let plan = Plan {
-        seed: 1,
-        views: true,
-        members: 4,
-        seats: 4,
-        state: false,
-        subgroups: vec![shape(Members::Highest(1))],
-        window: 4,
-        sees: false,
-        options: Options::FULL,
-        actions: 0,
-        faults: Vec::new(),
-    };
+    let plan = calm(4, shape(Members::Highest(1)));
     let mut run = Run::new(&plan);
     assert!(run.settle());
     // Given a message that the only member has delivered,

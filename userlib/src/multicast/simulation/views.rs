@@ -213,7 +213,7 @@ fn liveness(
     Ok(there)
 }
 
-/// Whoever asks whether all is delivered that it has sent is told the truth.
+/// A member that asks whether all is delivered that it has sent is told the truth.
 fn flushed(there: NodeSet, delivered: &[Message], outcome: &Outcome) -> Verdict {
     for member in there.iter() {
         let own = delivered.iter().filter(|message| message.sender == member);

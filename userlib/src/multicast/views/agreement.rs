@@ -29,7 +29,7 @@ pub(super) struct Proposal {
 pub(super) struct PartEnd {
     /// How much of the view's messages counts.
     pub(super) trim: u64,
-    /// Members of the next view that have delivered that.
+    /// Of a subgroup with state: members of the next view that have it, and have delivered that.
     pub(super) before: NodeSet,
 }
 
@@ -166,15 +166,18 @@ impl Views {
         let parity = self.view.parity();
         for (at, end) in proposal.ends.iter().enumerate() {
             let part = &self.parts[at];
-            let (table, states) = (&part.tables[parity], &part.states[parity]);
+            let table = &part.tables[parity];
             table.own().trim.store(end.trim);
-            states.own().before.store(end.before.bits());
-            let writes = (
-                table.write(SubgroupRow::trim()),
-                states.write(StateRow::before()),
-            );
-            self.post(self.view.members, writes.0);
-            self.post(self.view.members, writes.1);
+            let write = table.write(SubgroupRow::trim());
+            let states = part.transfer.as_ref().map(|_| {
+                let states = &part.states[parity];
+                states.own().before.store(end.before.bits());
+                states.write(StateRow::before())
+            });
+            self.post(self.view.members, write);
+            if let Some(write) = states {
+                self.post(self.view.members, write);
+            }
         }
         self.write_ballot(ballot);
     }

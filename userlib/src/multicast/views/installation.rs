@@ -38,8 +38,9 @@ impl Views {
             return;
         }
         self.lacking = decision.lacking;
+        let go_on = decision.next.minus(decision.lacking);
         for (part, end) in self.parts.iter_mut().zip(&decision.ends) {
-            part.before = end.before.and(part.membership.members).and(decision.next);
+            part.note_before(go_on, end.before);
         }
         let view = self
             .view

@@ -43,6 +43,16 @@ pub(super) struct Part {
 }
 
 impl Part {
+    /// Before the next view, of whose members these have the group's state, and these the
+    /// subgroup's, if it has one.
+    pub(super) fn note_before(&mut self, go_on: NodeSet, have_state: NodeSet) {
+        let before = self.membership.members.and(go_on);
+        self.before = match self.transfer {
+            Some(_) => before.and(have_state),
+            None => before,
+        };
+    }
+
     /// The next view is this one.
     pub(super) fn lay_out(&mut self, view: &View, rank: usize) {
         let spec = &self.member.shared().spec;

@@ -14,8 +14,8 @@ crate::sst_row! {
         /// The last view of which it knows how it begins: it has installed it, or it is
         /// not in it.
         pub(in super::super) installed: Counter,
-        /// Who is in which subgroup in that view, as a number that differs if that does. It is
-        /// said before the view is installed, where members follow from the view.
+        /// A number that differs if the members of subgroups in that view do. It is said before
+        /// the view is installed, where members follow from the view.
         pub(in super::super) layout: Counter,
         /// It wants to leave.
         pub(in super::super) leaving: Flag,
@@ -69,8 +69,8 @@ crate::sst_row! {
     pub(in super::super) struct StateRow {
         /// It has been given the subgroup's state in this view.
         pub(in super::super) restored: Flag,
-        /// Part of a proposal: members of the next view that have delivered what counts of this
-        /// one.
+        /// Part of a proposal: members of the next view that have the state, and have delivered
+        /// what counts of this one.
         pub(in super::super) before: Counter,
         /// Bytes of the subgroup's state at the beginning of the view, or
         /// [`super::state::NONE`].

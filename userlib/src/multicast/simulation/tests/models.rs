@@ -31,6 +31,12 @@ fn faults(model: &Model, node: usize) -> Vec<Fault> {
         .collect()
 }
 
+/// A crash at each post of a member, and a leave of each of the first three.
+fn crashes_and_leaves(model: &Model, node: usize) -> impl Iterator<Item = Fault> {
+    let crashes = (0..=model::posts(model, node)).map(move |posts| Fault::Crash { node, posts });
+    crashes.chain((0..3).map(|node| Fault::Leave { node, posts: None }))
+}
+
 /// Walks a model with each thing that can go wrong at a member.
 fn walk_all(model: &Model, faults: impl Iterator<Item = Fault>) {
     let mut all = model::Extent::default();
@@ -83,10 +89,7 @@ fn a_newcomer_and_two_members_in_every_order_of_steps() {
         newcomer: true,
         ..model(2, Arrival::AtOnce, 1)
     };
-    let crashes = faults(&model, model.members).into_iter();
-    let crashes = crashes.filter(|fault| matches!(fault, Fault::Crash { .. }));
-    let leave = |node| Fault::Leave { node, posts: None };
-    walk_all(&model, crashes.chain((0..3).map(leave)));
+    walk_all(&model, crashes_and_leaves(&model, model.members));
 }
 
 #[test]
@@ -123,10 +126,7 @@ fn a_newcomer_that_enters_a_subgroup_in_every_order_of_steps() {
         shape: shape(Members::Highest(2)),
         ..model(2, Arrival::AtOnce, 2)
     };
-    let crashes = faults(&model, 1).into_iter();
-    let crashes = crashes.filter(|fault| matches!(fault, Fault::Crash { .. }));
-    let leave = |node| Fault::Leave { node, posts: None };
-    walk_all(&model, crashes.chain((0..3).map(leave)));
+    walk_all(&model, crashes_and_leaves(&model, 1));
 }
 
 #[test]
@@ -139,10 +139,7 @@ fn a_newcomer_that_is_given_a_subgroups_state_in_every_order_of_steps() {
         },
         ..model(2, Arrival::AtOnce, 2)
     };
-    let crashes = faults(&model, 1).into_iter();
-    let crashes = crashes.filter(|fault| matches!(fault, Fault::Crash { .. }));
-    let leave = |node| Fault::Leave { node, posts: None };
-    walk_all(&model, crashes.chain((0..3).map(leave)));
+    walk_all(&model, crashes_and_leaves(&model, 1));
 }
 
 #[test]
