@@ -176,7 +176,7 @@ impl MrTable {
             (hardware.device, hardware.pd.clone(), hardware.blocks)
         };
         let mr = region.0.mr();
-        // SAFETY: the region owns the pages, and drops what it is given before them;
+        // SAFETY: the region holds the pages, and drops what it is given before them;
         // what it is not given goes before the use of the region does.
         unsafe {
             RegisteredBlocks::new(device, &pd, size, mr.span()?, mr.addr, mr.access, &mr.held)
