@@ -97,12 +97,15 @@ fn ways(report: &mut Report, sent: &AtomicU64) {
         system(SLOW_UDP)?;
         by_rc(sent)
     });
-    report.check("the pool tells what they take by both, which is less by RC", || {
-        let messages = known()?.context("it does not know the peer")?.messages;
-        let (udp_ns, rc_ns) = costs_ns(&messages).with_context(|| format!("{messages:?}"))?;
-        ensure!(udp_ns > rc_ns, "{udp_ns} and {rc_ns} ns: {messages:?}");
-        Ok(())
-    });
+    report.check(
+        "the pool tells what they take by both, which is less by RC",
+        || {
+            let messages = known()?.context("it does not know the peer")?.messages;
+            let (udp_ns, rc_ns) = costs_ns(&messages).with_context(|| format!("{messages:?}"))?;
+            ensure!(udp_ns > rc_ns, "{udp_ns} and {rc_ns} ns: {messages:?}");
+            Ok(())
+        },
+    );
     report.check_within("and back when it is fast again", LONGEST, || {
         // Until it has been seen how long a round trip by UDP takes now.
         thread::sleep(Duration::from_secs(2));

@@ -3,8 +3,26 @@
 //! Which node of which addresses.
 
 use crate::fabric::{FabricError, MAX_NODES};
+use nix::setsockopt_impl;
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::SetStruct;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
+
+/// How many seconds one who has called may be silent before whoever listens is woken
+/// nevertheless (tcp(7)).
+#[derive(Clone, Copy)]
+struct DeferAccept;
+
+setsockopt_impl!(
+    DeferAccept,
+    libc::IPPROTO_TCP,
+    libc::TCP_DEFER_ACCEPT,
+    u32,
+    SetStruct<u32>
+);
+
+const SILENCE_S: u32 = 1;
 
 /// A rank of a list of addresses. Of a fabric with seats each seat has one, and the nodes of
 /// the first ones found it.
@@ -82,6 +100,9 @@ impl Place {
         })?;
         let quiet = listener.set_nonblocking(true);
         quiet.map_err(|error| FabricError::io("fcntl", &error))?;
+        // Who calls speaks first. Until then nobody is woken, or waits for one who is silent.
+        let set = setsockopt(&listener, DeferAccept, &SILENCE_S);
+        set.map_err(|errno| FabricError::system("setsockopt", errno))?;
         Ok(listener)
     }
 }

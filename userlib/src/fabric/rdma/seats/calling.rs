@@ -151,23 +151,22 @@ impl<L: Linker> Reception<L> {
         }
     }
 
-    /// Calls those of the seats that are there, all before one of them has answered.
+    /// Calls those of the seats that are there, all before one of them has answered. All that
+    /// this node does by itself comes first: who is spoken to wakes, and may take its processor.
     fn call(&self, seats: NodeSet) -> Result<Vec<(usize, TcpStream, L::Offer)>, FabricError> {
         let mut called = Vec::new();
         for seat in seats.iter() {
             let addr = self.node.place.addrs[seat];
-            let Ok(mut line) = TcpStream::connect_timeout(&addr, CONNECT_TIME) else {
-                continue;
-            };
-            let offer = self.linker.offer()?;
-            let frame = self
-                .node
-                .frame(Purpose::Call, self.node.place.seats() as u64);
-            let card = self.linker.card(&offer);
-            if self.node.introduce(&mut line, frame, &card).is_ok() {
-                called.push((seat, line, offer));
+            if let Ok(line) = TcpStream::connect_timeout(&addr, CONNECT_TIME) {
+                called.push((seat, line, self.linker.offer()?));
             }
         }
+        let seats = self.node.place.seats() as u64;
+        let frame = self.node.frame(Purpose::Call, seats);
+        called.retain_mut(|(_, line, offer)| {
+            let card = self.linker.card(offer);
+            self.node.introduce(line, frame, &card).is_ok()
+        });
         Ok(called)
     }
 
