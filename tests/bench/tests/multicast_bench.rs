@@ -95,3 +95,15 @@ fn messages_that_nobody_reads_have_no_bandwidth() {
     assert!(of("full").all(|row| row["gb_per_s"].is_number()));
     assert!(of("none").all(|row| row["gb_per_s"].is_null() && row["raw_share"].is_null()));
 }
+
+#[test]
+fn a_group_with_views_is_measured_beside_a_fixed_one() {
+    for (experiment, bytes) in [("views", "10240"), ("lone", "8")] {
+        let rows = bench(experiment, bytes);
+        let views = rows.iter().map(|row| row["views"].as_bool());
+        assert!(views.eq([Some(false), Some(true)]), "{experiment}");
+        for row in &rows {
+            assert!(row["lat_us_p50"].as_f64() > Some(0.0), "{row}");
+        }
+    }
+}

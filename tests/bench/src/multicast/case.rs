@@ -33,6 +33,9 @@ pub enum Experiment {
     /// What delivery in place saves those who neither write nor read a message:
     /// nothing moves but counters.
     Touch,
+    /// A fixed group, and the same in a view that does not change: what it costs that the
+    /// view could.
+    Views,
     /// A message at a time on a group that sleeps.
     Lone,
     /// A group that nobody sends in.
@@ -41,7 +44,7 @@ pub enum Experiment {
 
 impl Experiment {
     /// All of them, in the table's order.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Raw,
         Self::Single,
         Self::Ladder,
@@ -50,6 +53,7 @@ impl Experiment {
         Self::Delayed,
         Self::Memcpy,
         Self::Touch,
+        Self::Views,
         Self::Lone,
         Self::Idle,
     ];
@@ -176,6 +180,8 @@ pub struct Case {
     /// Whether a member has one thread that goes from sending to the library's steps, as
     /// raw's goes from writing to reading; else one that sends and one that polls.
     pub stepped: bool,
+    /// Whether the group has views.
+    pub views: bool,
 }
 
 impl Case {
@@ -198,6 +204,7 @@ impl Case {
             stores: Stores::Cached,
             bound: false,
             stepped: false,
+            views: false,
         }
     }
 
@@ -236,7 +243,8 @@ impl Case {
         let memcpy = self.memcpy.then(|| "memcpy".to_owned());
         let stepped = self.stepped.then(|| "stepped".to_owned());
         let own = (!self.own_read).then(|| "own unread".to_owned());
-        let all = [delay, memcpy, stepped, own].into_iter().flatten();
+        let views = self.views.then(|| "views".to_owned());
+        let all = [delay, memcpy, stepped, own, views].into_iter().flatten();
         all.collect::<Vec<_>>().join(", ")
     }
 }

@@ -15,7 +15,7 @@ use weft_testkit::place::Placed;
 
 use super::args::Pace;
 use super::case::Case;
-use super::member::{add_subgroups, cpu_time, measure, PATIENCE};
+use super::member::{begin, cpu_time, measure, PATIENCE};
 use super::seen::Seen;
 use crate::child::{say_ready, wait_for_end, wait_for_word};
 use crate::stats::{Recorded, Times};
@@ -115,8 +115,7 @@ fn join(
     case: &Case,
     upcall: impl FnMut(&mut Batch<'_>) + Send + 'static,
 ) -> Result<(Group, SubgroupHandle)> {
-    let mut builder = Group::builder(node).timeout(PATIENCE);
-    let (active, _) = add_subgroups(&mut builder, case)?;
+    let (builder, active, _) = begin(node, case)?;
     Ok((builder.deliver(active, upcall).join()?, active))
 }
 

@@ -46,11 +46,16 @@ pub fn run(args: &MemberArgs) -> Result<()> {
     }
 }
 
-/// Adds the subgroups of a case: the one that is active, and others that are there and silent.
-pub fn add_subgroups(
-    builder: &mut Builder<Placed>,
+/// Begins the group of a case, with the subgroup that is active, and others that are there and
+/// silent.
+pub fn begin(
+    node: Placed,
     case: &Case,
-) -> Result<(SubgroupHandle, Vec<SubgroupHandle>)> {
+) -> Result<(Builder<Placed>, SubgroupHandle, Vec<SubgroupHandle>)> {
+    let mut builder = Group::builder(node).timeout(PATIENCE);
+    if case.views {
+        builder = builder.with_views();
+    }
     let options = case.options()?;
     let mut add = |name: &str| {
         let subgroup = Subgroup::new(name)
@@ -62,7 +67,8 @@ pub fn add_subgroups(
     };
     let active = add("active");
     let silent = (1..case.subgroups).map(|at| add(&format!("silent-{at}")));
-    Ok((active, silent.collect()))
+    let silent = silent.collect();
+    Ok((builder, active, silent))
 }
 
 /// Keeps this process, and the threads that it will have, to one processor.
@@ -86,8 +92,7 @@ fn stream(node: Placed, case: &Case, pace: Pace) -> Result<()> {
     let clock = Arc::new(Clock::new());
     let latencies = Arc::new(Mutex::new(Times::new()));
     let damaged = Arc::new(AtomicU64::new(0));
-    let mut builder = Group::builder(node).timeout(PATIENCE);
-    let (active, silent) = add_subgroups(&mut builder, case)?;
+    let (mut builder, active, silent) = begin(node, case)?;
     let receiver = Receiver {
         rank,
         case: case.clone(),

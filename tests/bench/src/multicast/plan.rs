@@ -108,13 +108,17 @@ fn cases_of(experiment: Experiment, fabric: &str, extent: Extent) -> Vec<Case> {
         Experiment::Delayed => delayed(usual, extent),
         Experiment::Memcpy => memcpy(usual, extent),
         Experiment::Touch => touch(usual, extent),
+        Experiment::Views => views(usual, extent),
         Experiment::Lone => extent
             .of(&[2, 8], &[2], &[2])
             .into_iter()
-            .map(|members| Case {
-                senders: Senders::One,
-                bytes: 8,
-                ..usual(members)
+            .flat_map(|members| {
+                let case = Case {
+                    senders: Senders::One,
+                    bytes: 8,
+                    ..usual(members)
+                };
+                fixed_and_with_views(case)
             })
             .collect(),
         Experiment::Idle => vec![Case {
@@ -250,6 +254,26 @@ fn touch(usual: impl Fn(usize) -> Case, extent: Extent) -> Vec<Case> {
         }
     }
     cases
+}
+
+fn views(usual: impl Fn(usize) -> Case, extent: Extent) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for bytes in extent.of(&[128, 10_240], &[10_240], &[128]) {
+        for members in extent.of(&[2, 4, 8], &[2], &[2, 4]) {
+            cases.extend(fixed_and_with_views(Case {
+                bytes,
+                ..usual(members)
+            }));
+        }
+    }
+    cases
+}
+
+fn fixed_and_with_views(case: Case) -> [Case; 2] {
+    [false, true].map(|views| Case {
+        views,
+        ..case.clone()
+    })
 }
 
 #[cfg(test)]

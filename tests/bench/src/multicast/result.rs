@@ -37,6 +37,8 @@ pub struct Row {
     bound: bool,
     /// Whether the thread that sends also steps; else there is a polling thread.
     stepped: bool,
+    /// Whether the group has views, of which one lasts all the time.
+    views: bool,
     /// Application data delivered at each member.
     gb_per_s: Option<f64>,
     /// Messages delivered at each member.
@@ -146,6 +148,7 @@ impl<'a> Results<'a> {
             stores: case.stores,
             bound: case.bound,
             stepped: case.stepped,
+            views: case.views,
             gb_per_s: rate.filter(|_| moves).map(gb).map(rounded_fine),
             msgs_per_s: rate.map(f64::round),
             lat_us_p50: rounded(latencies.percentile_us(50.0)),

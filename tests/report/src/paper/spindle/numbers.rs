@@ -209,10 +209,7 @@ pub fn latency(rows: &Rows) -> Vec<Compared> {
         .eq("bytes", BYTES)
         .eq("members", 2.0);
     let of = |opts: &str| all.clone().is("opts", opts).least("lat_us_p50");
-    let lone = rows
-        .of("multicast")
-        .is("experiment", "lone")
-        .is("fabric", "shm");
+    let lone = plain(rows, "lone", "shm");
     vec![
         Compared::new(
             "baseline over all optimisations, two members",
