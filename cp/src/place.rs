@@ -89,6 +89,16 @@ unsafe impl Fabric for Place {
         }
     }
 
+    fn has_sight(&self) -> bool {
+        match self {
+            Self::Shm(node) => node.has_sight(),
+            #[cfg(feature = "weft")]
+            Self::Weft(node) => node.has_sight(),
+            #[cfg(feature = "verbs")]
+            Self::Verbs(node) => node.has_sight(),
+        }
+    }
+
     unsafe fn connect(
         self,
         region_bytes: usize,

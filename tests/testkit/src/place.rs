@@ -192,6 +192,10 @@ unsafe impl Fabric for Placed {
         self.nodes
     }
 
+    fn has_sight(&self) -> bool {
+        self.kind == Kind::Shm
+    }
+
     unsafe fn connect(
         self,
         region_bytes: usize,
@@ -343,6 +347,10 @@ unsafe impl Fabric for Seat {
 
     fn has_seats(&self) -> bool {
         true
+    }
+
+    fn has_sight(&self) -> bool {
+        matches!(self, Self::Shm(_))
     }
 
     unsafe fn connect(

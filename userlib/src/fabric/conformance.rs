@@ -247,10 +247,10 @@ fn small_writes_publish_large_ones(nodes: &[Node]) {
 /// A payload that is not posted, then a counter that is: where a node can look into
 /// its peer's region, the payload is there.
 fn what_can_be_seen_is_published_too(nodes: &[Node]) {
-    let seen = nodes[1].region_of(0);
-    let both = seen.is_some() == nodes[0].region_of(1).is_some();
+    let seen = nodes[1].sight_of(0);
+    let both = seen.is_some() == nodes[0].sight_of(1).is_some();
     assert!(both, "all nodes see the others' regions, or none");
-    assert!(nodes[0].region_of(0).is_none(), "a node is not its peer");
+    assert!(nodes[0].sight_of(0).is_none(), "a node is not its peer");
     let Some(seen) = seen else { return };
     let word = |at| seen.word(at).expect("in the region");
     std::thread::scope(|scope| {

@@ -135,6 +135,11 @@ pub unsafe trait Fabric {
         false
     }
 
+    /// Whether nodes can look into one another's memory ([`Endpoint::sight_of`]).
+    fn has_sight(&self) -> bool {
+        false
+    }
+
     /// Allocates the node's region (bytes zero, aligned to a page), meets
     /// every other node, and exchanges regions and hellos with it. Regions may
     /// differ in length from node to node.
@@ -244,6 +249,14 @@ pub unsafe trait Endpoint: Send + Sync + fmt::Debug {
     fn region_of(&self, peer: usize) -> Option<&Region> {
         let _ = peer;
         None
+    }
+
+    /// The region of the node that has the rank now, where this node can look into it: as
+    /// [`Self::region_of`], but also where seats change hands. When a seat is given to a newcomer
+    /// ([`Self::admit`]) the region may become that one's. It stays mapped as long as the answer
+    /// lives.
+    fn sight_of(&self, peer: usize) -> Option<Region> {
+        self.region_of(peer).cloned()
     }
 
     /// Posts writes to a peer, in this order. It may return before they are

@@ -11,10 +11,11 @@
 
 use super::config::Order;
 use super::layout::Places;
-use super::opening::Opening;
+use super::opening::{Opening, SenderAt};
 use super::rows::{AckRow, SubgroupRow};
 use super::shared::Shared;
-use crate::fabric::FabricError;
+use super::views::rows::RingRow;
+use crate::fabric::{FabricError, Region};
 use crate::smc::{Corrupt, Inbox, Limit, Ring, Sent};
 use crate::sst::Table;
 use std::sync::Arc;
@@ -99,6 +100,40 @@ struct End {
     inbox: Inbox,
 }
 
+/// Where a sender's messages are to be found, if this node is a member.
+fn inbox(
+    shared: &Shared,
+    places: &Places,
+    opening: &Opening,
+    sender: &SenderAt,
+) -> Result<Option<Inbox>, FabricError> {
+    let endpoint = &shared.endpoint;
+    let ring = |region: Region, node: usize| {
+        let base = places.ring(node, sender.ring);
+        let ring = base.map(|base| Ring::new(region, base, shared.spec.shape));
+        ring.transpose()
+    };
+    let source = match endpoint.sight_of(sender.node) {
+        Some(region) => ring(region, sender.node)?,
+        None => None,
+    };
+    let arrival = ring(endpoint.region().clone(), endpoint.rank())?;
+    let inbox = match (opening.rings, source, arrival) {
+        (None, Some(source), _) => Inbox::starting_at(source, sender.start),
+        (_, source, Some(arrival)) => Inbox::starting_at(arrival, sender.start).with_source(source),
+        (_, _, None) => return Ok(None),
+    };
+    Ok(Some(inbox.in_era(opening.era).going_over(sender.over)))
+}
+
+/// Looks whether a sender has said that its own ring is to be looked into.
+fn look(rings: &Option<Table<RingRow>>, sender: usize, inbox: &mut Inbox) {
+    let shown = rings.as_ref().map(|rings| rings.row(sender).shown.get());
+    if let Some(first) = shown.and_then(|shown| shown.checked_sub(1)) {
+        inbox.look_from(first);
+    }
+}
+
 /// The receiving ends of a subgroup's rings.
 ///
 /// # Invariants
@@ -109,6 +144,8 @@ struct End {
 pub(super) struct Deliverer {
     shared: Arc<Shared>,
     table: Table<SubgroupRow>,
+    /// In a view.
+    rings: Option<Table<RingRow>>,
     acks: Option<Table<AckRow>>,
     ends: Vec<End>,
     /// What was delivered before the sequence began here.
@@ -130,25 +167,21 @@ impl Deliverer {
             Order::Total => None,
             Order::PerSender => Some(Table::new(Arc::clone(endpoint), places.acks)?),
         };
+        let rings = opening.rings.map(|at| Table::new(Arc::clone(endpoint), at));
+        let rings = rings.transpose()?;
         let mut ends = Vec::with_capacity(opening.senders.len());
         for sender in &*opening.senders {
-            // Where the messages arrive; or where they were built, if that can be
-            // seen from here.
-            let (node, region) = match endpoint.region_of(sender.node) {
-                Some(region) if opening.in_place => (sender.node, region),
-                _ => (endpoint.rank(), endpoint.region()),
-            };
-            let Some(base) = places.ring(node, sender.ring) else {
+            let Some(inbox) = inbox(&shared, places, opening, sender)? else {
                 break;
             };
-            let ring = Ring::new(region.clone(), base, shared.spec.shape)?;
             ends.push(End {
                 sender: sender.node,
-                inbox: Inbox::starting_at(ring, sender.start),
+                inbox,
             });
         }
         Ok(Self {
             table,
+            rings,
             acks,
             ends,
             first: opening.sequence,
@@ -192,6 +225,7 @@ impl Deliverer {
         deliver: &mut dyn FnMut(&mut Batch<'_>),
     ) -> Result<bool, CorruptSender> {
         for (End { sender, inbox }, sent) in self.ends.iter_mut().zip(sent) {
+            look(&self.rings, *sender, inbox);
             // It may have seen more of it since.
             if inbox.seen().messages < sent.messages {
                 let learned = inbox.learn(sent.to_word());
@@ -243,7 +277,9 @@ impl Deliverer {
     /// is among it.
     fn learn(&mut self) -> Result<(), CorruptSender> {
         for End { sender, inbox } in &mut self.ends {
+            // In this order: where it is to be looked for is said before.
             let word = self.table.row(*sender).sent.get();
+            look(&self.rings, *sender, inbox);
             inbox
                 .learn(word)
                 .map_err(|Corrupt| CorruptSender(*sender))?;

@@ -9,7 +9,7 @@
 use super::config::{Kind, Order, Spec};
 use super::error::ConfigError;
 use super::rows::{AckRow, NodeRow, SubgroupRow};
-use super::views::rows::{SeatRow, SequenceRow, StateRow, ViewRow, WelcomeRow};
+use super::views::rows::{RingRow, SeatRow, SequenceRow, StateRow, ViewRow, WelcomeRow};
 use super::views::state;
 use crate::fabric::MAX_REGION_BYTES;
 use crate::sst::Table;
@@ -26,6 +26,8 @@ pub(super) struct Places {
     /// the node is a member.
     rings: Vec<Option<usize>>,
     stride: usize,
+    /// Rings have two sides.
+    pub(super) two_sides: bool,
 }
 
 impl Places {
@@ -45,6 +47,8 @@ pub(super) struct ViewTables {
     pub(super) subgroups: Vec<[usize; 2]>,
     /// One table of sequences for each subgroup.
     pub(super) sequences: Vec<usize>,
+    /// Those of each subgroup's rings.
+    pub(super) rings: Vec<[usize; 2]>,
     /// Those of each subgroup's state.
     pub(super) part_states: Vec<[usize; 2]>,
     /// Where that goes.
@@ -79,6 +83,10 @@ impl ViewTables {
         let subgroups = subgroups.iter().map(second).collect();
         let sequences = (0..sequences).map(|_| add(Table::<SequenceRow>::bytes(nodes)));
         let sequences = sequences.collect();
+        let rings = specs
+            .iter()
+            .map(|_| [(); 2].map(|()| add(Table::<RingRow>::bytes(nodes))));
+        let rings = rings.collect();
         let part_states = specs
             .iter()
             .map(|_| [(); 2].map(|()| add(Table::<StateRow>::bytes(nodes))));
@@ -92,6 +100,7 @@ impl ViewTables {
             views,
             subgroups,
             sequences,
+            rings,
             part_states,
             part_areas,
             state,
@@ -113,7 +122,14 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    pub(super) fn new(specs: &[Spec], nodes: usize, views: Kind) -> Result<Self, ConfigError> {
+    /// `sees`: nodes can look into one another's memory.
+    pub(super) fn new(
+        specs: &[Spec],
+        nodes: usize,
+        views: Kind,
+        sees: bool,
+    ) -> Result<Self, ConfigError> {
+        let two_sides = sees && views.has_views();
         let mut end = Table::<NodeRow>::bytes(nodes);
         let mut tables = Vec::with_capacity(specs.len());
         for spec in specs {
@@ -135,7 +151,11 @@ impl Layout {
         let mut region_bytes = vec![end; nodes];
         let mut subgroups = Vec::with_capacity(specs.len());
         for (spec, (table, acks)) in specs.iter().zip(tables) {
-            let stride = spec.shape.ring_bytes().next_multiple_of(LINE);
+            let ring_bytes = match two_sides {
+                true => spec.shape.two_sides_bytes(),
+                false => spec.shape.ring_bytes(),
+            };
+            let stride = ring_bytes.next_multiple_of(LINE);
             let mut rings = vec![None; nodes];
             for &member in &spec.members {
                 rings[member] = Some(region_bytes[member]);
@@ -150,6 +170,7 @@ impl Layout {
                 acks,
                 rings,
                 stride,
+                two_sides,
             });
         }
         Ok(Self {

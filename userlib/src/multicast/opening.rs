@@ -5,6 +5,7 @@
 use super::config::Spec;
 use super::layout::Places;
 use crate::fabric::NodeSet;
+use crate::smc::Era;
 use std::sync::Arc;
 
 /// Who takes part in a subgroup, and where its sequence and its rings go on.
@@ -19,8 +20,13 @@ pub(super) struct Opening {
     pub(super) sequence: u64,
     /// The first of this member's slots whose message has not been delivered.
     pub(super) slot: u64,
-    /// Messages are delivered from their senders' memory, where that can be seen.
-    pub(super) in_place: bool,
+    /// In which its rounds are counted.
+    pub(super) era: Era,
+    /// In a view: where the table of its rings is. Else messages are delivered from their
+    /// senders' memory from the beginning, where that can be seen.
+    pub(super) rings: Option<usize>,
+    /// The others look into this member's ring from the beginning, where they can.
+    pub(super) shown: bool,
 }
 
 /// A sender.
@@ -31,6 +37,8 @@ pub(super) struct SenderAt {
     pub(super) ring: usize,
     /// Where in the ring its next record is.
     pub(super) start: usize,
+    /// With which of its messages it goes over to the ring's other side.
+    pub(super) over: Option<u64>,
 }
 
 impl Opening {
@@ -38,28 +46,35 @@ impl Opening {
     pub(super) fn of(spec: &Spec, places: &Places) -> Self {
         Self {
             members: spec.members.iter().copied().collect(),
-            senders: senders(spec, |_| true, |_| 0),
+            senders: senders(spec, |_| true, |_| (0, None)),
             table: places.table,
             sequence: 0,
             slot: 0,
-            in_place: true,
+            era: Era::default(),
+            rings: None,
+            shown: true,
         }
     }
 }
 
-/// The senders of a subgroup that are there, and where each goes on.
+/// The senders of a subgroup that are there, and where each goes on: the start, and with which
+/// message it goes over to the other side.
 pub(super) fn senders(
     spec: &Spec,
     is_there: impl Fn(usize) -> bool,
-    start: impl Fn(usize) -> usize,
+    at: impl Fn(usize) -> (usize, Option<u64>),
 ) -> Arc<[SenderAt]> {
     let all = spec.senders.iter().enumerate();
     let there = all.filter(|&(_, &node)| is_there(node));
     there
-        .map(|(ring, &node)| SenderAt {
-            node,
-            ring,
-            start: start(node),
+        .map(|(ring, &node)| {
+            let (start, over) = at(node);
+            SenderAt {
+                node,
+                ring,
+                start,
+                over,
+            }
         })
         .collect()
 }

@@ -38,8 +38,6 @@ crate::sst_row! {
         pub(super) trim: Counter,
         /// It knows how many of the messages count.
         pub(super) trimmed: Flag,
-        /// Where its ring goes on in this view.
-        pub(super) start: Counter,
     }
 }
 
@@ -52,7 +50,6 @@ impl SubgroupRow {
             &self.delivered,
             &self.suspects,
             &self.trim,
-            &self.start,
         ] {
             counter.store(0);
         }

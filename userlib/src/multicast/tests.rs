@@ -59,7 +59,7 @@ impl Node {
 
 fn nodes(count: usize, subgroup: &Subgroup) -> Vec<Node> {
     let specs = config::check(vec![subgroup.clone()], count).expect("a subgroup");
-    let layout = Layout::new(&specs, count, Kind::Fixed).expect("a layout");
+    let layout = Layout::new(&specs, count, Kind::Fixed, true).expect("a layout");
     let joining: Vec<_> = Shm::threads(count)
         .expect("a fabric")
         .into_iter()

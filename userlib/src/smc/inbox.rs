@@ -2,7 +2,7 @@
 
 //! The receiver's end of a ring: records are found and read in place.
 
-use super::record::{self, Head, Message};
+use super::record::{self, Era, Head, Message};
 use super::{Ring, Sent};
 use std::sync::atomic::Ordering;
 
@@ -19,7 +19,7 @@ struct Found {
     len: usize,
     /// Where the next record is.
     end: usize,
-    /// Its round, the low half.
+    /// Its round ([`Era::round`]).
     round: u32,
     void: bool,
 }
@@ -27,9 +27,15 @@ struct Found {
 /// One sender's ring at a receiver, itself included. The polling thread's.
 #[derive(Debug)]
 pub struct Inbox {
+    /// Where its messages arrive.
     ring: Ring,
+    /// Where they were built, if that can be seen; and from which message on that is looked at.
+    source: Option<(Ring, u64)>,
     /// Offset of the next record.
     at: usize,
+    /// With which message the sender goes over to its ring's other side.
+    over: Option<u64>,
+    era: Era,
     /// Messages taken out.
     taken: u64,
     /// What the sender was seen to have sent.
@@ -45,16 +51,52 @@ impl Inbox {
         Self::starting_at(ring, 0)
     }
 
-    /// Of a ring whose next record is at the offset `at`, or at the ring's start if it does
-    /// not fit in there. The offset is a multiple of 8 and not behind the ring.
+    /// Of a ring whose next record is at the offset `at`, or at the side's start if it does
+    /// not fit in there. It is one that the ring has ([`Shape::has_place`](super::Shape::has_place)).
     #[must_use]
     pub fn starting_at(ring: Ring, at: usize) -> Self {
         Self {
             ring,
+            source: None,
             at,
+            over: None,
+            era: Era::default(),
             taken: 0,
             seen: Sent::default(),
             next: None,
+        }
+    }
+
+    /// The sender goes over to the other side with its message of this number, counted from
+    /// here.
+    #[must_use]
+    pub fn going_over(self, over: Option<u64>) -> Self {
+        Self { over, ..self }
+    }
+
+    /// The same, in an era.
+    #[must_use]
+    pub fn in_era(self, era: Era) -> Self {
+        Self { era, ..self }
+    }
+
+    /// The same, if this is the sender's own ring: once the sender says so ([`Self::look_from`])
+    /// its messages are looked at there.
+    #[must_use]
+    pub fn with_source(self, source: Option<Ring>) -> Self {
+        let source = source.map(|ring| (ring, u64::MAX));
+        Self { source, ..self }
+    }
+
+    /// Looks for messages in the sender's own ring from this number on, counted from the
+    /// beginning, if it can be seen. The sender says so once, before it says that it has sent
+    /// the first of them.
+    pub fn look_from(&mut self, message: u64) {
+        if let Some((_, from)) = &mut self.source {
+            // Only the first word counts.
+            if *from == u64::MAX {
+                *from = message;
+            }
         }
     }
 
@@ -104,8 +146,9 @@ impl Inbox {
     ///
     /// [`Corrupt`].
     pub unsafe fn take<'r>(&mut self, round: u64) -> Result<Option<&'r [u8]>, Corrupt> {
+        let era = self.era;
         match self.peek()? {
-            Some(found) if found.round == super::sent::low(round) => {
+            Some(found) if found.round == era.round(round) => {
                 // SAFETY: the caller's promise.
                 unsafe { self.pop(found) }
             }
@@ -119,8 +162,8 @@ impl Inbox {
     ///
     /// [`Corrupt`].
     pub fn has(&mut self, round: u64) -> Result<bool, Corrupt> {
-        let next = self.peek()?;
-        Ok(next.is_some_and(|found| found.round == super::sent::low(round)))
+        let (era, next) = (self.era, self.peek()?);
+        Ok(next.is_some_and(|found| found.round == era.round(round)))
     }
 
     /// The next message, whatever its round: for unordered delivery. Given-up
@@ -148,18 +191,18 @@ impl Inbox {
     ///
     /// As for [`Self::take`].
     unsafe fn pop<'r>(&mut self, found: Found) -> Result<Option<&'r [u8]>, Corrupt> {
+        let bytes = self.ring().bytes(found.offset, found.len);
         self.next = None;
         self.taken += 1;
         self.at = found.end;
         if found.void {
             return Ok(None);
         }
-        let bytes = self.ring.bytes(found.offset, found.len);
         let bytes = bytes.map_err(|_| Corrupt)?;
         // SAFETY: within the region, by the check, which the caller keeps.
         // The sender writes these bytes again only after this node has said
-        // that it delivered them, by the caller's promise; and their arrival
-        // was seen by an acquire load of the sender's row.
+        // that it delivered them, by the caller's promise, or has gone; and their
+        // arrival was seen by an acquire load of the sender's row.
         Ok(Some(unsafe {
             std::slice::from_raw_parts(bytes.as_ptr(), found.len)
         }))
@@ -172,13 +215,31 @@ impl Inbox {
         Ok(self.next)
     }
 
-    /// The record at the cursor, or at the ring's start if it wraps.
+    /// The ring that the next message is in.
+    fn ring(&self) -> &Ring {
+        match &self.source {
+            Some((source, from)) if *from <= self.taken => source,
+            _ => &self.ring,
+        }
+    }
+
+    /// Where the next record is, if the ring does not wrap before it.
+    fn place(&self) -> usize {
+        match self.over {
+            Some(over) if over == self.taken => self.ring.shape.other_side(self.at),
+            _ => self.at,
+        }
+    }
+
+    /// The record at the cursor, or at the side's start if the ring wraps.
     fn find(&self) -> Result<Found, Corrupt> {
-        let ring_bytes = self.ring.shape.ring_bytes();
-        let at_end = self.at == ring_bytes;
-        let (at, head) = match Head::from_word(self.word(if at_end { 0 } else { self.at })?) {
-            Head::Wrap if !at_end => (0, Head::from_word(self.word(0)?)),
-            head => (if at_end { 0 } else { self.at }, head),
+        let place = self.place();
+        let side = self.ring.shape.side_of(place);
+        let side_end = side + self.ring.shape.ring_bytes();
+        let at_end = place == side_end;
+        let (at, head) = match Head::from_word(self.word(if at_end { side } else { place })?) {
+            Head::Wrap if !at_end => (side, Head::from_word(self.word(side)?)),
+            head => (if at_end { side } else { place }, head),
         };
         let Head::Message(Message {
             len,
@@ -198,7 +259,7 @@ impl Inbox {
         };
         let fits = len <= self.ring.shape.message_bytes()
             && behind <= end
-            && end <= ring_bytes
+            && end <= side_end
             && end % record::HEAD_BYTES == 0;
         fits.then_some(Found {
             offset: at + record::HEAD_BYTES,
@@ -211,7 +272,8 @@ impl Inbox {
     }
 
     fn word(&self, offset: usize) -> Result<u64, Corrupt> {
-        let word = self.ring.region.word(self.ring.base + offset);
+        let ring = self.ring();
+        let word = ring.region.word(ring.base + offset);
         Ok(word.map_err(|_| Corrupt)?.load(Ordering::Relaxed))
     }
 }

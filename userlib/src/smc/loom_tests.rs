@@ -81,3 +81,29 @@ fn a_slot_is_used_again_only_after_it_was_freed() {
         polling.join().expect("no panic");
     });
 }
+
+#[test]
+fn slots_are_on_one_side_or_the_other() {
+    loom::model(|| {
+        let (slots, _) = slots(2);
+        let other = Arc::clone(&slots);
+        // One cuts its slot, which may be the last one on the first side, or not.
+        let sending = thread::spawn(move || {
+            for _ in 0..2 {
+                let ticket = other.take(16).expect("room");
+                other.commit(ticket, 1);
+            }
+        });
+        let over = slots.go_over(0);
+        sending.join().expect("no panic");
+        let second_side = slots.shape().other_side(0);
+        let ready = [0, 1].map(|number| slots.ready(number).expect("it was committed"));
+        for (number, ready) in (0..).zip(ready) {
+            let start = usize::try_from(ready.start).expect("an offset");
+            assert_eq!(number >= over, start >= second_side, "slot {number}");
+        }
+        if over != 1 {
+            assert!(ready[0].end <= ready[1].start);
+        }
+    });
+}

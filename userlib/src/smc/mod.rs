@@ -21,6 +21,10 @@
 //! pushed behind the bytes ([`Sent`]); so a receiver looks at one word a
 //! sender, and nothing rests on the order of bytes within a write.
 //!
+//! A ring can have two sides, of which one is in use. Then a sender can go over to the other
+//! one ([`Slots::go_over`]), and leaves what is on the first as it is, for whoever may still be
+//! reading there.
+//!
 //! [`slots`] is the application's side, [`outbox`] and [`inbox`] are the
 //! polling thread's, at the sender and at a receiver.
 
@@ -36,6 +40,7 @@ mod tests;
 
 pub use inbox::{Corrupt, Inbox};
 pub use outbox::{Limit, Outbox, Stage};
+pub use record::Era;
 pub use sent::Sent;
 pub use slots::{SlotError, Slots, Ticket};
 
@@ -50,6 +55,8 @@ pub const MAX_MESSAGE_BYTES: usize = 1 << 24;
 pub const MAX_RING_BYTES: usize = 1 << 30;
 /// Alignment of each message.
 pub const MESSAGE_ALIGN: usize = 8;
+/// Alignment of a ring's sides.
+const SIDE_ALIGN: usize = 64;
 
 /// The measures of a ring.
 ///
@@ -113,6 +120,40 @@ impl Shape {
     pub const fn ring_bytes(self) -> usize {
         (self.window + 1) * record::bytes(self.message_bytes)
     }
+
+    /// Bytes of a ring with two sides.
+    #[must_use]
+    pub const fn two_sides_bytes(self) -> usize {
+        self.second_side() + self.ring_bytes()
+    }
+
+    /// Whether a ring has a place at this offset where a record can begin, or the last one end.
+    #[must_use]
+    pub const fn has_place(self, offset: usize, has_two_sides: bool) -> bool {
+        let side = self.side_of(offset);
+        let is_there = side == 0 || has_two_sides && side <= offset;
+        is_there && offset % MESSAGE_ALIGN == 0 && offset <= side + self.ring_bytes()
+    }
+
+    /// Where the second side begins. It is behind the end of the first one, so that an offset
+    /// belongs to one side, ends included.
+    const fn second_side(self) -> usize {
+        (self.ring_bytes() / SIDE_ALIGN + 1) * SIDE_ALIGN
+    }
+
+    /// Where the side begins that an offset is on.
+    const fn side_of(self, offset: usize) -> usize {
+        if offset > self.ring_bytes() {
+            self.second_side()
+        } else {
+            0
+        }
+    }
+
+    /// Where the other side begins.
+    pub(crate) const fn other_side(self, offset: usize) -> usize {
+        self.second_side() - self.side_of(offset)
+    }
 }
 
 /// A ring's bytes in a region: the own one, or a sender's that can be seen.
@@ -120,7 +161,8 @@ impl Shape {
 /// # Invariants
 ///
 /// `shape.ring_bytes()` bytes at `base` are within the region; `base` is a
-/// multiple of 64.
+/// multiple of 64. Whether it has another side is for its user to know: what is
+/// not within the region is not touched.
 #[derive(Clone, Debug)]
 pub struct Ring {
     region: Region,
@@ -136,7 +178,7 @@ impl Ring {
     /// [`FabricError::BadRange`], [`FabricError::Misaligned`].
     pub fn new(region: Region, base: usize, shape: Shape) -> Result<Self, FabricError> {
         region.range(base, shape.ring_bytes())?;
-        if base % 64 != 0 {
+        if base % SIDE_ALIGN != 0 {
             return Err(FabricError::Misaligned(base));
         }
         // INVARIANT: just checked.

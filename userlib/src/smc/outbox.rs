@@ -3,7 +3,7 @@
 //! The sender's end of a ring: what is committed becomes writes (spindle
 //! §III.A, the send predicate).
 
-use super::record::{self, Head, Message};
+use super::record::{self, Era, Head, Message};
 use super::slots::{Ready, Slots};
 use super::Ring;
 use std::sync::atomic::Ordering;
@@ -16,6 +16,7 @@ pub struct Outbox {
     next: u64,
     /// Where the next record is expected.
     end: usize,
+    era: Era,
 }
 
 /// What was staged for posting: some messages in at most two ranges.
@@ -70,7 +71,18 @@ impl Outbox {
     /// at the offset `end`.
     #[must_use]
     pub fn starting_at(ring: Ring, next: u64, end: usize) -> Self {
-        Self { ring, next, end }
+        Self {
+            ring,
+            next,
+            end,
+            era: Era::default(),
+        }
+    }
+
+    /// The same, in an era.
+    #[must_use]
+    pub fn in_era(self, era: Era) -> Self {
+        Self { era, ..self }
     }
 
     /// Takes committed messages, gives them rounds from `round` on, and says
@@ -88,10 +100,10 @@ impl Outbox {
                     // A third range: with the next batch.
                     break;
                 }
-                self.wrap(&mut stage.ranges[0]);
+                self.go_to(start, &mut stage.ranges[0]);
                 current = usize::from(stage.ranges[0].1 > 0);
             }
-            let round = super::sent::low(round.wrapping_add(stage.messages));
+            let round = self.era.round(round.wrapping_add(stage.messages));
             self.put_record(ready, round);
             extend(&mut stage.ranges[current], start, size(ready.end) - start);
             self.end = size(ready.end);
@@ -108,16 +120,20 @@ impl Outbox {
         slots.ready(self.next).is_some()
     }
 
-    /// Sends receivers from the end of the last record to the ring's start.
+    /// Goes on at another place than behind the last record. Where the ring wraps, it sends
+    /// receivers there; that it has gone over to its other side they are told otherwise.
     ///
-    /// The end belongs to nobody: it is within a slot's length of the ring's
-    /// end, where the live slots, which begin at the ring's start, do not reach.
-    fn wrap(&mut self, range: &mut (usize, usize)) {
-        if self.end < self.ring.shape.ring_bytes() {
+    /// Where the ring wraps, the end of the last record belongs to nobody: it is within a slot's
+    /// length of the side's end, where the live slots, which begin at the side's start, do not
+    /// reach.
+    fn go_to(&mut self, start: usize, range: &mut (usize, usize)) {
+        let shape = self.ring.shape;
+        let side = shape.side_of(self.end);
+        if side == shape.side_of(start) && self.end < side + shape.ring_bytes() {
             self.put(self.end, Head::Wrap.to_word());
             extend(range, self.end, record::HEAD_BYTES);
         }
-        self.end = 0;
+        self.end = start;
     }
 
     fn put_record(&self, ready: Ready, round: u32) {

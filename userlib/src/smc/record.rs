@@ -3,7 +3,10 @@
 //! What is in a ring: records, each a head word and the message's bytes.
 //!
 //! The head says how long the message is and which round of its sender it
-//! belongs to; a round that no record names is a null. All of a slot belongs to
+//! belongs to; a round that no record names is a null. Rounds begin anew with
+//! each view, in which a message that was not delivered is given another one;
+//! so the head says in which [`Era`] that is, for a reader who does not know of
+//! the view yet. All of a slot belongs to
 //! its record, so that nothing of it has to be said later, when others may
 //! have its bytes: if the slot is longer than the message, the record says so.
 //! Where the ring wraps, a head sends the reader to its start.
@@ -23,6 +26,27 @@ pub(super) const fn bytes(len: usize) -> usize {
     HEAD_BYTES + len.next_multiple_of(MESSAGE_ALIGN)
 }
 
+/// The views in which rounds are counted, told apart by the low bits of their numbers. Who is
+/// so many views late finds no message that was not delivered in all of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Era(u32);
+
+impl Era {
+    const BITS: u32 = 8;
+
+    /// The era of a view.
+    #[must_use]
+    pub fn of_view(number: u64) -> Self {
+        Self(super::sent::low(number << (u32::BITS - Self::BITS)))
+    }
+
+    /// A round as a head has it. Low bits are enough: of rounds that are not delivered there
+    /// are at most as many as all senders have slots.
+    pub(super) fn round(self, round: u64) -> u32 {
+        self.0 | (super::sent::low(round) & (u32::MAX >> Self::BITS))
+    }
+}
+
 /// A head word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Head {
@@ -37,7 +61,7 @@ pub(super) enum Head {
 pub(super) struct Message {
     /// Its bytes.
     pub(super) len: u32,
-    /// Its round, the low half.
+    /// Its round ([`Era::round`]).
     pub(super) round: u32,
     /// Whether the slot is longer than the message: then a word behind the
     /// message says where it ends.

@@ -50,7 +50,7 @@ struct Entry {
 /// # Invariants
 ///
 /// `tail` is the number of slots taken (modulo 2^32) in the high half and the
-/// offset behind the last one in the low half, at most the ring's bytes. Slot
+/// offset behind the last one in the low half, on the side that is in use. Slot
 /// `n` belongs to its [`Ticket`] until committed, then to the polling thread
 /// until `freed > n`; so bytes and entry have one owner at any time.
 #[derive(Debug)]
@@ -123,6 +123,12 @@ impl Slots {
         }
     }
 
+    /// Their ring's measures.
+    #[must_use]
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
     /// Takes the next slot, for a message of up to `len` bytes.
     ///
     /// # Errors
@@ -150,8 +156,9 @@ impl Slots {
                 tail = now;
                 continue;
             }
-            let start = if end + need <= ring { end } else { 0 };
-            // INVARIANT: `start + need` is at most the ring's bytes, and by
+            let side = u32_of(self.shape.side_of(usize_of(end)));
+            let start = if end + need <= side + ring { end } else { side };
+            // INVARIANT: `start + need` is at most the end of the side, and by
             // the count of slots (`Shape::ring_bytes`) no live one overlaps.
             let next = joined(number.wrapping_add(1), start + need);
             let order = (Ordering::Relaxed, Ordering::Relaxed);
@@ -165,6 +172,32 @@ impl Slots {
                         start,
                         room: u32_of(len),
                     })
+                }
+                Err(now) => tail = now,
+            }
+        }
+    }
+
+    /// Lets all slots that are taken from now on be on the ring's other side, and answers with
+    /// the number of the first of them. The caller knows that there are two sides, and that no
+    /// slot of the other one is live. `near` is a number at most a window before it. For the
+    /// polling thread.
+    pub fn go_over(&self, near: u64) -> u64 {
+        let mut tail = self.tail.load(Ordering::Relaxed);
+        loop {
+            let (number, end) = halves(tail);
+            let other = u32_of(self.shape.other_side(usize_of(end)));
+            // INVARIANT: the start of the other side is on it. A slot that is cut later finds
+            // another word, and stays as long as it is (`Self::cut`).
+            let next = joined(number, other);
+            let order = (Ordering::Relaxed, Ordering::Relaxed);
+            match self
+                .tail
+                .compare_exchange_weak(tail, next, order.0, order.1)
+            {
+                Ok(_) => {
+                    let ahead = number.wrapping_sub(super::sent::low(near));
+                    return near.wrapping_add(u64::from(ahead));
                 }
                 Err(now) => tail = now,
             }

@@ -47,6 +47,10 @@ unsafe impl<F: Fabric> Fabric for Mortal<F> {
         self.node.has_seats()
     }
 
+    fn has_sight(&self) -> bool {
+        self.node.has_sight()
+    }
+
     unsafe fn connect(
         self,
         region_bytes: usize,
@@ -97,6 +101,10 @@ unsafe impl Endpoint for MortalEndpoint {
 
     fn region_of(&self, peer: usize) -> Option<&Region> {
         self.endpoint.region_of(peer)
+    }
+
+    fn sight_of(&self, peer: usize) -> Option<Region> {
+        self.endpoint.sight_of(peer)
     }
 
     fn post(&self, peer: usize, writes: &[Write]) -> Result<(), FabricError> {

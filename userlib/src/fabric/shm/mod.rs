@@ -107,6 +107,10 @@ unsafe impl Fabric for Shm {
         self.nodes
     }
 
+    fn has_sight(&self) -> bool {
+        true
+    }
+
     unsafe fn connect(
         self,
         region_bytes: usize,

@@ -22,6 +22,10 @@ unsafe impl Fabric for SimNode {
         state.founders != state.nodes.len()
     }
 
+    fn has_sight(&self) -> bool {
+        self.world.at_once
+    }
+
     unsafe fn connect(
         self,
         region_bytes: usize,
@@ -32,10 +36,13 @@ unsafe impl Fabric for SimNode {
         let at_once = state.at_once;
         let founders = state.founders;
         let is_newcomer = self.incarnation > founders as u64;
-        for (rank, node) in state.nodes.iter_mut().enumerate() {
+        let State { nodes, regions, .. } = &mut *state;
+        for (rank, node) in nodes.iter_mut().enumerate() {
             let at_once = at_once && !is_newcomer && rank < founders;
             if node.region.is_none() && (at_once || rank == self.rank) {
-                node.region = Some(memory::region(region_bytes)?);
+                let region = memory::region(region_bytes)?;
+                regions.insert(node.seat.incarnation(), region.clone());
+                node.region = Some(region);
                 node.hello = hello.to_vec();
             }
         }
@@ -119,6 +126,15 @@ unsafe impl Endpoint for SimEndpoint {
     fn region_of(&self, peer: usize) -> Option<&Region> {
         let other = peer != self.rank;
         self.seen.get(peer)?.as_ref().filter(|_| other)
+    }
+
+    fn sight_of(&self, peer: usize) -> Option<Region> {
+        if peer == self.rank || !self.world.at_once {
+            return None;
+        }
+        let state = self.world.lock();
+        let met = state.nodes[self.rank].seat.whom_it_met(peer)?;
+        state.regions.get(&met).cloned()
     }
 
     fn post(&self, peer: usize, writes: &[Write]) -> Result<(), FabricError> {

@@ -21,6 +21,7 @@ mod watch;
 use super::{NodeSet, Region, MAX_NODES};
 use link::{Arrival, Link};
 use seats::Seat;
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use watch::Watcher;
@@ -67,6 +68,8 @@ struct State {
     /// Newcomers so far, and the founders.
     incarnations: u64,
     nodes: Vec<Node>,
+    /// All that there have been, by incarnation.
+    regions: BTreeMap<u64, Region>,
     /// From node `a` to node `b` at `a * nodes + b`.
     links: Vec<Link>,
 }
@@ -107,7 +110,8 @@ impl Sim {
     }
 
     /// As [`Self::new`], with some seats more than nodes, which are empty at first. With
-    /// `at_once` nothing is under way for any time; nobody sees another one's region.
+    /// `at_once` nothing is under way for any time, and each sees the region of whom it has met
+    /// in a seat.
     ///
     /// # Panics
     ///
@@ -132,6 +136,7 @@ impl Sim {
                 watcher: Watcher::default(),
                 founders,
                 incarnations: founders as u64,
+                regions: BTreeMap::new(),
                 nodes: (0..seats).map(|seat| Node::of(seat, founders)).collect(),
                 links: (0..seats * seats).map(|_| Link::default()).collect(),
             }),

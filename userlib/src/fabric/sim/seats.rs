@@ -33,6 +33,15 @@ impl Default for Seat {
 }
 
 impl Seat {
+    pub(super) fn incarnation(&self) -> u64 {
+        self.incarnation
+    }
+
+    /// The incarnation in a seat that this one is connected with, or was last.
+    pub(super) fn whom_it_met(&self, seat: usize) -> Option<u64> {
+        self.met.get(seat).copied()
+    }
+
     pub(super) fn is_of(&self, incarnation: u64) -> bool {
         self.incarnation == incarnation
     }

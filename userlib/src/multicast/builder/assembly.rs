@@ -69,8 +69,7 @@ impl Assembly {
             let own_ring = index.and_then(|index| places.ring(rank, index));
             let upcall = upcalls.remove(&number);
             let shared = Arc::new(Shared::new(spec, Arc::clone(endpoint), Arc::clone(&status)));
-            let mut opening = Opening::of(&shared.spec, places);
-            opening.in_place = !shared.status.has_views;
+            let opening = Opening::of(&shared.spec, places);
             let deliverer = Deliverer::new(Arc::clone(&shared), places, &opening)?;
             let (delivery, deliveries) = match upcall {
                 Some(upcall) => (Delivery::Upcall(Box::new(deliverer), upcall), None),

@@ -45,7 +45,7 @@ impl Own {
             return Ok(None);
         };
         let ring = Ring::new(endpoint.region().clone(), base, shared.spec.shape)?;
-        let looks_in = |peer| opening.in_place && endpoint.region_of(peer).is_some();
+        let looks_in = |peer| opening.shown && endpoint.sight_of(peer).is_some();
         let peers = opening.members.minus(NodeSet::EMPTY.with(rank));
         let remote = peers
             .iter()
@@ -53,7 +53,7 @@ impl Own {
             .filter_map(|peer| Some((peer, places.ring(peer, sender.ring)?)));
         Ok(Some(Self {
             index,
-            outbox: Outbox::starting_at(ring, opening.slot, sender.start),
+            outbox: Outbox::starting_at(ring, opening.slot, sender.start).in_era(opening.era),
             base,
             remote: remote.collect(),
             sent: Sent::default(),

@@ -41,6 +41,18 @@ impl Member {
         self.go_on(NodeSet::EMPTY) != Outcome::Idle
     }
 
+    /// Lets the others look into this member's ring for its messages that are not sent yet.
+    /// Answers with how many it has sent in this view, if it sends.
+    pub(in super::super) fn show_ring(&mut self) -> u64 {
+        let endpoint = &self.shared.endpoint;
+        let Some(own) = &mut self.own else {
+            return 0;
+        };
+        own.remote
+            .retain(|&(peer, _)| endpoint.sight_of(peer).is_none());
+        own.sent.messages
+    }
+
     /// Peers that were posted to since this was asked last.
     pub(in super::super) fn take_rung(&mut self) -> NodeSet {
         std::mem::take(&mut self.rung)
@@ -145,6 +157,7 @@ impl Member {
         (self.dirty.sent, self.dirty.received).hash(hasher);
         if let Some(own) = &self.own {
             (own.sent, &own.under_way, own.flushed).hash(hasher);
+            own.remote.hash(hasher);
             own.outbox.has_more(&self.shared.slots).hash(hasher);
         }
         if let Delivery::Upcall(deliverer, _) = &self.delivery {

@@ -106,6 +106,22 @@ pub(super) fn joins(
     spare
 }
 
+/// Lets some of those hang who are suspected, or leave, so that the others go on without them
+/// while they are still in the view before.
+pub(super) fn hangs(rng: &mut fastrand::Rng, members: usize, faults: &mut Vec<(usize, Fault)>) {
+    let mut all = Vec::with_capacity(faults.len());
+    for (at, fault) in faults.drain(..) {
+        if let Fault::Suspect { of: node, .. } | Fault::Leave { node, .. } = fault {
+            if rng.bool() {
+                let steps = rng.usize(0..members * 32);
+                all.push((at, Fault::Hang { node, steps }));
+            }
+        }
+        all.push((at, fault));
+    }
+    *faults = all;
+}
+
 fn suspicion(rng: &mut fastrand::Rng, members: usize) -> Fault {
     let node = rng.usize(0..members);
     Fault::Suspect {

@@ -2,7 +2,7 @@
 
 //! What a run is to do.
 
-use super::draw::{faults, faults_with_views, joins};
+use super::draw::{faults, faults_with_views, hangs, joins};
 use super::shape::Shape;
 use crate::fabric::NodeSet;
 use crate::multicast::Options;
@@ -54,6 +54,13 @@ pub enum Fault {
         /// The other.
         of: usize,
     },
+    /// A node does nothing, as if its process were stopped, until it was to do so many steps.
+    Hang {
+        /// The node.
+        node: usize,
+        /// How many.
+        steps: usize,
+    },
     /// The link between two nodes breaks: each takes the other for dead.
     Break {
         /// One end.
@@ -95,9 +102,10 @@ impl Fault {
     pub(super) fn members(self) -> impl Iterator<Item = usize> {
         let (first, second) = match self {
             Self::Join { .. } | Self::Partition { .. } => (None, None),
-            Self::Crash { node, .. } | Self::CrashAtView { node } | Self::Leave { node, .. } => {
-                (Some(node), None)
-            }
+            Self::Crash { node, .. }
+            | Self::CrashAtView { node }
+            | Self::Leave { node, .. }
+            | Self::Hang { node, .. } => (Some(node), None),
             Self::Scribble { node, of } | Self::Suspect { node, of } => (Some(node), Some(of)),
             Self::Break { a, b } => (Some(a), Some(b)),
         };
@@ -149,6 +157,7 @@ impl Plan {
             0 => vec![Shape::EVERYBODY],
             _ => (0..count).map(|_| Shape::draw(&mut rng)).collect(),
         };
+        hangs(&mut rng, plan.members, &mut faults);
         Self {
             views: true,
             seats: plan.members + spare,
@@ -177,7 +186,7 @@ impl Plan {
                 Fault::Leave { node, posts: None } if node >= self.members => {}
                 Fault::Leave { node, posts: None } => left = left.with(node),
                 Fault::Partition { .. } => return false,
-                Fault::Join { .. } => {}
+                Fault::Join { .. } | Fault::Hang { .. } => {}
                 _ => lost += 1,
             }
         }

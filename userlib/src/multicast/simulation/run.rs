@@ -9,6 +9,7 @@ use crate::fabric::sim::Sim;
 use crate::fabric::{NodeSet, MAX_NODES};
 use crate::multicast::rows::{NodeRow, SubgroupRow};
 use crate::sst::Table;
+use std::collections::BTreeMap;
 
 /// Rounds in which members that are left alone come to rest.
 const ROUNDS: usize = 10_000;
@@ -87,6 +88,8 @@ pub(super) struct Run<'a> {
     failures: bool,
     /// Those who crash when they have installed a view.
     doomed: NodeSet,
+    /// Those who hang, for so many steps.
+    hung: BTreeMap<usize, usize>,
     /// What a node that crashes had under way is not lost by chance.
     pub(super) keeps_all: bool,
 }
@@ -108,6 +111,7 @@ impl<'a> Run<'a> {
             crashed: NodeSet::EMPTY,
             failures: false,
             doomed: NodeSet::EMPTY,
+            hung: BTreeMap::new(),
             keeps_all: false,
         }
     }
@@ -138,9 +142,12 @@ impl<'a> Run<'a> {
                 };
                 self.members[member].send(subgroup);
             }
-            0..=9 => {
-                self.step(member);
-            }
+            0..=9 => match self.hung.get_mut(&member).filter(|steps| **steps > 0) {
+                Some(steps) => *steps -= 1,
+                None => {
+                    self.step(member);
+                }
+            },
             10 if !self.notices.is_empty() => {
                 let at = self.rng.usize(0..self.notices.len());
                 self.notice(at);
@@ -171,7 +178,8 @@ impl<'a> Run<'a> {
         if !fault.members().all(|member| self.is_there(member)) {
             return;
         }
-        self.failures |= !matches!(fault, Fault::Leave { posts: None, .. });
+        let is_harmless = matches!(fault, Fault::Leave { posts: None, .. } | Fault::Hang { .. });
+        self.failures |= !is_harmless;
         match fault {
             Fault::Join { .. } => {}
             Fault::Crash { node, posts } => self.sim.crash_after(self.members[node].seat, posts),
@@ -194,6 +202,9 @@ impl<'a> Run<'a> {
                 for (a, b) in side.iter().flat_map(|a| others.iter().map(move |b| (a, b))) {
                     self.notices.extend([(a, b), (b, a)]);
                 }
+            }
+            Fault::Hang { node, steps } => {
+                self.hung.insert(node, steps);
             }
             Fault::Break { a, b } => self.notices.extend([(a, b), (b, a)]),
         }

@@ -20,7 +20,7 @@ impl Views {
         for part in &self.parts {
             fetched(&part.transfer).hash(&mut hasher);
             let place = part.resumption;
-            (part.before, part.lacking).hash(&mut hasher);
+            (part.before, part.lacking, &part.ring).hash(&mut hasher);
             (part.sequence, place.start, place.slot).hash(&mut hasher);
             part.member.fingerprint(&mut hasher);
         }

@@ -9,8 +9,8 @@ use super::{Phase, View, Views};
 use crate::fabric::{FabricError, NodeSet};
 use crate::multicast::membership::Membership;
 use crate::multicast::opening::{self, Opening};
-use crate::multicast::rows::SubgroupRow;
 use crate::multicast::watcher::{Ending, Event};
+use crate::smc::Era;
 
 impl Views {
     /// Ends the view as was decided, and installs the next one.
@@ -96,6 +96,7 @@ impl Views {
         self.accused = self.accused.and(view.members);
         self.suspects = self.suspects.and(view.members);
         self.erased = NodeSet::EMPTY.with(self.rank);
+        self.turn_rings(view.number, view.members);
         self.view = view;
         self.lay_out();
         self.opened = false;
@@ -113,14 +114,9 @@ impl Views {
         for at in 0..self.parts.len() {
             let part = &self.parts[at];
             part.states[parity].own().erase();
-            let own = part.tables[parity].own();
-            own.erase();
-            if part.takes_part {
-                own.start.store(part.resumption.start as u64);
-                let write = part.tables[parity].write(SubgroupRow::start());
-                self.post(part.membership.members, write);
-            }
+            part.tables[parity].own().erase();
         }
+        self.tell_rings();
     }
 
     /// Makes known that this member knows how a view begins.
@@ -172,6 +168,7 @@ impl Views {
                 for part in &self.parts {
                     part.tables[parity].row(peer).erase();
                     part.states[parity].row(peer).erase();
+                    part.rings[parity].row(peer).erase();
                 }
                 self.erased = self.erased.with(peer);
             }
@@ -187,9 +184,8 @@ impl Views {
         if self.follows_view() && self.suspect_other_layouts() {
             return true;
         }
-        let parity = self.view.parity();
         for part in &mut self.parts {
-            match open(part, parity) {
+            match open(part, &self.view) {
                 Ok(()) => {}
                 Err(Unopened::BadStart(node)) => self.status.suspect(node),
                 Err(Unopened::Fabric(error)) => {
@@ -198,6 +194,7 @@ impl Views {
                 }
             }
         }
+        self.open_rings();
         self.opened = true;
         self.phase = Phase::Open;
         true
@@ -255,26 +252,33 @@ enum Unopened {
     Fabric(FabricError),
 }
 
-fn open(part: &mut Part, parity: usize) -> Result<(), Unopened> {
+fn open(part: &mut Part, view: &View) -> Result<(), Unopened> {
+    let parity = view.parity();
     if !part.takes_part {
         part.member.rest(part.resumption.slot);
         return Ok(());
     }
     let Membership { members, senders } = part.membership;
     let spec = &part.member.shared().spec;
-    let start = |node: usize| part.tables[parity].row(node).start.get();
-    let is_in_ring = |start: u64| start % 8 == 0 && start <= spec.shape.ring_bytes() as u64;
-    if let Some(node) = senders.iter().find(|&node| !is_in_ring(start(node))) {
+    let (table, two_sides) = (&part.rings[parity], part.places.two_sides);
+    let start = |node: usize| usize::try_from(table.row(node).start.get()).unwrap_or(usize::MAX);
+    let has_place = |&node: &usize| spec.shape.has_place(start(node), two_sides);
+    if let Some(node) = senders.iter().find(|node| !has_place(node)) {
         return Err(Unopened::BadStart(node));
     }
-    let at = |node| usize::try_from(start(node)).unwrap_or(0);
+    let at = |node: usize| {
+        let over = table.row(node).over.get().checked_sub(1);
+        (start(node), over.filter(|_| two_sides))
+    };
     let opening = Opening {
         members,
         senders: opening::senders(spec, |node| senders.contains(node), at),
         table: part.table_places[parity],
         sequence: part.sequence,
         slot: part.resumption.slot,
-        in_place: false,
+        era: Era::of_view(view.number),
+        rings: Some(part.ring_places[parity]),
+        shown: part.ring.is_seen(),
     };
     let opened = part.member.reopen(&part.places, &opening);
     opened.map_err(Unopened::Fabric)

@@ -35,6 +35,7 @@ impl Views {
             if let Ok(incarnation) = self.endpoint.admit(seat) {
                 tracing::debug!(seat, incarnation, "admitted");
                 self.erase_seat(seat);
+                self.forget_reader(seat);
                 self.candidates = self.candidates.with(seat);
                 self.note_admitted(seat, incarnation);
             }
@@ -57,9 +58,10 @@ impl Views {
         }
         for part in &self.parts {
             part.sequences.row(seat).erase();
-            for (table, states) in part.tables.iter().zip(&part.states) {
-                table.row(seat).erase();
-                states.row(seat).erase();
+            for parity in 0..2 {
+                part.tables[parity].row(seat).erase();
+                part.states[parity].row(seat).erase();
+                part.rings[parity].row(seat).erase();
             }
         }
     }

@@ -9,7 +9,8 @@
 //! ones agree on the end of a view, and [`installation`] what follows from it. [`pulse`] is how
 //! one that hangs is noticed. [`joining`] is
 //! what members do for a newcomer, [`arriving`] what it does itself, and [`state`] how it gets
-//! the application's state; [`entering`] how those who enter a subgroup get its state.
+//! the application's state; [`entering`] how those who enter a subgroup get its state. [`ring`]
+//! is where members find one another's messages.
 
 mod agreement;
 mod arriving;
@@ -22,6 +23,7 @@ mod installation;
 mod joining;
 mod part;
 pub(super) mod pulse;
+mod ring;
 pub(super) mod rows;
 pub(super) mod state;
 mod suspicion;
@@ -188,6 +190,7 @@ impl Views {
         };
         if let Meeting::Founders(members) = meeting {
             views.lay_out();
+            views.tell_rings();
             views.tell_installed(1, members);
             views.tell_view();
         }
@@ -238,6 +241,7 @@ impl Views {
                 let delivers = delivers && !part.lacking.contains(self.rank);
                 fired |= part.member.go_on_in_view(delivers);
             }
+            fired |= self.show_rings();
         }
         fired |= self.fetch_state();
         self.fetch_part_states() || fired

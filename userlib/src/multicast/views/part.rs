@@ -2,7 +2,8 @@
 
 //! A subgroup of a group with views, and its rows.
 
-use super::rows::{SequenceRow, StateRow};
+use super::ring::OwnRing;
+use super::rows::{RingRow, SequenceRow, StateRow};
 use super::state::{State, Transfer};
 use super::View;
 use crate::fabric::{Endpoint, FabricError, NodeSet};
@@ -21,6 +22,10 @@ pub(super) struct Part {
     /// Its rows, by the view's parity, and where they are.
     pub(super) tables: [Table<SubgroupRow>; 2],
     pub(super) table_places: [usize; 2],
+    /// The rows of its rings, in the same way.
+    pub(super) rings: [Table<RingRow>; 2],
+    pub(super) ring_places: [usize; 2],
+    pub(super) ring: OwnRing,
     pub(super) sequences: Table<SequenceRow>,
     /// If its members follow from the view: how.
     pub(super) members_of: Option<MembersOf>,
@@ -99,6 +104,9 @@ pub(super) fn all(
             places: layout.subgroups[at].clone(),
             tables: both(endpoint, tables.subgroups[at])?,
             table_places: tables.subgroups[at],
+            rings: both(endpoint, tables.rings[at])?,
+            ring_places: tables.rings[at],
+            ring: OwnRing::new(layout.subgroups[at].two_sides),
             sequences: Table::new(Arc::clone(endpoint), tables.sequences[at])?,
             members_of: members_of.remove(&at),
             membership: Membership::all_send(NodeSet::EMPTY),

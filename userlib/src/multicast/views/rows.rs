@@ -55,6 +55,29 @@ crate::sst_row! {
 }
 
 crate::sst_row! {
+    /// A sender's ring in a subgroup and a view ([`super::ring`]).
+    pub(in super::super) struct RingRow {
+        /// Where it goes on.
+        pub(in super::super) start: Counter,
+        /// One more than the number of the view's message, of this sender, with which it goes
+        /// over to the other side; 0 if it does not.
+        pub(in super::super) over: Counter,
+        /// One more than the number of the message from which on others look into its own ring,
+        /// if they can; 0 if they do not yet.
+        pub(in super::super) shown: Counter,
+    }
+}
+
+impl RingRow {
+    /// Makes it the row of a member that has said nothing yet.
+    pub(in super::super) fn erase(&self) {
+        for counter in [&self.start, &self.over, &self.shown] {
+            counter.store(0);
+        }
+    }
+}
+
+crate::sst_row! {
     /// What a member tells a newcomer of a subgroup.
     pub(in super::super) struct SequenceRow {
         /// Messages and nulls that were delivered before the view.

@@ -93,6 +93,11 @@ unsafe impl Endpoint for SeatsEndpoint {
         self.down()
     }
 
+    fn sight_of(&self, peer: usize) -> Option<Region> {
+        let memory = self.inner.memory_of(peer)?;
+        Some(memory.region().clone())
+    }
+
     fn callers(&self) -> NodeSet {
         self.inner.callers()
     }

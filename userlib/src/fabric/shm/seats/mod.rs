@@ -13,8 +13,8 @@
 //! arrive any more, and its memory, which the member still has mapped until then, is not looked
 //! at again.
 //!
-//! Posts are copies to each peer: nobody looks into another one's region, because a seat's
-//! region changes with its holder. All regions have the same length.
+//! Posts are copies to each peer. Whoever looks into another one's region asks again when that
+//! one's seat has got another holder. All regions have the same length.
 
 mod attendant;
 mod calling;
@@ -160,6 +160,10 @@ unsafe impl Fabric for ShmSeats {
     }
 
     fn has_seats(&self) -> bool {
+        true
+    }
+
+    fn has_sight(&self) -> bool {
         true
     }
 
