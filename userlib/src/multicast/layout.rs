@@ -122,7 +122,8 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// `sees`: nodes can look into one another's memory.
+    /// `sees`: nodes can look into one another's memory. Then the rings of a group with views
+    /// have two sides, unless that is more than a region may have.
     pub(super) fn new(
         specs: &[Spec],
         nodes: usize,
@@ -130,6 +131,20 @@ impl Layout {
         sees: bool,
     ) -> Result<Self, ConfigError> {
         let two_sides = sees && views.has_views();
+        match Self::with_rings(specs, nodes, views, two_sides) {
+            Err(ConfigError::TooLarge(_)) if two_sides => {
+                Self::with_rings(specs, nodes, views, false)
+            }
+            layout => layout,
+        }
+    }
+
+    fn with_rings(
+        specs: &[Spec],
+        nodes: usize,
+        views: Kind,
+        two_sides: bool,
+    ) -> Result<Self, ConfigError> {
         let mut end = Table::<NodeRow>::bytes(nodes);
         let mut tables = Vec::with_capacity(specs.len());
         for spec in specs {
