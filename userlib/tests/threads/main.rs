@@ -9,6 +9,7 @@ mod errors;
 mod groups;
 mod handover;
 mod joining;
+mod late_readers;
 mod leaving;
 mod plan;
 mod random;
