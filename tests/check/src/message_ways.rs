@@ -140,7 +140,7 @@ fn uses_rc() -> Result<bool> {
     Ok(known()?.is_some_and(|peer| peer.messages_by_rc))
 }
 
-/// What the messages of a second take by UDP and by RC, as far as both were seen to carry such
+/// Computes what the messages of a second take by UDP and by RC, as far as both were seen to carry such
 /// ones. Short and long ones are added up, as the pool does: of those of one kind there may
 /// have been none since UDP is slow.
 fn costs_ns(messages: &PeerTraffic) -> Option<(u64, u64)> {

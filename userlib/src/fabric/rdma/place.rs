@@ -100,7 +100,7 @@ impl Place {
         })?;
         let quiet = listener.set_nonblocking(true);
         quiet.map_err(|error| FabricError::io("fcntl", &error))?;
-        // Who calls speaks first. Until then nobody is woken, or waits for one who is silent.
+        // A caller speaks first. Until then nobody is woken, or waits for one who is silent.
         let set = setsockopt(&listener, DeferAccept, &SILENCE_S);
         set.map_err(|errno| FabricError::system("setsockopt", errno))?;
         Ok(listener)

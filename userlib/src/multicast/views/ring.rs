@@ -188,7 +188,7 @@ impl Views {
         fired
     }
 
-    /// Who had the seat before is cut off.
+    /// Forgets the reader that had a seat before: it is cut off.
     pub(super) fn forget_reader(&mut self, seat: usize) {
         for part in &mut self.parts {
             part.ring.forget(|node, _| node != seat);
