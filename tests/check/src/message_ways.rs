@@ -140,9 +140,9 @@ fn uses_rc() -> Result<bool> {
     Ok(known()?.is_some_and(|peer| peer.messages_by_rc))
 }
 
-/// Computes what the messages of a second take by UDP and by RC, as far as both were seen to carry such
-/// ones. Short and long ones are added up, as the pool does: of those of one kind there may
-/// have been none since UDP is slow.
+/// Computes what the messages of a second take by UDP and by RC, as far as both were seen to
+/// carry such ones. Short and long ones are added up, as the pool does: of those of one kind
+/// there may have been none since UDP is slow.
 fn costs_ns(messages: &PeerTraffic) -> Option<(u64, u64)> {
     let PeerTraffic { dc, rc, .. } = messages;
     let of_all = |count: u64, udp: Option<u64>, rc: Option<u64>| {

@@ -215,11 +215,11 @@ impl<F: Fabric> Builder<F> {
         let layout = Layout::new(&specs, nodes, kind, self.fabric.has_sight())?;
         let hello = config::hello(&specs, kind)?;
         let region_bytes = layout.region_bytes[rank];
-        // SAFETY: all nodes are members of groups of this module, whose settings are compared
-        // before anything is posted: rows of the table are words, and a record of a ring is
-        // its sender's until the row behind it says that it is there, and then nobody writes
-        // its message before all say that they are done with it, or have gone for certain
-        // (`views::ring`).
+        // All nodes are members of groups of this module, whose settings are compared before
+        // anything is posted.
+        // SAFETY: rows of the table are words. A record of a ring is its sender's until the row
+        // behind it says that it is there; then nobody writes its message before all say that
+        // they are done with it, or have gone for certain (`views::ring`).
         let met = unsafe { self.fabric.connect(region_bytes, &hello, self.timeout) }?;
         config::agree(&met.hellos, met.meeting.met(), rank)?;
         let mut upcalls = self.upcalls;

@@ -128,8 +128,10 @@ fn inbox(
 
 /// Looks whether a sender has said that its own ring is to be looked into.
 fn look(rings: &Option<Table<RingRow>>, sender: usize, inbox: &mut Inbox) {
-    let shown = rings.as_ref().map(|rings| rings.row(sender).shown.get());
-    if let Some(first) = shown.and_then(|shown| shown.checked_sub(1)) {
+    let Some(rings) = rings.as_ref().filter(|_| inbox.may_look()) else {
+        return;
+    };
+    if let Some(first) = rings.row(sender).shown.get().checked_sub(1) {
         inbox.look_from(first);
     }
 }

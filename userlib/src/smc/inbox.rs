@@ -88,15 +88,19 @@ impl Inbox {
         Self { source, ..self }
     }
 
+    /// Whether the sender's own ring can be seen, and it has not said yet from which message on
+    /// it is to be looked into.
+    #[must_use]
+    pub fn may_look(&self) -> bool {
+        matches!(self.source, Some((_, u64::MAX)))
+    }
+
     /// Looks for messages in the sender's own ring from this number on, counted from the
     /// beginning, if it can be seen. The sender says so once, before it says that it has sent
     /// the first of them.
     pub fn look_from(&mut self, message: u64) {
         if let Some((_, from)) = &mut self.source {
-            // Only the first word counts.
-            if *from == u64::MAX {
-                *from = message;
-            }
+            *from = message;
         }
     }
 

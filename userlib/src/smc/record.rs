@@ -26,8 +26,9 @@ pub(super) const fn bytes(len: usize) -> usize {
     HEAD_BYTES + len.next_multiple_of(MESSAGE_ALIGN)
 }
 
-/// The views in which rounds are counted, told apart by the low bits of their numbers. Who is
-/// so many views late finds no message that was not delivered in all of them.
+/// A view in which rounds are counted, told apart from others by the low bits of its number. They
+/// repeat after 256 views: only a message that was delivered in none of these could then be taken
+/// for one of the first of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Era(u32);
 

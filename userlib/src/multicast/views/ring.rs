@@ -11,11 +11,12 @@
 //! messages that it had left on the first side are delivered, it lets the others look again.
 
 use super::part::Part;
-use super::rows::RingRow;
+use super::rows::{RingRow, SeatRow};
 use super::Views;
 use crate::fabric::NodeSet;
 use crate::multicast::member::Resumption;
 use crate::smc::Slots;
+use crate::sst::Table;
 use std::sync::atomic::Ordering;
 
 /// A subgroup's ring at a member that may send.
@@ -124,7 +125,7 @@ impl Views {
     /// View `number` begins, of these members: looks after those who are none any more, and may
     /// not know that yet.
     pub(super) fn turn_rings(&mut self, number: u64, members: NodeSet) {
-        let reads = self.reads();
+        let reads = still_reads(&self.seats, self.endpoint.severed());
         for part in &mut self.parts {
             let slots = &part.member.shared().slots;
             let ring = &mut part.ring;
@@ -168,11 +169,11 @@ impl Views {
         if !self.parts.iter().any(is_hidden) {
             return false;
         }
-        let (reads, parity) = (self.reads(), self.view.parity());
+        let (severed, parity) = (self.endpoint.severed(), self.view.parity());
         let mut fired = false;
         for at in 0..self.parts.len() {
             let part = &mut self.parts[at];
-            part.ring.forget(&reads);
+            part.ring.forget(still_reads(&self.seats, severed));
             let slot = part.member.shared().flushed.load(Ordering::Relaxed);
             if !part.takes_part || !part.ring.show(slot) {
                 continue;
@@ -194,13 +195,9 @@ impl Views {
             part.ring.forget(|node, _| node != seat);
         }
     }
+}
 
-    /// Says of a node that is no member since that view whether it may be reading still.
-    fn reads(&self) -> impl Fn(usize, u64) -> bool + use<> {
-        let severed = self.endpoint.severed();
-        let installed: Vec<u64> = (0..self.endpoint.nodes())
-            .map(|node| self.seats.row(node).installed.get())
-            .collect();
-        move |node, number| !severed.contains(node) && installed[node] < number
-    }
+/// Says of a node that is no member since that view whether it may be reading still.
+fn still_reads(seats: &Table<SeatRow>, severed: NodeSet) -> impl Fn(usize, u64) -> bool + '_ {
+    move |node, number| !severed.contains(node) && seats.row(node).installed.get() < number
 }
