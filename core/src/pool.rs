@@ -71,9 +71,32 @@ pub enum LinkState {
     Up {
         /// Whether this node has asked for it, and so is to close it.
         ours: bool,
+        /// Whether packets of messages can go by it. The second queue pair, which carries
+        /// them, may be lost by itself, and a device may have had none to give.
+        carries_packets: bool,
     },
     /// It is being closed.
     Closing,
+}
+
+impl LinkState {
+    fn is_up(self) -> bool {
+        matches!(self, Self::Up { .. })
+    }
+
+    fn is_ours(self) -> bool {
+        matches!(self, Self::Up { ours: true, .. })
+    }
+
+    fn carries_packets(self) -> bool {
+        matches!(
+            self,
+            Self::Up {
+                carries_packets: true,
+                ..
+            }
+        )
+    }
 }
 
 /// Whether the pool decides by itself.
@@ -338,8 +361,7 @@ impl Pool {
         act: &mut impl FnMut(&Gid, Action),
     ) {
         let before = (peer.requests.uses, peer.messages.uses);
-        let is_up = matches!(link, LinkState::Up { .. });
-        if is_up {
+        if link.is_up() {
             peer.opened_ns = None;
         } else if peer.uses_rc() || peer.is_overdue(now_ns) {
             // One that an administrator wants is asked for again.
@@ -355,7 +377,7 @@ impl Pool {
             peer.opened_ns = None;
             act(&peer.gid, Action::Close);
         }
-        if is_up {
+        if link.is_up() {
             self.choose(peer, mode, link, now_ns);
             self.choose_for_messages(peer, mode, link, now_ns);
         }
@@ -366,10 +388,7 @@ impl Pool {
             act(&peer.gid, Action::UseForMessages(peer.messages.uses));
         }
         let is_needed = peer.uses_rc() || peer.pinned || peer.forced.is_some() || mode == Mode::All;
-        if link == (LinkState::Up { ours: true })
-            && !is_needed
-            && now_ns.saturating_sub(peer.used_rc_ns) >= LINGER_NS
-        {
+        if link.is_ours() && !is_needed && now_ns.saturating_sub(peer.used_rc_ns) >= LINGER_NS {
             act(&peer.gid, Action::Close);
         }
         let by_rc = |choice: &Choice| choice.uses == Transport::Rc && choice.is_hot();
@@ -398,7 +417,9 @@ impl Pool {
     /// Likewise, the way of its messages. An administrator who pins a peer says nothing of
     /// them: where software makes RC of the same packets, UDP is the faster way.
     fn choose_for_messages(&mut self, peer: &mut Peer, mode: Mode, link: LinkState, now_ns: u64) {
-        if let Some(forced) = peer.forced {
+        if !link.carries_packets() {
+            peer.messages.do_without(now_ns);
+        } else if let Some(forced) = peer.forced {
             peer.messages.take(forced);
         } else if mode == Mode::All {
             peer.messages.take(Transport::Rc);
@@ -507,7 +528,7 @@ impl Pool {
     /// less, the one that was hot longest ago.
     fn reclaim(&mut self, heat: u64, links: &impl Fn(&Gid) -> LinkState) -> Option<Gid> {
         let is_free = |peer: &&mut Peer| {
-            links(&peer.gid) == (LinkState::Up { ours: true })
+            links(&peer.gid).is_ours()
                 && !peer.pinned
                 && peer.forced.is_none()
                 && peer.heat().saturating_mul(TIMES_HOTTER) <= heat
@@ -522,5 +543,5 @@ impl Pool {
 /// Whether the queue pair to a peer is to go because nobody has asked to keep it, and the pool
 /// decides nothing by itself.
 fn is_to_go(peer: &Peer, mode: Mode, link: LinkState) -> bool {
-    !peer.pinned && mode == Mode::Pinned && link == (LinkState::Up { ours: true })
+    !peer.pinned && mode == Mode::Pinned && link.is_ours()
 }

@@ -53,6 +53,15 @@ impl<R: Requester> Link<R> {
             stage,
         }
     }
+
+    /// Its state for the pool, if it can be used.
+    fn up_state(&self) -> LinkState {
+        let packets = self.queue.packets();
+        LinkState::Up {
+            ours: is_ours(self.role),
+            carries_packets: packets.is_some_and(|packets| packets.is_open()),
+        }
+    }
 }
 
 fn views<R: Requester>(links: &[Link<R>]) -> impl Iterator<Item = LinkView> + '_ {
@@ -87,8 +96,7 @@ impl<R: Requester> Rc<R> {
     pub(crate) fn link_state(&self, gid: &Gid) -> LinkState {
         let links = self.links.lock();
         if let Some(index) = usable(views(&links), gid) {
-            let ours = links.get(index).is_some_and(|link| is_ours(link.role));
-            return LinkState::Up { ours };
+            return links.get(index).map_or(LinkState::None, Link::up_state);
         }
         let is_closing = |link: LinkView| link.gid == *gid && link.stage == Stage::Closing;
         let has_closing = views(&links).any(is_closing);

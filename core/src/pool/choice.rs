@@ -354,6 +354,14 @@ impl Choice {
         self.go_by(by);
     }
 
+    /// There is a queue pair that carries other traffic, but not this. Counts as a trial that
+    /// came to nothing: a queue pair is not asked for again for this traffic alone.
+    pub(super) fn do_without(&mut self, now_ns: u64) {
+        if self.uses == Transport::Rc || self.is_due(true, now_ns) {
+            self.lost(now_ns);
+        }
+    }
+
     /// There is no queue pair any more, or none came up: the next trial takes a pause.
     pub(super) fn lost(&mut self, now_ns: u64) {
         self.failures = self.failures.saturating_add(1);

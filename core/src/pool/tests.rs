@@ -31,6 +31,8 @@ struct Node {
     opened: usize,
     /// Peers that never answer.
     silent: Vec<Gid>,
+    /// Whether queue pairs that come up can carry packets.
+    carries_packets: bool,
 }
 
 impl Node {
@@ -48,6 +50,14 @@ impl Node {
             moves: Vec::new(),
             opened: 0,
             silent: Vec::new(),
+            carries_packets: true,
+        }
+    }
+
+    fn up(&self) -> LinkState {
+        LinkState::Up {
+            ours: true,
+            carries_packets: self.carries_packets,
         }
     }
 
@@ -103,7 +113,7 @@ impl Node {
         }
         for gid in core::mem::take(&mut self.asked) {
             if !self.silent.contains(&gid) {
-                self.links.insert(gid, LinkState::Up { ours: true });
+                self.links.insert(gid, self.up());
             }
         }
         let (links, now_ns) = (self.links.clone(), self.now_ns);
@@ -265,6 +275,46 @@ fn messages_take_no_queue_pair_that_has_broken() {
     node.silent.push(peer);
     node.look();
     assert!(node.messages_by_rc.is_empty());
+}
+
+#[test]
+fn messages_leave_a_queue_pair_that_carries_them_no_longer_and_requests_stay() {
+    let (mut node, peer) = (Node::new(Mode::Auto, 4), gid(1));
+    let rc_is_faster = [60_000, 20_000];
+    run_both(&mut node, &peer, 5_000, rc_is_faster, rc_is_faster);
+    assert!(node.messages_by_rc.contains(&peer));
+    node.carries_packets = false;
+    node.links.insert(peer, node.up());
+    node.look();
+    assert!(node.messages_by_rc.is_empty());
+    run_both(&mut node, &peer, 600_000, rc_is_faster, rc_is_faster);
+    assert!(node.messages_by_rc.is_empty());
+    assert_eq!((node.uses(&peer), node.opened), (Transport::Rc, 1));
+}
+
+#[test]
+fn for_messages_alone_queue_pairs_that_cannot_carry_them_are_asked_for_rarely() {
+    let (mut node, peer) = (Node::new(Mode::Auto, 4), gid(1));
+    node.carries_packets = false;
+    // An hour.
+    for _ in 0..36_000 {
+        node.messages(&peer, 1000, 60_000, 20_000);
+        node.look();
+        assert!(node.messages_by_rc.is_empty());
+    }
+    assert!((1..=8).contains(&node.opened), "{}", node.opened);
+}
+
+#[test]
+fn no_order_sends_messages_where_they_cannot_go() {
+    let (mut node, peer) = (Node::new(Mode::All, 4), gid(1));
+    node.carries_packets = false;
+    for by in [Some(Transport::Rc), Some(Transport::Dc), None] {
+        node.pool.force(&peer, by, node.now_ns);
+        run_both(&mut node, &peer, 2_000, [40_000; 2], [60_000; 2]);
+        assert!(node.messages_by_rc.is_empty());
+        assert_eq!(node.uses(&peer) == Transport::Dc, by == Some(Transport::Dc));
+    }
 }
 
 #[test]
@@ -448,6 +498,7 @@ proptest! {
         for (number, ops, dc_ns, rc_ns) in steps {
             node.traffic(&gid(number), ops, dc_ns, rc_ns);
             node.messages(&gid(number % 7), 3000 - ops, rc_ns, dc_ns);
+            node.carries_packets = number % 11 != 0;
             node.look();
             prop_assert!(node.links.len() + node.asked.len() <= budget + pins.len());
             for (gid, by) in &node.uses {
@@ -455,7 +506,7 @@ proptest! {
                 prop_assert!(*by == Transport::Dc || link != LinkState::None);
             }
             for gid in &node.messages_by_rc {
-                prop_assert!(Node::link(&node.links, gid) != LinkState::None);
+                prop_assert!(Node::link(&node.links, gid).carries_packets());
             }
         }
         (0..3).for_each(|_| node.look());

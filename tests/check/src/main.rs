@@ -25,6 +25,7 @@ mod packets;
 mod peer_down;
 mod poll;
 mod pool;
+mod queue_pairs;
 mod raw;
 mod rc;
 mod shared_queues;

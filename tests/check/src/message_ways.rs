@@ -8,10 +8,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, ensure, Context, Result};
-use weft_shim::{Device, PeerTraffic, PoolPeer};
+use weft_shim::{Device, PeerTraffic, PoolPeer, Transport};
 use weft_testkit::report::Report;
 
 use crate::messenger::{Messenger, NODE};
+use crate::queue_pairs::queue_pairs;
 use crate::world::{counter, gid, system, wait_for, Baseline};
 
 /// Longer than anything takes on the slowest machine.
@@ -25,13 +26,15 @@ const LONGEST: Duration = Duration::from_secs(600);
 const FOR_GOOD: Duration = Duration::from_secs(3);
 /// Messages in a row that show that they go on.
 const SOME: u64 = 20;
-/// Filters for the packets of node 0: those of DC can be slowed down, those of RoCE dropped.
+/// Filters for the packets of node 0: those of DC can be slowed down, those of RoCE dropped,
+/// and those of one queue pair.
 /// They are there before there is traffic, and until there is none: one that comes or goes
 /// drops packets itself.
 const FILTERS: &str = "modprobe -a sch_prio sch_netem cls_u32 && \
-     tc qdisc add dev v0 root handle 1: prio bands 3 priomap 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 && \
+     tc qdisc add dev v0 root handle 1: prio bands 4 priomap 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 && \
      tc qdisc add dev v0 parent 1:2 netem delay 0ms limit 100000 && \
      tc qdisc add dev v0 parent 1:3 netem delay 0ms limit 100000 && \
+     tc qdisc add dev v0 parent 1:4 netem loss 100% limit 100000 && \
      tc filter add dev v0 parent 1: protocol ip u32 match ip dport 4793 0xffff flowid 1:2 && \
      tc filter add dev v0 parent 1: protocol ip u32 match ip dport 4791 0xffff flowid 1:3";
 const NO_FILTERS: &str = "tc qdisc del dev v0 root";
@@ -40,6 +43,7 @@ const SLOW_UDP: &str = "tc qdisc change dev v0 parent 1:2 netem delay 40ms limit
 const FAST_UDP: &str = "tc qdisc change dev v0 parent 1:2 netem delay 0ms limit 100000";
 const CUT_ROCE: &str = "tc qdisc change dev v0 parent 1:3 netem loss 100% limit 100000";
 const MEND_ROCE: &str = "tc qdisc change dev v0 parent 1:3 netem delay 0ms limit 100000";
+const MEND_QUEUE_PAIR: &str = "tc filter del dev v0 parent 1: pref 1";
 
 /// All of it.
 pub fn run(report: &mut Report, seed: u64) {
@@ -124,6 +128,46 @@ fn ways(report: &mut Report, sent: &AtomicU64) {
         wait_for("there is one", BOUND, has_queue_pair)?;
         goes_on(sent)
     });
+    report.check(
+        "without that of their packets they go by UDP, and requests stay on RC",
+        || without_theirs(sent),
+    );
+}
+
+/// Cuts off the queue pair that carries their packets, and not the one of requests.
+fn without_theirs(sent: &AtomicU64) -> Result<()> {
+    let device = Device::open_on(0)?;
+    device.pool_use(gid(NODE as u8), Some(Transport::Rc))?;
+    wait_for("they go by RC", BOUND, uses_rc)?;
+    goes_on(sent)?;
+    let lost = counter("rc_lost")?;
+    cut_queue_pair(packets_qpn()?)?;
+    wait_for("the pool notices", BOUND, || Ok(!uses_rc()?))?;
+    goes_on(sent)?;
+    let transport = known()?.map(|peer| peer.transport);
+    ensure!(
+        transport == Some(Transport::Rc) && counter("rc_lost")? == lost,
+        "requests go by {transport:?}, {} queue pairs were lost",
+        counter("rc_lost")? - lost
+    );
+    system(MEND_QUEUE_PAIR)?;
+    Ok(device.pool_use(gid(NODE as u8), None)?)
+}
+
+/// The peer's number of the queue pair for packets: it is made behind the one for requests,
+/// and both behind those to the meta server.
+fn packets_qpn() -> Result<u32> {
+    let own = queue_pairs()?.into_iter().filter(|qp| qp.device == "rxe0");
+    let last = own.max_by_key(|qp| qp.number);
+    Ok(last.context("there is none")?.rqpn)
+}
+
+/// Drops the packets to a queue pair of node 1: those whose transport header names it.
+fn cut_queue_pair(qpn: u32) -> Result<()> {
+    system(&format!(
+        "tc filter add dev v0 parent 1: protocol ip pref 1 u32 match ip dport 4791 0xffff \
+         match u32 {qpn:#010x} 0x00ffffff at 32 flowid 1:4"
+    ))
 }
 
 /// What the pool knows of the peer.

@@ -4,16 +4,16 @@
 //! tests' own process can prepare it and see it: attackers may not, or are not to be told.
 
 use std::collections::BTreeSet;
-use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{ensure, Context, Result};
+use anyhow::{ensure, Result};
 use weft_shim::Device;
 
 use super::attacker::Who;
 use super::member::FORGED_QPN;
 use super::users::ROOT;
 use crate::packets::memory_kib;
+use crate::queue_pairs::queue_pairs;
 use crate::rc;
 use crate::world::{counter, gid, system, wait_for};
 
@@ -159,34 +159,6 @@ impl Drop for Set {
             Scene::Contexts => {}
         }
     }
-}
-
-/// A queue pair of the kernel's.
-struct QueuePair {
-    device: String,
-    number: u64,
-    rqpn: u32,
-}
-
-/// The RC queue pairs of the kernel's that can send.
-fn queue_pairs() -> Result<Vec<QueuePair>> {
-    let output = Command::new("rdma")
-        .args(["-j", "resource", "show", "qp"])
-        .output()?;
-    let all: serde_json::Value = serde_json::from_slice(&output.stdout)
-        .with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
-    let all = all.as_array().context("no list of queue pairs")?;
-    // Those of programs have a process.
-    let is_it =
-        |qp: &&serde_json::Value| qp["type"] == "RC" && qp["state"] == "RTS" && qp["pid"].is_null();
-    let pair = |qp: &serde_json::Value| {
-        Some(QueuePair {
-            device: qp["ifname"].as_str()?.to_owned(),
-            number: qp["lqpn"].as_u64()?,
-            rqpn: u32::try_from(qp["rqpn"].as_u64()?).ok()?,
-        })
-    };
-    Ok(all.iter().filter(is_it).filter_map(pair).collect())
 }
 
 /// The device and number of each that no attacker has offered.
