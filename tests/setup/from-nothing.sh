@@ -21,12 +21,8 @@ disk() {
   umount "$DISK" 2>/dev/null
   mount -t tmpfs -o "size=$1" none "$DISK"
 }
-# without CAPABILITIES CMD...: as root in a container that keeps them back.
-without() {
-  local capabilities=$1
-  shift
-  setpriv --bounding-set "$capabilities" "$@"
-}
+# CAPABILITIES CMD... behind it: as root in a container that keeps them back.
+readonly WITHOUT=(setpriv --bounding-set)
 nothing_was_made() { [ -z "$(find "$WEFT_CACHE" -mindepth 1 ! -name '*.lock' -print -quit)" ]; }
 
 # killed_when PATTERN LOG CMD...: as if the machine lost its power when the log has it.
@@ -49,9 +45,9 @@ disk 1g
 check "a disk that is too small is refused" refuses 1 "8192 are needed" "$ROOT/scripts/quickstart"
 check "before anything is done" nothing_was_made
 disk ${GIB}g
-check "root without CAP_SYS_ADMIN is told so" refuses 1 CAP_SYS_ADMIN without -sys_admin "$ROOT/scripts/quickstart"
-check "root without CAP_MKNOD is told so" refuses 1 CAP_MKNOD without -mknod "$ROOT/scripts/quickstart"
-check "root without CAP_SYS_CHROOT is told so" refuses 1 CAP_SYS_CHROOT without -sys_chroot "$ROOT/scripts/quickstart"
+check "root without CAP_SYS_ADMIN is told so" refuses 1 CAP_SYS_ADMIN "${WITHOUT[@]}" -sys_admin "$ROOT/scripts/quickstart"
+check "root without CAP_MKNOD is told so" refuses 1 CAP_MKNOD "${WITHOUT[@]}" -mknod "$ROOT/scripts/quickstart"
+check "root without CAP_SYS_CHROOT is told so" refuses 1 CAP_SYS_CHROOT "${WITHOUT[@]}" -sys_chroot "$ROOT/scripts/quickstart"
 check "before anything is done, too" nothing_was_made
 
 # when it is killed in each of its parts, then the next run goes on
