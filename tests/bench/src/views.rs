@@ -238,7 +238,7 @@ pub fn run(args: &ViewsArgs) -> Result<()> {
 /// All changes over one fabric.
 fn measure(args: &ViewsArgs, fabric: Kind) -> Result<Vec<Measured>> {
     let rounds = if args.common.quick {
-        args.rounds.min(5)
+        args.rounds.min(3)
     } else {
         args.rounds
     };

@@ -149,10 +149,9 @@ fn replication(rows: &Rows) -> Vec<Headline> {
         .is("experiment", "single")
         .is("fabric", "shm");
     let rdmc = rdmc.eq("bytes", bytes).eq("members", members);
-    let seconds = |system: &str| {
-        let own: Selection<'_> = rdmc.clone().is("system", system);
-        own.least("seconds_p50").map(|seconds| seconds * 1e6)
-    };
+    let us = |own: Selection<'_>| own.least("seconds_p50").map(|seconds| seconds * 1e6);
+    let by_mpi = |how: &str| us(rdmc.clone().is("system", "mpi").is("algorithm", how));
+    let by_rdmc = us(rdmc.clone().is("system", "weft"));
     let all = [
         stream(&polled, "one").named(
             "multicast of 10 KiB messages in memory, beside plain writes and reads".to_owned(),
@@ -161,8 +160,10 @@ fn replication(rows: &Rows) -> Vec<Headline> {
             .named("the same, with one thread that sends and delivers".to_owned()),
         stream(&polled, "all").named("the same, both members sending".to_owned()),
         stream(&stepped, "all").named("the same, both members sending, one thread each".to_owned()),
-        Pair::times(seconds("mpi"), seconds("weft"))
+        Pair::times(by_mpi("bcast"), by_rdmc)
             .named("64 MiB to three others in memory, beside MPI_Bcast".to_owned()),
+        Pair::times(by_mpi("shared_window"), by_rdmc)
+            .named("the same, beside plain copies from a window that MPI shares".to_owned()),
     ];
     all.into_iter().flatten().collect()
 }

@@ -26,7 +26,7 @@ use crate::weft::Way;
 
 /// Times that a queue pair is made to each of the other peers.
 const ROUNDS: u32 = 8;
-const QUICK_ROUNDS: u32 = 2;
+const QUICK_ROUNDS: u32 = 1;
 /// The shortest pause.
 const PAUSE: Duration = Duration::from_millis(5);
 /// READs before the first one that counts.
