@@ -150,6 +150,17 @@ pub enum Error {
         /// How it ended, if the others have gone on without it.
         ending: Option<super::Ending>,
     },
+    /// The group is fixed: nobody can be put out of it.
+    #[error("the group is fixed and nobody can be put out of it: make it with Builder::on_view")]
+    NoViews,
+    /// It is no other member of the view.
+    #[error("{member} is no other member of view {view}: suspect one that Group::view names")]
+    NotInView {
+        /// Who is named.
+        member: usize,
+        /// The view.
+        view: u64,
+    },
     /// [`super::Group::flush`] would wait for the delivery that it is called from.
     #[error("flush was called from within a delivery, which it would wait for: call it behind the delivery, or on another thread")]
     InDelivery,

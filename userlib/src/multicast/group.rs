@@ -251,6 +251,32 @@ impl Group {
         shared.delivered.wait_until(Some(end), done);
     }
 
+    /// Has a member put out of the group, of which the application knows what the group does
+    /// not: that it cannot be reached by another link, say, such as that of an RDMC group, or
+    /// does not do its part. It is as if this node had found it dead (spindle §II.D): the others
+    /// go on without it in the next view, it is cut off if it runs, and may join again. `view`
+    /// is the number of the view in which it was seen; if that view is over nothing happens,
+    /// because its seat may be another's by now.
+    ///
+    /// Of two that suspect each other the lower seat is believed. So who suspects a lower seat
+    /// that runs is put out itself, and so is who suspects half of the members.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoViews`], [`Error::NotInView`].
+    pub fn suspect(&self, member: usize, view: u64) -> Result<(), Error> {
+        let board = self.board.as_ref().ok_or(Error::NoViews)?;
+        let current = board.view().filter(|current| current.number == view);
+        if let Some(current) = current {
+            if member == self.rank() || !current.members.contains(member) {
+                return Err(Error::NotInView { member, view });
+            }
+            board.accuse(member, view);
+            self.endpoint.ring(self.rank());
+        }
+        Ok(())
+    }
+
     /// Leaves the group, after all that was sent has been delivered by all
     /// members or the time is over. The others go on without this node and
     /// nobody waits for it. In a group with views, this waits for the view without this node

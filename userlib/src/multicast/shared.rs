@@ -30,8 +30,8 @@ pub(super) struct Status {
     left: AtomicU64,
     gone: AtomicU64,
     failed: AtomicU64,
-    /// Where there are views: nodes that wrote what no member writes. The next view is
-    /// without them.
+    /// Where there are views: nodes that wrote what no member writes, or hang, or that the
+    /// application suspects. The next view is without them.
     suspected: AtomicU64,
     /// The thread that polls, by its [`mark`]: in a stepped group while it is in a step.
     polling_thread: AtomicUsize,
@@ -72,7 +72,7 @@ impl Status {
         NodeSet::from_bits(self.failed.load(Ordering::Acquire))
     }
 
-    /// A node wrote what no member writes.
+    /// A node wrote what no member writes; where there are views, for any reason.
     pub(super) fn suspect(&self, node: usize) {
         match self.has_views {
             true => {

@@ -170,6 +170,7 @@ fn what_a_member_cannot_do_is_an_error() {
     let handle = builder.subgroup(Subgroup::new("test").window(1).max_message(4));
     let group = builder.join().expect("a group");
     assert!(matches!(group.sender(foreign()), Err(Error::ForeignHandle)));
+    assert_eq!(group.suspect(0, 1), Err(Error::NoViews));
     let sender = group.sender(handle).expect("it sends");
     assert_eq!(
         sender.send_bytes(b"longer"),

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use weft::fabric::shm::Shm;
 use weft::fabric::Fabric;
 use weft::multicast::{Builder, ConfigError};
-use weft::{Error, Event, Group, SendError, Subgroup, SubgroupHandle, View};
+use weft::{Ending, Error, Event, Group, SendError, Subgroup, SubgroupHandle, View};
 
 const NODES: usize = 4;
 /// Messages that each sends before it leaves, and one more for each rank.
@@ -81,6 +81,61 @@ fn members_leave_one_after_the_other_and_what_they_sent_is_delivered_by_all() {
 }
 
 #[test]
+fn whom_the_application_suspects_is_put_out_and_the_others_go_on() {
+    const SUSPECT: usize = NODES - 1;
+    let logs = members(NODES, |node| {
+        let rank = node.rank();
+        let (told, events) = channel();
+        let (builder, handle, log) = logged(node);
+        let builder = builder.on_event(move |event| {
+            told.send(event).ok();
+        });
+        let group = builder.join().expect("a group");
+        let sender = group.sender(handle).expect("it sends");
+        if rank == 0 {
+            for member in [rank, NODES] {
+                let refused = Err(Error::NotInView { member, view: 1 });
+                assert_eq!(group.suspect(member, 1), refused);
+            }
+            group.suspect(SUSPECT, 1).expect("it is in the view");
+        }
+        let event = events.recv_timeout(PATIENCE).expect("an event");
+        if rank == SUSPECT {
+            assert_eq!(event, Event::Stopped(Ending::Excluded));
+            return taken(&log);
+        }
+        assert_eq!(event, Event::Failed(SUSPECT));
+        let end = Instant::now() + PATIENCE;
+        while group.view().is_some_and(|view| view.number == 1) {
+            assert!(Instant::now() < end, "no view without it");
+            std::thread::yield_now();
+        }
+        // Of a view that is over nobody is put out.
+        group.suspect(1, 1).expect("it is over");
+        sender.send_value(&1_u64).expect("it is sent");
+        all_send_a_one(&log, NODES - 1);
+        let view = group.view().expect("it has views");
+        assert!(view.failed.is_empty() || view.number == 2, "{view:?}");
+        group.leave(PATIENCE).expect("all is delivered");
+        taken(&log)
+    });
+    let longest = logs.iter().max_by_key(|log| log.len()).expect("logs");
+    for log in &logs {
+        assert_eq!(log[..], longest[..log.len()]);
+    }
+}
+
+/// Waits until so many members have sent it.
+fn all_send_a_one(log: &Mutex<Log>, members: usize) {
+    let end = Instant::now() + PATIENCE;
+    let ones = |log: &Log| log.iter().filter(|seen| matches!(seen, Ok((_, 1)))).count();
+    while ones(&taken(log)) < members {
+        assert!(Instant::now() < end, "{:?}", taken(log));
+        std::thread::yield_now();
+    }
+}
+
+#[test]
 fn one_that_goes_without_a_word_has_failed_and_the_others_go_on() {
     let logs = members(NODES, |node| {
         let rank = node.rank();
@@ -103,12 +158,7 @@ fn one_that_goes_without_a_word_has_failed_and_the_others_go_on() {
         sender.send_value(&1_u64).expect("it is sent");
         group.flush(PATIENCE).expect("all deliver it");
         // until all have sent and delivered it.
-        let end = Instant::now() + PATIENCE;
-        let others = |log: &Log| log.iter().filter(|seen| matches!(seen, Ok((_, 1)))).count();
-        while others(&taken(&log)) < NODES - 1 {
-            assert!(Instant::now() < end, "{:?}", taken(&log));
-            std::thread::yield_now();
-        }
+        all_send_a_one(&log, NODES - 1);
         let view = group.view().expect("it has views");
         assert!(!view.members.contains(0), "{view:?}");
         group.leave(PATIENCE).expect("all is delivered");

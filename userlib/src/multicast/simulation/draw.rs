@@ -42,7 +42,11 @@ pub(super) fn faults_with_views(
                 node: rng.usize(0..members),
                 posts: None,
             },
-            3..5 => suspicion(rng, members),
+            3..5 => {
+                let node = rng.usize(0..members);
+                let of = (node + rng.usize(1..members)) % members;
+                suspicion(rng, node, of)
+            }
             // Who leads at the end of the view, in the middle of it.
             5..8 => Fault::Crash {
                 node: rng.usize(0..members.min(3)),
@@ -90,14 +94,14 @@ pub(super) fn joins(
                 node: newcomer,
                 posts: None,
             },
-            4 => Fault::Suspect {
-                node: rng.usize(0..members),
-                of: newcomer,
-            },
-            5 => Fault::Suspect {
-                node: newcomer,
-                of: rng.usize(0..members),
-            },
+            4 => {
+                let node = rng.usize(0..members);
+                suspicion(rng, node, newcomer)
+            }
+            5 => {
+                let of = rng.usize(0..members);
+                suspicion(rng, newcomer, of)
+            }
             _ => continue,
         };
         faults.push((end, after));
@@ -111,7 +115,10 @@ pub(super) fn joins(
 pub(super) fn hangs(rng: &mut fastrand::Rng, members: usize, faults: &mut Vec<(usize, Fault)>) {
     let mut all = Vec::with_capacity(faults.len());
     for (at, fault) in faults.drain(..) {
-        if let Fault::Suspect { of: node, .. } | Fault::Leave { node, .. } = fault {
+        if let Fault::Suspect { of: node, .. }
+        | Fault::Accuse { of: node, .. }
+        | Fault::Leave { node, .. } = fault
+        {
             if rng.bool() {
                 let steps = rng.usize(0..members * 32);
                 all.push((at, Fault::Hang { node, steps }));
@@ -122,11 +129,11 @@ pub(super) fn hangs(rng: &mut fastrand::Rng, members: usize, faults: &mut Vec<(u
     *faults = all;
 }
 
-fn suspicion(rng: &mut fastrand::Rng, members: usize) -> Fault {
-    let node = rng.usize(0..members);
-    Fault::Suspect {
-        node,
-        of: (node + rng.usize(1..members)) % members,
+/// The fabric at a node, or the application there, takes another node for dead.
+fn suspicion(rng: &mut fastrand::Rng, node: usize, of: usize) -> Fault {
+    match rng.bool() {
+        true => Fault::Suspect { node, of },
+        false => Fault::Accuse { node, of },
     }
 }
 

@@ -54,6 +54,13 @@ pub enum Fault {
         /// The other.
         of: usize,
     },
+    /// The application of a node has another one put out, which is well.
+    Accuse {
+        /// The node.
+        node: usize,
+        /// The other.
+        of: usize,
+    },
     /// A node does nothing, as if its process were stopped, until it was to do so many steps.
     Hang {
         /// The node.
@@ -106,7 +113,9 @@ impl Fault {
             | Self::CrashAtView { node }
             | Self::Leave { node, .. }
             | Self::Hang { node, .. } => (Some(node), None),
-            Self::Scribble { node, of } | Self::Suspect { node, of } => (Some(node), Some(of)),
+            Self::Scribble { node, of }
+            | Self::Suspect { node, of }
+            | Self::Accuse { node, of } => (Some(node), Some(of)),
             Self::Break { a, b } => (Some(a), Some(b)),
         };
         first.into_iter().chain(second)
@@ -200,7 +209,10 @@ impl Plan {
         let is_clean = |fault: &Fault| {
             !matches!(
                 fault,
-                Fault::Suspect { .. } | Fault::Break { .. } | Fault::Scribble { .. }
+                Fault::Suspect { .. }
+                    | Fault::Accuse { .. }
+                    | Fault::Break { .. }
+                    | Fault::Scribble { .. }
             )
         };
         self.must_go_on() && self.faults.iter().all(|(_, fault)| is_clean(fault))

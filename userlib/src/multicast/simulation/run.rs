@@ -196,6 +196,7 @@ impl<'a> Run<'a> {
                 let seats = [node, of].map(|member| self.members[member].seat);
                 self.sim.suspect(seats[0], seats[1]);
             }
+            Fault::Accuse { node, of } => self.accuse(node, of),
             Fault::Partition { side } => {
                 let members: NodeSet = (0..self.members.len()).collect();
                 let others = members.minus(side);
@@ -213,6 +214,16 @@ impl<'a> Run<'a> {
     fn is_there(&self, member: usize) -> bool {
         let member = self.members.get(member);
         member.is_some_and(|member| member.group.is_some())
+    }
+
+    fn accuse(&mut self, node: usize, of: usize) {
+        let seat = self.members[of].seat;
+        if let Some(group) = &self.members[node].group {
+            if let Some(view) = group.view() {
+                // One that is not in the view is refused.
+                let _ = group.suspect(seat, view.number);
+            }
+        }
     }
 
     fn leave(&mut self, node: usize, posts: Option<u64>) {

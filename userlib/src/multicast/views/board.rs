@@ -3,16 +3,20 @@
 //! What the application's threads and the polling thread tell one another of views.
 
 use super::View;
+use crate::fabric::NodeSet;
 use crate::gate::Gate;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// The current view, and the wish to leave.
+/// The current view, and what the application wishes of the next one.
 #[derive(Debug, Default)]
 pub(in super::super) struct Board {
     state: Mutex<State>,
     wants_to_leave: AtomicBool,
+    /// Whether there are any accusations: the polling thread looks at each step.
+    has_accused: AtomicBool,
+    accusations: Mutex<Accusations>,
     /// Opened when the member is in, and when it is out.
     changed: Gate,
     /// Of the state behind the last step, for models.
@@ -30,6 +34,13 @@ struct State {
     has_stopped: bool,
 }
 
+/// Whom the application suspects, of the members of this view.
+#[derive(Clone, Copy, Debug, Default)]
+struct Accusations {
+    view: u64,
+    members: NodeSet,
+}
+
 impl Board {
     pub(in super::super) fn view(&self) -> Option<View> {
         self.lock().view.clone()
@@ -42,6 +53,36 @@ impl Board {
 
     pub(super) fn wants_to_leave(&self) -> bool {
         self.wants_to_leave.load(Ordering::Acquire)
+    }
+
+    /// The application suspects a member of this view.
+    pub(in super::super) fn accuse(&self, member: usize, view: u64) {
+        let mut accusations = self.accusations();
+        if view > accusations.view {
+            *accusations = Accusations {
+                view,
+                members: NodeSet::EMPTY,
+            };
+        }
+        if view == accusations.view {
+            accusations.members = accusations.members.with(member);
+            self.has_accused.store(true, Ordering::Release);
+        }
+    }
+
+    /// Takes out whom the application suspects, if this is the view that they were in: the
+    /// members of another one may be others.
+    pub(super) fn take_accused(&self, view: u64) -> NodeSet {
+        if !self.has_accused.load(Ordering::Acquire) {
+            return NodeSet::EMPTY;
+        }
+        let mut accusations = self.accusations();
+        self.has_accused.store(false, Ordering::Relaxed);
+        let members = std::mem::take(&mut accusations.members);
+        match accusations.view == view {
+            true => members,
+            false => NodeSet::EMPTY,
+        }
     }
 
     /// Whether the member has left, or is out some other way.
@@ -86,7 +127,15 @@ impl Board {
     #[cfg(test)]
     pub(in super::super) fn fingerprint(&self) -> u64 {
         let state = self.fingerprint.load(Ordering::Relaxed);
-        state ^ u64::from(self.wants_to_leave())
+        let accused = self.accusations().members;
+        state ^ u64::from(self.wants_to_leave()) ^ accused.bits().rotate_left(1)
+    }
+
+    fn accusations(&self) -> MutexGuard<'_, Accusations> {
+        // As below.
+        self.accusations
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -230,6 +230,7 @@ impl Views {
             self.keep_pulse();
         }
         fired |= self.see_newcomers(down);
+        self.hear_application();
         if self.must_change(down) {
             return self.change(down) || fired;
         }

@@ -28,6 +28,15 @@ impl Views {
         self.trusted_peers().iter().any(has_cause)
     }
 
+    /// Takes over whom the application suspects.
+    pub(super) fn hear_application(&mut self) {
+        let accused = self.board.take_accused(self.view.number);
+        for member in accused.and(self.trusted_peers()).iter() {
+            tracing::warn!(member, "is suspected by the application");
+            self.status.suspect(member);
+        }
+    }
+
     /// Looks whom to suspect besides those who are suspected, and says whether there were
     /// any; `None` if this member is suspected itself.
     pub(super) fn find_suspects(&mut self, down: NodeSet) -> Option<bool> {

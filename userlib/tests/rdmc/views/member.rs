@@ -8,7 +8,7 @@ use crate::{pattern, PATIENCE};
 use nix::sys::signal::{raise, Signal};
 use std::io::BufRead;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 use weft::fabric::conformance::Mortal;
 use weft::fabric::shm::ShmSeats;
@@ -61,7 +61,11 @@ struct Shared {
     dies: AtomicBool,
     /// It does nothing more from the middle of the next message on.
     hangs: AtomicBool,
+    /// It has those put out by whom an RDMC group has ended.
+    suspects: AtomicBool,
     group: OnceLock<ViewGroup>,
+    /// The group with views, until it is left.
+    members: Mutex<Option<Group>>,
 }
 
 impl Shared {
@@ -110,11 +114,26 @@ impl Shared {
     fn hear(&self, event: ViewEvent) {
         match event {
             ViewEvent::Received(message) => println!("GOT {} {}", sender(&message), message.number),
-            ViewEvent::Ended { view, .. } => println!("ENDED {view}"),
+            ViewEvent::Ended { view, end, .. } => {
+                println!("ENDED {view}");
+                if self.suspects.load(Ordering::Acquire) {
+                    self.suspect(end.node, view);
+                }
+            }
             ViewEvent::Sent(_) | ViewEvent::Returned(_) => {}
             other => panic!("{other:?}"),
         }
         self.send();
+    }
+
+    fn suspect(&self, member: usize, view: u64) {
+        if let Some(group) = &*self.members() {
+            group.suspect(member, view).expect("it was in the view");
+        }
+    }
+
+    fn members(&self) -> MutexGuard<'_, Option<Group>> {
+        self.members.lock().expect("no panic")
     }
 
     fn install(&self, view: &View) {
@@ -180,7 +199,9 @@ pub fn take_part(role: Role) {
         target: AtomicU64::new(0),
         dies: AtomicBool::new(false),
         hangs: AtomicBool::new(false),
+        suspects: AtomicBool::new(false),
         group: OnceLock::new(),
+        members: Mutex::new(None),
     });
     let [asked, told, installed] = [(); 3].map(|()| Arc::downgrade(&shared));
     let memory = node.memory();
@@ -208,14 +229,21 @@ pub fn take_part(role: Role) {
         })
         .timeout(PATIENCE);
     let group = group.join().expect("a member");
+    *shared.members() = Some(group);
     println!("IN {}", node.rank());
-    if obey(&shared) == Quit::Badly {
-        drop(group);
-        println!("OUT");
-        std::io::stdin().lines().for_each(drop);
-        return;
+    let how = obey(&shared);
+    let group = shared.members().take().expect("it was joined");
+    match how {
+        Quit::Well => group.leave(PATIENCE).expect("it leaves"),
+        Quit::Badly => {
+            drop(group);
+            return wait_for_the_end("OUT");
+        }
+        Quit::Halfway => {
+            drop((shared, node));
+            return wait_for_the_end("CUT");
+        }
     }
-    group.leave(PATIENCE).expect("it leaves");
     drop(shared);
     all_comes_back(&node);
     println!("LEFT");
@@ -227,6 +255,14 @@ enum Quit {
     Well,
     /// It only goes, which the others take for a failure, and keeps its RDMC node.
     Badly,
+    /// It stays, without its RDMC node.
+    Halfway,
+}
+
+/// Does nothing more, until it is killed.
+fn wait_for_the_end(said: &str) {
+    println!("{said}");
+    std::io::stdin().lines().for_each(drop);
 }
 
 /// Until there is nothing more to obey.
@@ -242,8 +278,13 @@ fn obey(shared: &Shared) -> Quit {
         } else if line == "HANG" {
             shared.hangs.store(true, Ordering::Release);
             println!("WILL HANG");
+        } else if line == "SUSPECT" {
+            shared.suspects.store(true, Ordering::Release);
+            println!("WILL SUSPECT");
         } else if line == "QUIT" {
             return Quit::Badly;
+        } else if line == "CUT" {
+            return Quit::Halfway;
         }
     }
     Quit::Well

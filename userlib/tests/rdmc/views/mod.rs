@@ -148,6 +148,24 @@ fn one_that_hangs_is_not_waited_for_when_a_view_is_without_it() {
     story.end();
 }
 
+/// The group with views knows nothing of it, until the root's application tells it.
+#[test]
+fn one_whose_rdmc_node_alone_has_gone_is_put_out_by_who_suspects_it() {
+    const VICTIM: usize = 2;
+    let mut story = Story::begin("cut", SEATS, 0);
+    story.send(1);
+    story.seats[0].order("SUSPECT");
+    story.seats[VICTIM].tell("CUT");
+    story.seats[VICTIM].hears("CUT");
+    let cut = story.seats.remove(VICTIM);
+    story.send(2);
+    story.seats.iter().for_each(Process::check_ends);
+    story.seats.insert(VICTIM, cut);
+    story.replace(VICTIM).check_messages();
+    story.send(2);
+    story.end();
+}
+
 /// The next root sends its own messages, from the first on.
 #[test]
 fn where_the_root_is_killed_another_one_sends() {
