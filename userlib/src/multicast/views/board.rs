@@ -143,3 +143,30 @@ impl Board {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(member: usize) -> NodeSet {
+        NodeSet::EMPTY.with(member)
+    }
+
+    #[test]
+    fn who_is_accused_in_a_view_is_accused_once_and_in_no_other_view() {
+        let board = Board::default();
+        assert_eq!(board.take_accused(1), NodeSet::EMPTY);
+        board.accuse(2, 1);
+        board.accuse(3, 1);
+        assert_eq!(board.take_accused(1), one(2).with(3));
+        assert_eq!(board.take_accused(1), NodeSet::EMPTY);
+        // The view ends before anybody looks: the seat may be another's.
+        board.accuse(2, 1);
+        assert_eq!(board.take_accused(2), NodeSet::EMPTY);
+        assert_eq!(board.take_accused(1), NodeSet::EMPTY);
+        // What is said late of an earlier view.
+        board.accuse(4, 2);
+        board.accuse(3, 1);
+        assert_eq!(board.take_accused(2), one(4));
+    }
+}
