@@ -93,6 +93,11 @@ impl Status {
         self.suspected.fetch_and(!nodes.bits(), Ordering::AcqRel);
     }
 
+    /// A view of these begins: what was seen of others does not matter any more.
+    pub(super) fn forget_suspected_but(&self, members: NodeSet) {
+        self.suspected.fetch_and(members.bits(), Ordering::AcqRel);
+    }
+
     /// This is the polling thread.
     pub(super) fn note_polling_thread(&self) {
         // Senders read this line: it is written only when it changes.

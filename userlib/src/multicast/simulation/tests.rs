@@ -231,3 +231,35 @@ fn a_subgroup_whose_members_have_all_failed_begins_again_where_the_view_began() 
     assert_eq!(subgroup.members, NodeSet::EMPTY.with(2));
     assert_eq!((subgroup.before, subgroup.sequence), (NodeSet::EMPTY, 0));
 }
+
+/// At whatever moment of its leave that is, also when all have agreed on it already.
+#[test]
+fn who_leaves_and_is_suspected_meanwhile_holds_nobody_up() {
+    for steps in 0..24 {
+        for fault in [
+            Fault::Accuse { node: 0, of: 2 },
+            Fault::Suspect { node: 0, of: 2 },
+        ] {
+            // Given that one of three leaves,
+            let plan = calm(3, Shape::EVERYBODY);
+            let mut run = Run::new(&plan);
+            assert!(run.settle());
+            leave(&mut run, 2);
+            for turn in 0..steps {
+                run.step(turn % 3);
+                arrive_but(&run, &[]);
+            }
+            // when another one suspects it,
+            run.fault(fault);
+            // then the two that are left come to rest, and go on.
+            assert!(run.settle(), "after {steps} steps: {fault:?}");
+            run.members[0].send(0);
+            assert!(run.settle(), "after {steps} steps: {fault:?}");
+            assert_eq!(
+                run.members[0].has_flushed(),
+                Some(true),
+                "after {steps} steps: {fault:?}"
+            );
+        }
+    }
+}

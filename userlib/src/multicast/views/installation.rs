@@ -95,6 +95,8 @@ impl Views {
     pub(super) fn begin(&mut self, view: View) {
         self.accused = self.accused.and(view.members);
         self.suspects = self.suspects.and(view.members);
+        // One may have been seen when it was agreed already that this view is without it.
+        self.status.forget_suspected_but(view.members);
         self.erased = NodeSet::EMPTY.with(self.rank);
         self.turn_rings(view.number, view.members);
         self.view = view;

@@ -15,11 +15,14 @@ fn walk(model: Model) -> model::Extent {
     }
 }
 
-/// A crash at each post, a false suspicion, a broken link, a leave.
+/// A crash at each post, a false suspicion of the fabric's or the application's, a broken link,
+/// a leave.
 fn faults(model: &Model, node: usize) -> Vec<Fault> {
     let others = (0..model.members).filter(|&other| other != node);
     let crashes = (0..=model::posts(model, node)).map(|posts| Fault::Crash { node, posts });
-    let suspicions = others.clone().map(|of| Fault::Suspect { node, of });
+    let suspicions = others
+        .clone()
+        .flat_map(|of| [Fault::Suspect { node, of }, Fault::Accuse { node, of }]);
     let breaks = others
         .filter(|&b| b > node)
         .map(|b| Fault::Break { a: node, b });
