@@ -251,15 +251,16 @@ impl Group {
         shared.delivered.wait_until(Some(end), done);
     }
 
-    /// Has a member put out of the group, of which the application knows what the group does
-    /// not: that it cannot be reached by another link, say, such as that of an RDMC group, or
-    /// does not do its part. It is as if this node had found it dead (spindle §II.D): the others
-    /// go on without it in the next view, it is cut off if it runs, and may join again. `view`
-    /// is the number of the view in which it was seen; if that view is over nothing happens,
-    /// because its seat may be another's by now.
+    /// Has a member put out of the group. This is for what the application knows and the group
+    /// does not: an RDMC group has lost its connection to the member, say, or the member does
+    /// not do its part. The group goes on as if this node had found it dead (spindle §II.D): the
+    /// next view is without it, and it is cut off if it runs. It may join again.
     ///
-    /// Of two that suspect each other the lower seat is believed. So who suspects a lower seat
-    /// that runs is put out itself, and so is who suspects half of the members.
+    /// `view` is the number of the view in which the member was seen. If that view is over
+    /// nothing happens: another node may have the seat by now.
+    ///
+    /// Of two that suspect each other the lower seat is believed. So a node that suspects a lower
+    /// seat which runs is put out itself; one that suspects half of the members stops.
     ///
     /// # Errors
     ///

@@ -15,9 +15,9 @@ pub enum ViewEvent {
     /// may still be getting it from them: if one fails they may not, and it is to be sent again.
     Sent(Message),
     /// The group of a view has ended at all its members that are left, because one has failed, or
-    /// has gone. At most once for each view. If it was the connection between two RDMC nodes alone
-    /// that was lost, there is no next view before
-    /// [`Group::suspect`](crate::multicast::Group::suspect) was asked for one.
+    /// has gone. At most once for each view. If only the connection between two RDMC nodes was
+    /// lost, the next view comes when an application asks for it:
+    /// [`Group::suspect`](crate::multicast::Group::suspect).
     Ended {
         /// The view.
         view: u64,
