@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Members are killed and others join, at the same time.
+//! Members are killed, or put out by another one, and others join at the same time.
 
 use std::time::{Duration, Instant};
 
@@ -13,21 +13,22 @@ use crate::process::patience;
 
 const SEATS: usize = 6;
 const FOUNDERS: usize = 3;
-/// Changes in a group, each a newcomer, a kill, or both.
+/// Changes in a group, each a newcomer, one who goes, or both.
 const CHANGES: usize = 8;
 
 /// Until there were so many of both.
 pub fn run(kind: Kind, changes: usize, rng: &mut Rng) -> Result<()> {
-    let (mut joins, mut kills, mut groups) = (0, 0, 0);
+    let (mut joins, mut kills, mut put_out, mut groups) = (0, 0, 0, 0);
     while joins.min(kills) < changes {
         let mut group = Group::found(kind)?;
         for _ in 0..CHANGES {
             group.change(rng)?;
         }
         (joins, kills, groups) = (joins + group.joins, kills + group.kills, groups + 1);
+        put_out += group.put_out;
         group.end()?;
     }
-    println!("# {groups} groups, {joins} joins, {kills} kills");
+    println!("# {groups} groups, {joins} joins, {kills} kills, {put_out} put out");
     Ok(())
 }
 
@@ -39,6 +40,7 @@ struct Group {
     said: Vec<Said>,
     joins: usize,
     kills: usize,
+    put_out: usize,
 }
 
 impl Group {
@@ -61,6 +63,7 @@ impl Group {
             said: Vec::new(),
             joins: 0,
             kills: 0,
+            put_out: 0,
         };
         group.settle()?;
         Ok(group)
@@ -88,18 +91,49 @@ impl Group {
             self.members.push(newcomer);
             self.joins += 1;
         }
-        let kills = chance(3);
+        let (loses_one, kills) = (chance(3), chance(3));
         // A newcomer is in after some milliseconds, on a machine that has time.
         std::thread::sleep(Duration::from_micros(rng.below(20_000) as u64));
         // Not the first founders' majority: one of at least four.
         let count = self.members.len();
-        if count > FOUNDERS && kills {
-            let victim = rng.below(count);
-            self.members[victim].check_alive()?;
-            self.said.extend(self.members.swap_remove(victim).kill()?);
-            self.kills += 1;
+        if count > FOUNDERS && loses_one {
+            let one = rng.below(count);
+            match kills {
+                true => self.kill(one)?,
+                false => self.have_one_put_out(one)?,
+            }
         }
         self.settle()
+    }
+
+    fn kill(&mut self, victim: usize) -> Result<()> {
+        self.members[victim].check_alive()?;
+        self.said.extend(self.members.swap_remove(victim).kill()?);
+        self.kills += 1;
+        Ok(())
+    }
+
+    /// One member suspects another one, unless its own seat is the highest, and that one, which
+    /// runs, finds itself out.
+    fn have_one_put_out(&mut self, by: usize) -> Result<()> {
+        if self.members[by].asks("suspect")? != "SUSPECTS 1" {
+            return Ok(());
+        }
+        let end = Instant::now() + patience();
+        loop {
+            for at in 0..self.members.len() {
+                if self.members[at].has_ended()? {
+                    let mut member = self.members.swap_remove(at);
+                    // One that the others have cut off before it can read why is alone.
+                    member.ends(&["OUT Excluded", "OUT Minority"])?;
+                    self.said.extend(member.all_said());
+                    self.put_out += 1;
+                    return Ok(());
+                }
+            }
+            ensure!(Instant::now() < end, "nobody was put out");
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Waits until all are in the same view, which has as many members.

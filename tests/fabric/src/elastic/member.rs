@@ -15,6 +15,7 @@ use weft::{Group, SendError, Subgroup};
 use weft_testkit::place::{Kind, Meeting, Placed, Seats};
 
 use super::oldest::{self, Oldest};
+use super::suspicion::Suspicion;
 use crate::process::patience;
 
 const NAME: &str = "elastic";
@@ -115,6 +116,7 @@ pub fn run(args: &MemberArgs) -> Result<()> {
 #[derive(Default)]
 struct Orders {
     is_paused: AtomicBool,
+    is_to_suspect: AtomicBool,
     has_ended: AtomicBool,
     posts: Countdown,
 }
@@ -125,6 +127,7 @@ impl Orders {
             match line.split_once(' ') {
                 None if line == "pause" => self.is_paused.store(true, Ordering::Relaxed),
                 None if line == "resume" => self.is_paused.store(false, Ordering::Relaxed),
+                None if line == "suspect" => self.is_to_suspect.store(true, Ordering::Relaxed),
                 Some(("die", posts)) => {
                     let posts = posts.parse().expect("a number");
                     let left = self.posts.swap(posts, Ordering::Relaxed);
@@ -184,6 +187,7 @@ fn take_part(person: u64, node: impl Fabric, term: Option<Duration>) -> Result<(
     });
     let heard = Arc::clone(&orders);
     std::thread::spawn(move || heard.hear());
+    let mut suspicion = None;
     for number in 0_u64.. {
         if orders.is_paused.load(Ordering::Relaxed) {
             // Nothing is under way then.
@@ -199,6 +203,12 @@ fn take_part(person: u64, node: impl Fabric, term: Option<Duration>) -> Result<(
         }
         if orders.has_ended.load(Ordering::Relaxed) {
             break;
+        }
+        if orders.is_to_suspect.swap(false, Ordering::Relaxed) {
+            suspicion = Suspicion::of_highest(&group)?;
+        }
+        if let Some(of) = suspicion.take() {
+            suspicion = of.insist(&group)?.then_some(of);
         }
         oldest.send(person)?;
         match sender.send_value(&[person, number]) {

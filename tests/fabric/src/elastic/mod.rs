@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Groups with views, of processes that are killed, and join, under load. At each view every
-//! member says what was delivered before: all have to say the same.
+//! Groups with views, of processes that are killed or put out, and join, under load. At each view
+//! every member says what was delivered before: all have to say the same.
 
 mod joins;
 mod kills;
@@ -9,6 +9,7 @@ mod member;
 mod oldest;
 mod posts;
 mod stops;
+mod suspicion;
 
 pub use member::{run as be_member, MemberArgs};
 
@@ -157,6 +158,12 @@ impl Process {
     fn tell(&mut self, what: &str) -> Result<()> {
         let input = self.input.as_mut().context("it was let go")?;
         Ok(writeln!(input, "{what}")?)
+    }
+
+    /// Tells it something, and waits for the word that it says to that.
+    fn asks(&mut self, what: &str) -> Result<String> {
+        self.tell(what)?;
+        Ok(self.words.recv_timeout(patience())?)
     }
 
     /// Waits for a word.
