@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use weft::fabric::conformance::{Countdown, Mortal};
 use weft::fabric::Fabric;
-use weft::{Group, SendError, Subgroup};
+use weft::{Error, Group, SendError, Subgroup};
 use weft_testkit::place::{Kind, Meeting, Placed, Seats};
 
 use super::oldest::{self, Oldest};
@@ -178,7 +178,16 @@ fn take_part(person: u64, node: impl Fabric, term: Option<Duration>) -> Result<(
     if let Some(term) = term {
         builder = builder.suspect_after(term);
     }
-    let group = builder.join().context("it does not get in")?;
+    let group = match builder.join() {
+        // A newcomer may be put out as soon as it is in.
+        Err(Error::NotAdmitted {
+            ending: Some(ending),
+        }) => {
+            println!("OUT {ending:?}");
+            return Ok(());
+        }
+        group => group.context("it does not get in")?,
+    };
     let sender = group.sender(messages)?;
     let mut oldest = Oldest::sender(of_oldest, &group)?;
     let orders = Arc::new(Orders {
