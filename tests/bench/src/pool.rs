@@ -59,7 +59,7 @@ pub struct PoolArgs {
                               PoolCase::Moves, PoolCase::Delay, PoolCase::Cut])]
     pub cases: Vec<PoolCase>,
     /// Numbers of connections, each 1 to 20000.
-    /// [default: 100,1000,2500,5000; quick: 100,1000]
+    /// [default: 100,1000,2500,5000; quick: 1000]
     #[arg(long, value_name = "LIST", value_delimiter = ',',
           value_parser = clap::value_parser!(u32).range(1..=20_000))]
     pub connections: Vec<u32>,

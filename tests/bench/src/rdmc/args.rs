@@ -48,7 +48,7 @@ pub struct RdmcArgs {
     /// Samples of each case in a round. [default: by length, 2 to 500]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub samples: Option<u32>,
-    /// Times that each case is measured. [default: 5; quick: 2]
+    /// Times that each case is measured. [default: 5; quick: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: Option<u32>,
     /// Where bcast.openmpi and bcast.mpich are, which `scripts/bench` compiles.
@@ -60,7 +60,7 @@ pub struct RdmcArgs {
 impl RdmcArgs {
     /// How often each case is measured.
     pub fn rounds(&self) -> u32 {
-        let default = if self.common.quick { 2 } else { 5 };
+        let default = if self.common.quick { 1 } else { 5 };
         self.rounds.unwrap_or(default)
     }
 
