@@ -3,13 +3,13 @@
 //! Groups with views: members leave or go one after the other, and the others go on.
 
 use crate::{members, PATIENCE};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{channel, Receiver};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use weft::fabric::shm::Shm;
 use weft::fabric::Fabric;
 use weft::multicast::{Builder, ConfigError};
-use weft::{Ending, Error, Event, Group, SendError, Subgroup, SubgroupHandle, View};
+use weft::{Ending, Error, Event, Group, SendError, Sender, Subgroup, SubgroupHandle, View};
 
 const NODES: usize = 4;
 /// Messages that each sends before it leaves, and one more for each rank.
@@ -38,6 +38,18 @@ fn logged(node: Shm) -> (Builder<Shm>, SubgroupHandle, Arc<Mutex<Log>>) {
         })
         .on_view(move |view| installed.lock().expect("no panic").push(Err(view.clone())));
     (builder, handle, log)
+}
+
+/// A member, and what it hears of events.
+fn joined(node: Shm) -> (Group, Sender, Arc<Mutex<Log>>, Receiver<Event>) {
+    let (told, events) = channel();
+    let (builder, handle, log) = logged(node);
+    let builder = builder.on_event(move |event| {
+        told.send(event).ok();
+    });
+    let group = builder.join().expect("a group");
+    let sender = group.sender(handle).expect("it sends");
+    (group, sender, log, events)
 }
 
 fn taken(log: &Mutex<Log>) -> Log {
@@ -85,13 +97,7 @@ fn whom_the_application_suspects_is_put_out_and_the_others_go_on() {
     const SUSPECT: usize = NODES - 1;
     let logs = members(NODES, |node| {
         let rank = node.rank();
-        let (told, events) = channel();
-        let (builder, handle, log) = logged(node);
-        let builder = builder.on_event(move |event| {
-            told.send(event).ok();
-        });
-        let group = builder.join().expect("a group");
-        let sender = group.sender(handle).expect("it sends");
+        let (group, sender, log, events) = joined(node);
         if rank == 0 {
             for member in [rank, NODES] {
                 let refused = Err(Error::NotInView { member, view: 1 });
@@ -139,13 +145,7 @@ fn all_send_a_one(log: &Mutex<Log>, members: usize) {
 fn one_that_goes_without_a_word_has_failed_and_the_others_go_on() {
     let logs = members(NODES, |node| {
         let rank = node.rank();
-        let (told, events) = channel();
-        let (builder, handle, log) = logged(node);
-        let builder = builder.on_event(move |event| {
-            told.send(event).ok();
-        });
-        let group = builder.join().expect("a group");
-        let sender = group.sender(handle).expect("it sends");
+        let (group, sender, log, events) = joined(node);
         sender.send_value(&0_u64).expect("it is sent");
         if rank == 0 {
             group.flush(PATIENCE).expect("all deliver it");
@@ -174,13 +174,7 @@ fn one_that_goes_without_a_word_has_failed_and_the_others_go_on() {
 fn the_last_of_two_is_a_minority_and_says_so() {
     let endings = members(2, |node| {
         let rank = node.rank();
-        let (told, events) = channel();
-        let (builder, handle, log) = logged(node);
-        let builder = builder.on_event(move |event| {
-            told.send(event).ok();
-        });
-        let group = builder.join().expect("a group");
-        let sender = group.sender(handle).expect("it sends");
+        let (group, sender, log, events) = joined(node);
         sender.send_value(&0_u64).expect("it is sent");
         if rank == 0 {
             // The other one may not learn that this one has delivered it, but it has sent it.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Whom an elastic member has put out when it is told to, though that one runs: the highest seat
-//! of its view. The lower seat of two is believed, so it is that one that goes.
+//! The member that an elastic member has put out when it is told to, though that one runs: the one
+//! with the highest seat of its view. The lower seat of two is believed, so the higher one goes.
 
 use anyhow::{Context as _, Result};
 use weft::Group;

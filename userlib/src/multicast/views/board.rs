@@ -34,7 +34,7 @@ struct State {
     has_stopped: bool,
 }
 
-/// Whom the application suspects, of the members of this view.
+/// Members of a view that the application suspects.
 #[derive(Clone, Copy, Debug, Default)]
 struct Accusations {
     view: u64,
@@ -164,7 +164,7 @@ mod tests {
         board.accuse(2, 1);
         assert_eq!(board.take_accused(2), NodeSet::EMPTY);
         assert_eq!(board.take_accused(1), NodeSet::EMPTY);
-        // What is said late of an earlier view.
+        // One that comes late, and is of an earlier view.
         board.accuse(4, 2);
         board.accuse(3, 1);
         assert_eq!(board.take_accused(2), one(4));
