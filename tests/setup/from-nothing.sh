@@ -21,7 +21,8 @@ disk() {
   umount "$DISK" 2>/dev/null
   mount -t tmpfs -o "size=$1" none "$DISK"
 }
-# CAPABILITIES CMD... behind it: as root in a container that keeps them back.
+# "${WITHOUT[@]}" CAPABILITIES CMD... runs CMD as root in a container that keeps those back. It is
+# no function, because `refuses` runs programs alone.
 readonly WITHOUT=(setpriv --bounding-set)
 nothing_was_made() { [ -z "$(find "$WEFT_CACHE" -mindepth 1 ! -name '*.lock' -print -quit)" ]; }
 

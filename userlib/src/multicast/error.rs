@@ -38,7 +38,7 @@ pub enum ConfigError {
     UnknownMember {
         /// The subgroup.
         subgroup: String,
-        /// Who is named.
+        /// The node that was named.
         member: usize,
         /// Nodes of the fabric.
         nodes: usize,
@@ -48,7 +48,7 @@ pub enum ConfigError {
     Twice {
         /// The subgroup.
         subgroup: String,
-        /// Who is named.
+        /// The node that was named.
         member: usize,
     },
     /// A sender is no member.
@@ -156,7 +156,7 @@ pub enum Error {
     /// It is no other member of the view.
     #[error("{member} is no other member of view {view}: suspect one that Group::view names")]
     NotInView {
-        /// Who is named.
+        /// The node that was named.
         member: usize,
         /// The view.
         view: u64,

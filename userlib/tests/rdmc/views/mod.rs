@@ -77,6 +77,19 @@ impl Story {
         dead
     }
 
+    /// The others go on without one whose process is still there; then another one takes its
+    /// seat.
+    fn goes_on_without(mut self, seat: usize) {
+        let without = self.seats.remove(seat);
+        self.send(2);
+        self.seats.iter().for_each(Process::check_ends);
+        // Its memory of theirs is theirs again when it has gone.
+        self.seats.insert(seat, without);
+        self.replace(seat).check_messages();
+        self.send(2);
+        self.end();
+    }
+
     /// All leave, and say that their memory has come back.
     fn end(self) -> Vec<Process> {
         let mut seats = self.seats;
@@ -138,14 +151,7 @@ fn one_that_hangs_is_not_waited_for_when_a_view_is_without_it() {
     story.start_sending(3);
     story.seats[VICTIM].hears("HANGS");
     story.seats[VICTIM].tell("QUIT");
-    let hangs = story.seats.remove(VICTIM);
-    story.send(2);
-    story.seats.iter().for_each(Process::check_ends);
-    // Its memory of theirs is theirs again when it has gone.
-    story.seats.insert(VICTIM, hangs);
-    story.replace(VICTIM);
-    story.send(2);
-    story.end();
+    story.goes_on_without(VICTIM);
 }
 
 /// The group with views knows nothing of it, until the root's application tells it.
@@ -157,13 +163,7 @@ fn one_whose_rdmc_node_alone_has_gone_is_put_out_by_who_suspects_it() {
     story.seats[0].order("SUSPECT");
     story.seats[VICTIM].tell("CUT");
     story.seats[VICTIM].hears("CUT");
-    let cut = story.seats.remove(VICTIM);
-    story.send(2);
-    story.seats.iter().for_each(Process::check_ends);
-    story.seats.insert(VICTIM, cut);
-    story.replace(VICTIM).check_messages();
-    story.send(2);
-    story.end();
+    story.goes_on_without(VICTIM);
 }
 
 /// The next root sends its own messages, from the first on.
