@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result};
 /// A queue pair of the kernel's that can send.
 pub struct QueuePair {
     pub device: String,
-    pub number: u64,
+    pub number: u32,
     /// The number of its other end.
     pub rqpn: u32,
 }
@@ -25,11 +25,12 @@ pub fn queue_pairs() -> Result<Vec<QueuePair>> {
     // Those of programs have a process.
     let is_it =
         |qp: &&serde_json::Value| qp["type"] == "RC" && qp["state"] == "RTS" && qp["pid"].is_null();
+    let number = |of: &serde_json::Value| u32::try_from(of.as_u64()?).ok();
     let pair = |qp: &serde_json::Value| {
         Some(QueuePair {
             device: qp["ifname"].as_str()?.to_owned(),
-            number: qp["lqpn"].as_u64()?,
-            rqpn: u32::try_from(qp["rqpn"].as_u64()?).ok()?,
+            number: number(&qp["lqpn"])?,
+            rqpn: number(&qp["rqpn"])?,
         })
     };
     Ok(all.iter().filter(is_it).filter_map(pair).collect())

@@ -85,7 +85,7 @@ pub struct Set {
     is_node_1: bool,
     live: u8,
     newcomer: u8,
-    queue_pairs: BTreeSet<(String, u64)>,
+    queue_pairs: BTreeSet<(String, u32)>,
     refused: i64,
     contexts: i64,
 }
@@ -162,7 +162,7 @@ impl Drop for Set {
 }
 
 /// The device and number of each that no attacker has offered.
-fn genuine_queue_pairs() -> Result<BTreeSet<(String, u64)>> {
+fn genuine_queue_pairs() -> Result<BTreeSet<(String, u32)>> {
     let all = queue_pairs()?.into_iter();
     let genuine = all.filter(|pair| pair.rqpn != FORGED_QPN);
     Ok(genuine.map(|pair| (pair.device, pair.number)).collect())
