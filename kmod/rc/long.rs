@@ -252,9 +252,17 @@ impl<R: Requester> RcQueue<R> {
         if !self.has_longs.load(Ordering::Relaxed) {
             return false;
         }
-        let refused = self.post_pieces(&mut self.posting.lock());
-        // Those wait whose request was in the list.
-        self.wake_posters();
+        let (refused, has_left) = {
+            let mut posting = self.posting.lock();
+            let before = posting.longs.list.len();
+            let refused = self.post_pieces(&mut posting);
+            (refused, posting.longs.list.len() < before)
+        };
+        // Those wait whose request was in the list. Nobody is woken for less: a poster that
+        // waits for room polls, and would wake itself.
+        if has_left {
+            self.wake_posters();
+        }
         if self.needs_event() {
             self.work.schedule(0);
         }
