@@ -8,6 +8,7 @@ mod completions;
 mod direct;
 mod in_flight;
 mod moderation;
+mod places;
 mod receives;
 
 pub use check::{check, check_recv, check_run, ATOMIC_BYTES};
@@ -15,4 +16,5 @@ pub use completions::Completions;
 pub use direct::Direct;
 pub use in_flight::InFlight;
 pub use moderation::{Moderation, Telling};
+pub use places::{PlaceEntry, PlaceTable};
 pub use receives::Receives;

@@ -20,6 +20,8 @@ const TRIES: u32 = 16;
 struct Found {
     way: Way,
     vqp: Arc<Vqp>,
+    /// The unconnected VQP whose branch that is.
+    parent: Option<Arc<Vqp>>,
 }
 
 impl Session {
@@ -136,15 +138,34 @@ impl Session {
     fn find<'a>(&self, way: Way, found: &'a mut Option<Found>) -> Result<&'a Arc<Vqp>> {
         let is_it = |found: &Found| found.way == way && !found.vqp.is_retired();
         if !found.as_ref().is_some_and(is_it) {
-            let mut vqp = self.vqp(way.vqp)?;
-            if vqp.is_unconnected() {
-                let open = || self.open_peer(way.peer);
-                vqp = vqp.branch(way.peer, open, next_flow)?;
-            } else if way.peer != 0 {
-                return Err(EBADF);
-            }
-            *found = Some(Found { way, vqp });
+            // A call's requests are often all of one VQP, each to another peer.
+            let parent = found.take().filter(|before| before.way.vqp == way.vqp);
+            let vqp = match parent.and_then(|before| before.parent) {
+                Some(parent) => parent,
+                None => self.vqp(way.vqp)?,
+            };
+            *found = Some(self.found(vqp, way)?);
         }
         found.as_ref().map(|found| &found.vqp).ok_or(EBADF)
+    }
+
+    /// The VQP itself, or its branch to the peer that `way` names.
+    fn found(&self, vqp: Arc<Vqp>, way: Way) -> Result<Found> {
+        if vqp.is_unconnected() {
+            let branch = vqp.branch(way.peer, || self.open_peer(way.peer), next_flow)?;
+            return Ok(Found {
+                way,
+                vqp: branch,
+                parent: Some(vqp),
+            });
+        }
+        if way.peer != 0 {
+            return Err(EBADF);
+        }
+        Ok(Found {
+            way,
+            vqp,
+            parent: None,
+        })
     }
 }

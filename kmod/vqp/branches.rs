@@ -4,23 +4,30 @@
 //! peer. It has a VQP of its own, a *branch*, for each peer that requests of it are under
 //! way to; so requests to a peer stay in order, and one that fails stops none to others.
 //!
-//! A branch without requests goes when there are many, unless it has failed: requests to
-//! that peer are flushed until the user closes the peer.
+//! When there are many, a branch without requests becomes that of the next peer, unless it
+//! has failed: requests to that peer are flushed until the user closes the peer.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
+use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
+use kernel::alloc::KVVec;
 use kernel::prelude::*;
-use kernel::rbtree::RBTree;
 use kernel::sync::Arc;
 use weft_core::dc::wire::Receiver;
+use weft_core::vqp::{PlaceEntry, PlaceTable};
 
 use super::{Owner, Peer, Vqp, VqpConfig};
 use crate::errno;
 use crate::quota::Held;
-use crate::sync::{new_lock, FastMutex};
+use crate::sync::{new_lock, FastMutex, Once, NO_VERSION};
 
-/// Branches from which on those without requests go.
+/// Branches from which on the next peer gets one that is there, if it has no requests.
 const MANY: usize = 32;
+/// Branches that are looked at for one without requests before another one is made. They
+/// are looked at in turn, and requests that began first have mostly ended first.
+const LOOKS: usize = 4;
+/// Turns without a new one until the last one goes, if it has no requests.
+const QUIET_TURNS: u32 = 8;
 
 /// A peer that a session has opened.
 pub(crate) struct OpenPeer {
@@ -56,43 +63,117 @@ impl OpenPeer {
 struct Branch {
     vqp: Arc<Vqp>,
     to: Arc<OpenPeer>,
+    /// The peer's handle.
+    handle: u32,
 }
 
 impl Branch {
-    fn is_idle(&self) -> bool {
+    /// Whether it was let go of, which it is if it has no requests: another peer may have
+    /// its place.
+    fn retire(&self) -> bool {
         let is_done = self.to.is_closed() || !self.vqp.failed.load(Ordering::Relaxed);
-        self.vqp.under_way() == 0 && is_done
+        self.vqp.under_way() == 0 && is_done && self.vqp.retire()
     }
 }
 
 struct Table {
-    /// By the peer's handle.
-    branches: RBTree<u32, Branch>,
-    count: usize,
-    /// How many there may be before those without requests go.
-    many: usize,
+    /// A place is empty if there was no memory for its branch.
+    places: KVVec<Option<Branch>>,
+    by_handle: PlaceTable<KVVec<PlaceEntry>>,
+    /// The place that is looked at next, and the turns since there was a new one.
+    hand: usize,
+    quiet_turns: u32,
     /// The VQP was destroyed.
     is_stopped: bool,
 }
 
 impl Table {
-    /// Lets branches without requests go. Some may be dropped here: no lock of a stream
-    /// is held.
-    fn prune(&mut self) {
-        let mut kept = 0;
-        let mut cursor = self.branches.cursor_front_mut();
-        while let Some(at) = cursor {
-            let (_, branch) = at.current();
-            cursor = if branch.is_idle() && branch.vqp.retire() {
-                at.remove_current().0
-            } else {
-                kept += 1;
-                at.move_next()
-            };
-        }
-        self.count = kept;
-        self.many = (2 * kept).max(MANY);
+    fn new() -> Result<Self> {
+        Ok(Self {
+            places: KVVec::new(),
+            by_handle: PlaceTable::new(entries(2 * MANY)?).ok_or(EINVAL)?,
+            hand: 0,
+            quiet_turns: 0,
+            is_stopped: false,
+        })
     }
+
+    fn get(&self, handle: u32) -> Option<&Branch> {
+        let place = self.by_handle.get(handle)?;
+        self.places.get(place as usize)?.as_ref()
+    }
+
+    /// A place for another branch, and the branch that it had, which was let go of. Some may
+    /// be dropped here: no lock of a stream is held.
+    fn make_place(&mut self) -> Result<(usize, Option<Branch>)> {
+        for _ in 0..LOOKS {
+            if self.places.len() < MANY {
+                break;
+            }
+            let at = self.next_in_turn();
+            let Some(place) = self.places.get_mut(at) else {
+                break;
+            };
+            if place.as_ref().is_none_or(Branch::retire) {
+                let branch = place.take();
+                if let Some(branch) = &branch {
+                    self.by_handle.remove(branch.handle);
+                }
+                return Ok((at, branch));
+            }
+        }
+        self.make_room()?;
+        self.places.push(None, GFP_KERNEL_ACCOUNT)?;
+        self.quiet_turns = 0;
+        Ok((self.places.len() - 1, None))
+    }
+
+    /// Moves the hand on. After many turns in which there were enough, the last branch goes.
+    fn next_in_turn(&mut self) -> usize {
+        let at = self.hand;
+        self.hand += 1;
+        if self.hand < self.places.len() {
+            return at;
+        }
+        self.hand = 0;
+        self.quiet_turns += 1;
+        if self.quiet_turns <= QUIET_TURNS || self.places.len() <= MANY {
+            return at;
+        }
+        let is_free = |place: &Option<Branch>| place.as_ref().is_none_or(Branch::retire);
+        if !self.places.last().is_some_and(is_free) {
+            return at;
+        }
+        if let Some(branch) = self.places.pop().flatten() {
+            self.by_handle.remove(branch.handle);
+        }
+        self.quiet_turns = 0;
+        self.next_in_turn()
+    }
+
+    /// Makes room for one more handle.
+    fn make_room(&mut self) -> Result {
+        if !self.by_handle.has_room() {
+            let more = entries(4 * self.places.len().next_power_of_two())?;
+            self.by_handle.move_to(more).map_err(|_| EINVAL)?;
+        }
+        Ok(())
+    }
+
+    /// Puts a branch into a place that is empty.
+    fn put(&mut self, at: usize, branch: Branch) -> Result {
+        let handle = branch.handle;
+        *self.places.get_mut(at).ok_or(EINVAL)? = Some(branch);
+        match self.by_handle.insert(handle, at as u32) {
+            true => Ok(()),
+            false => Err(EINVAL),
+        }
+    }
+}
+
+/// Memory for a table of handles.
+fn entries(len: usize) -> Result<KVVec<PlaceEntry>> {
+    Ok(KVVec::from_elem(PlaceEntry::NONE, len, GFP_KERNEL_ACCOUNT)?)
 }
 
 /// The branches of an unconnected VQP.
@@ -104,15 +185,10 @@ pub(crate) struct Branches {
 
 impl Branches {
     pub(super) fn new() -> Result<Pin<KBox<Self>>> {
-        let table = Table {
-            branches: RBTree::new(),
-            count: 0,
-            many: MANY,
-            is_stopped: false,
-        };
+        let table = Table::new()?;
         KBox::pin_init(
             pin_init!(Self { table <- new_lock!(table, "weft_branches") }),
-            kernel::alloc::flags::GFP_KERNEL_ACCOUNT,
+            GFP_KERNEL_ACCOUNT,
         )
     }
 
@@ -120,11 +196,11 @@ impl Branches {
     pub(super) fn stop(&self) {
         let mut table = self.table.lock();
         table.is_stopped = true;
-        for branch in table.branches.values() {
+        for branch in table.places.iter().flatten() {
             branch.vqp.stop();
         }
         // Those with requests under way live on until those have ended.
-        let branches = core::mem::replace(&mut table.branches, RBTree::new());
+        let branches = core::mem::replace(&mut table.places, KVVec::new());
         drop(table);
         drop(branches);
     }
@@ -167,32 +243,32 @@ impl Vqp {
     ) -> Result<Arc<Self>> {
         let branches = self.branches.as_ref().ok_or_else(errno::not_conn)?;
         let mut table = branches.table.lock();
-        if let Some(branch) = table.branches.get(&handle) {
-            let open = (!branch.to.is_closed()).then(|| branch.vqp.clone());
-            return open.ok_or(EBADF);
-        }
         if table.is_stopped {
             return Err(EBADF);
         }
-        let to = open()?;
-        if table.count >= table.many {
-            table.prune();
+        if let Some(branch) = table.get(handle) {
+            let open = (!branch.to.is_closed()).then(|| branch.vqp.clone());
+            return open.ok_or(EBADF);
         }
-        let vqp = self.new_branch(&to, handle, next_flow())?;
+        let to = open()?;
+        let (at, before) = table.make_place()?;
+        let flow = next_flow();
+        let renewed = before.and_then(|branch| branch.vqp.renew(handle, flow));
+        let vqp = match renewed {
+            Some(vqp) => vqp,
+            None => self.new_branch(handle, flow)?,
+        };
+        vqp.connect(to.peer.clone(), to.to)?;
         let branch = Branch {
             vqp: vqp.clone(),
             to,
-        };
-        table.branches.try_create_and_insert(
             handle,
-            branch,
-            kernel::alloc::flags::GFP_KERNEL_ACCOUNT,
-        )?;
-        table.count += 1;
+        };
+        table.put(at, branch)?;
         Ok(vqp)
     }
 
-    fn new_branch(&self, to: &OpenPeer, handle: u32, flow: u32) -> Result<Arc<Self>> {
+    fn new_branch(&self, handle: u32, flow: u32) -> Result<Arc<Self>> {
         let Owner { session, user } = self.owner;
         let config = VqpConfig {
             flow,
@@ -205,7 +281,58 @@ impl Vqp {
         };
         let vqp = Self::with(config, None, handle)?;
         vqp.set_handle(self.handle());
-        vqp.connect(to.peer.clone(), to.to)?;
         Ok(vqp)
+    }
+
+    /// Makes a branch that was let go of as a new one is, for the peer of another handle.
+    /// `None`: a thread that has found it still looks at it.
+    fn renew(self: Arc<Self>, handle: u32, flow: u32) -> Option<Arc<Self>> {
+        let mut unique = Arc::into_unique_or_drop(self)?;
+        // SAFETY: nothing is moved out of it or into its place: of the fields that are
+        // pinned, the locks' contents alone change.
+        let vqp = unsafe { unique.as_mut().get_unchecked_mut() };
+        // All fields are named, so that none that comes is forgotten.
+        let Self {
+            handle: _,
+            flow: its_flow,
+            owner: _,
+            failed,
+            being_cut,
+            only_dc,
+            by_rc,
+            deaf,
+            is_retired,
+            landing: _,
+            in_flight: _,
+            connection,
+            queue,
+            has_left,
+            route_seen,
+            held_until_ns,
+            bound: _,
+            branches: _,
+            branch_to,
+            cq: _,
+            rq: _,
+            submitter,
+            direct: _,
+            _held: _,
+            _count: _,
+        } = vqp;
+        (*its_flow, *branch_to) = (flow, handle);
+        if *by_rc.get_mut() {
+            // Otherwise there is none in either.
+            *queue.lock() = None;
+            *submitter.lock() = None;
+        }
+        for flag in [
+            failed, being_cut, only_dc, by_rc, deaf, is_retired, has_left,
+        ] {
+            *flag.get_mut() = false;
+        }
+        *route_seen.get_mut() = NO_VERSION;
+        *held_until_ns.get_mut() = 0;
+        *connection = Once::new();
+        Some(unique.into())
     }
 }

@@ -159,7 +159,12 @@ impl Vqp {
             need_dc: false,
         };
         while source.count != 0 && source.way() == way {
-            let places = self.admit(source.count.min(POST_BATCH as u32));
+            // Often each request of a call is another VQP's.
+            let wanted = match source.changes_way_after(1, way) {
+                true => 1,
+                false => source.count.min(POST_BATCH as u32),
+            };
+            let places = self.admit(wanted);
             if places == 0 {
                 return Err(ENOSPC);
             }
