@@ -10,6 +10,7 @@ mod in_flight;
 mod moderation;
 mod places;
 mod receives;
+mod surplus;
 
 pub use check::{check, check_recv, check_run, ATOMIC_BYTES};
 pub use completions::Completions;
@@ -18,3 +19,4 @@ pub use in_flight::InFlight;
 pub use moderation::{Moderation, Telling};
 pub use places::{PlaceEntry, PlaceTable};
 pub use receives::Receives;
+pub use surplus::Surplus;

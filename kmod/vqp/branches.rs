@@ -14,7 +14,7 @@ use kernel::alloc::KVVec;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 use weft_core::dc::wire::Receiver;
-use weft_core::vqp::{PlaceEntry, PlaceTable};
+use weft_core::vqp::{PlaceEntry, PlaceTable, Surplus};
 
 use super::{Owner, Peer, Vqp, VqpConfig};
 use crate::errno;
@@ -26,8 +26,6 @@ const MANY: usize = 32;
 /// Branches that are looked at for one without requests before another one is made. They
 /// are looked at in turn, and requests that began first have mostly ended first.
 const LOOKS: usize = 4;
-/// Turns without a new one until the last one goes, if it has no requests.
-const QUIET_TURNS: u32 = 8;
 
 /// A peer that a session has opened.
 pub(crate) struct OpenPeer {
@@ -80,9 +78,9 @@ struct Table {
     /// A place is empty if there was no memory for its branch.
     places: KVVec<Option<Branch>>,
     by_handle: PlaceTable<KVVec<PlaceEntry>>,
-    /// The place that is looked at next, and the turns since there was a new one.
+    /// The place that is looked at next.
     hand: usize,
-    quiet_turns: u32,
+    surplus: Surplus,
     /// The VQP was destroyed.
     is_stopped: bool,
 }
@@ -93,7 +91,7 @@ impl Table {
             places: KVVec::new(),
             by_handle: PlaceTable::new(entries(2 * MANY)?).ok_or(EINVAL)?,
             hand: 0,
-            quiet_turns: 0,
+            surplus: Surplus::NEW,
             is_stopped: false,
         })
     }
@@ -106,49 +104,51 @@ impl Table {
     /// A place for another branch, and the branch that it had, which was let go of. Some may
     /// be dropped here: no lock of a stream is held.
     fn make_place(&mut self) -> Result<(usize, Option<Branch>)> {
-        for _ in 0..LOOKS {
-            if self.places.len() < MANY {
-                break;
-            }
-            let at = self.next_in_turn();
-            let Some(place) = self.places.get_mut(at) else {
-                break;
-            };
-            if place.as_ref().is_none_or(Branch::retire) {
-                let branch = place.take();
-                if let Some(branch) = &branch {
-                    self.by_handle.remove(branch.handle);
+        if self.places.len() >= MANY {
+            self.shrink();
+            for _ in 0..LOOKS {
+                let at = self.next_in_turn();
+                if let Some(branch) = self.free(at) {
+                    return Ok((at, branch));
                 }
-                return Ok((at, branch));
             }
         }
         self.make_room()?;
         self.places.push(None, GFP_KERNEL_ACCOUNT)?;
-        self.quiet_turns = 0;
+        self.surplus.grew();
         Ok((self.places.len() - 1, None))
     }
 
-    /// Moves the hand on. After many turns in which there were enough, the last branch goes.
-    fn next_in_turn(&mut self) -> usize {
-        let at = self.hand;
-        self.hand += 1;
-        if self.hand < self.places.len() {
-            return at;
+    /// Lets go of the last branch if there were enough for a while.
+    fn shrink(&mut self) {
+        let last = self.places.len() - 1;
+        if last >= MANY && self.surplus.may_shrink() && self.free(last).is_some() {
+            self.places.pop();
+            self.surplus.shrank(last == MANY);
         }
-        self.hand = 0;
-        self.quiet_turns += 1;
-        if self.quiet_turns <= QUIET_TURNS || self.places.len() <= MANY {
-            return at;
+    }
+
+    /// Empties a place whose branch can be let go of, which is answered.
+    fn free(&mut self, at: usize) -> Option<Option<Branch>> {
+        let place = self.places.get_mut(at)?;
+        if !place.as_ref().is_none_or(Branch::retire) {
+            return None;
         }
-        let is_free = |place: &Option<Branch>| place.as_ref().is_none_or(Branch::retire);
-        if !self.places.last().is_some_and(is_free) {
-            return at;
-        }
-        if let Some(branch) = self.places.pop().flatten() {
+        let branch = place.take();
+        if let Some(branch) = &branch {
             self.by_handle.remove(branch.handle);
         }
-        self.quiet_turns = 0;
-        self.next_in_turn()
+        Some(branch)
+    }
+
+    fn next_in_turn(&mut self) -> usize {
+        if self.hand >= self.places.len() {
+            self.hand = 0;
+            self.surplus.turned();
+        }
+        let at = self.hand;
+        self.hand += 1;
+        at
     }
 
     /// Makes room for one more handle.
