@@ -209,7 +209,7 @@ mod tests {
     }
 
     proptest! {
-        /// What it says is what a list says, whatever was put in and taken out before. Few
+        /// It answers as a map does, whatever was put in and taken out before. Few
         /// handles and little memory: they collide, and runs go around its end.
         #[test]
         fn it_says_what_a_map_says(

@@ -143,7 +143,7 @@ fn without_theirs(sent: &AtomicU64) -> Result<()> {
     goes_on(sent)?;
     cut_queue_pair(packets_qpn()?)?;
     let outcome = requests_stay(sent);
-    // Whatever came of it: nothing else can be looked at otherwise.
+    // However that ended: what comes after needs the queue pair.
     system(MEND_QUEUE_PAIR)?;
     device.pool_use(gid(NODE as u8), None)?;
     outcome
