@@ -144,28 +144,21 @@ impl Session {
                 Some(parent) => parent,
                 None => self.vqp(way.vqp)?,
             };
-            *found = Some(self.found(vqp, way)?);
+            *found = Some(self.branch_or_self(vqp, way)?);
         }
         found.as_ref().map(|found| &found.vqp).ok_or(EBADF)
     }
 
     /// The VQP itself, or its branch to the peer that `way` names.
-    fn found(&self, vqp: Arc<Vqp>, way: Way) -> Result<Found> {
-        if vqp.is_unconnected() {
-            let branch = vqp.branch(way.peer, || self.open_peer(way.peer), next_flow)?;
-            return Ok(Found {
-                way,
-                vqp: branch,
-                parent: Some(vqp),
-            });
-        }
-        if way.peer != 0 {
+    fn branch_or_self(&self, vqp: Arc<Vqp>, way: Way) -> Result<Found> {
+        let (vqp, parent) = if vqp.is_unconnected() {
+            let open = || self.open_peer(way.peer);
+            (vqp.branch(way.peer, open, next_flow)?, Some(vqp))
+        } else if way.peer != 0 {
             return Err(EBADF);
-        }
-        Ok(Found {
-            way,
-            vqp,
-            parent: None,
-        })
+        } else {
+            (vqp, None)
+        };
+        Ok(Found { way, vqp, parent })
     }
 }

@@ -321,9 +321,12 @@ impl Vqp {
         } = vqp;
         (*its_flow, *branch_to) = (flow, handle);
         if *by_rc.get_mut() {
-            // Otherwise there is none in either.
-            *queue.lock() = None;
-            *submitter.lock() = None;
+            // Otherwise there is none in either. One lock at a time, and none when the last
+            // reference goes.
+            let before = submitter.lock().take();
+            drop(before);
+            let before = queue.lock().take();
+            drop(before);
         }
         for flag in [
             failed, being_cut, only_dc, by_rc, deaf, is_retired, has_left,

@@ -101,12 +101,12 @@ impl<M: DerefMut<Target = [PlaceEntry]>> PlaceTable<M> {
         Some(place)
     }
 
-    /// Moves to other memory, which is overwritten. `Err`: it is not larger, or no power of
-    /// two, and the table stays where it is.
+    /// Moves to other memory, which is overwritten. Answers what it had before.
     ///
     /// # Errors
     ///
-    /// The memory that was not taken.
+    /// The memory that was not taken: it is not larger, or no power of two. The table stays
+    /// where it is.
     pub fn move_to(&mut self, entries: M) -> Result<M, M> {
         if entries.len() <= self.entries.len() || !entries.len().is_power_of_two() {
             return Err(entries);
