@@ -23,9 +23,11 @@ use crate::sync::{new_lock, FastMutex, Once, NO_VERSION};
 
 /// Branches from which on the next peer gets one that is there, if it has no requests.
 const MANY: usize = 32;
-/// Branches that are looked at for one without requests before another one is made. They
-/// are looked at in turn, and requests that began first have mostly ended first.
+/// Branches with requests that are seen before another one is made. They are looked at in
+/// turn, and requests that began first have mostly ended first.
 const LOOKS: usize = 4;
+/// All that are looked at: also failed ones, which say nothing of how many are needed.
+const STEPS: usize = 64;
 
 /// A peer that a session has opened.
 pub(crate) struct OpenPeer {
@@ -106,10 +108,15 @@ impl Table {
     fn make_place(&mut self) -> Result<(usize, Option<Branch>)> {
         if self.places.len() >= MANY {
             self.shrink();
-            for _ in 0..LOOKS {
+            let mut busy = 0;
+            for _ in 0..STEPS.min(self.places.len()) {
                 let at = self.next_in_turn();
                 if let Some(branch) = self.free(at) {
                     return Ok((at, branch));
+                }
+                busy += usize::from(!self.has_failed(at));
+                if busy == LOOKS {
+                    break;
                 }
             }
         }
@@ -139,6 +146,11 @@ impl Table {
             self.by_handle.remove(branch.handle);
         }
         Some(branch)
+    }
+
+    fn has_failed(&self, at: usize) -> bool {
+        let place = self.places.get(at).and_then(Option::as_ref);
+        place.is_some_and(|branch| branch.vqp.failed.load(Ordering::Relaxed))
     }
 
     fn next_in_turn(&mut self) -> usize {

@@ -74,6 +74,10 @@ fn on(report: &mut Report, transport: Transport, seed: u64) {
         unconnected::many_peers(seed)
     });
     check(
+        "peers that are not used cost nothing",
+        &mut unconnected::pruned,
+    );
+    check(
         "a peer that is closed meanwhile",
         &mut unconnected::closed_meanwhile,
     );
@@ -171,7 +175,6 @@ fn unconnected_vqps(report: &mut Report) {
     );
     report.check("it stays until that is closed", unconnected::error_is_kept);
     report.check("a dead peer holds up no other one", unconnected::dead_peer);
-    report.check("peers that are not used cost nothing", unconnected::pruned);
     report.check("messages go to a handle's port", unconnected::messages);
     report.check("peers that cannot be opened", unconnected::refusals);
 }
