@@ -57,6 +57,9 @@ const TICK_MS: u32 = 4;
 
 /// Gets the completions of what it has posted, and messages.
 pub(crate) trait Requester: Receives {
+    /// Whose it is.
+    fn user(&self) -> u32;
+
     /// Whether one has failed: what is posted after that is flushed.
     fn has_failed(&self) -> bool;
 
@@ -173,7 +176,7 @@ impl<B: Bearer, R: Requester> SoftDc<B, R> {
             None => None,
         };
         let stream = self.streams.insert(held.is_none(), |index| {
-            Stream::new(self.clone(), index, to, held, by_rc)
+            Stream::new(self.clone(), index, to, user.zip(held), by_rc)
         })?;
         // After it was taken in: either `stop` finds it in the table, or the lock
         // of its slot shows us that `stop` was there before.

@@ -175,6 +175,7 @@ impl<R: Requester> Pool<R> {
                 view.messages.uses == Transport::Rc,
                 uapi::POOL_MESSAGES_BY_RC,
             ),
+            (view.user.is_some(), uapi::POOL_HAS_USER),
         ];
         let set = flags.iter().filter(|(is_set, _)| *is_set);
         Ok(PoolPeer {
@@ -190,7 +191,7 @@ impl<R: Requester> Pool<R> {
             messages: told(&view.messages),
             age_ns,
             vqps,
-            reserved: 0,
+            user: view.user.unwrap_or(0),
         })
     }
 

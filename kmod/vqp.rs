@@ -359,6 +359,10 @@ impl Vqp {
 }
 
 impl Requester for Vqp {
+    fn user(&self) -> u32 {
+        self.owner.user
+    }
+
     fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Relaxed)
     }

@@ -12,10 +12,15 @@
 //! - [`Meter`], [`Tally`] and [`Stopwatch`] see the traffic.
 //! - [`Pool::decide`] says what is to be done, a few times a second.
 //!
+//! Where more peers are worth a queue pair than there may be, those of users who have few
+//! come first.
+//!
 //! A peer that was tried is left alone for a minute, and for longer after each trial that
 //! came to nothing, unless its transport's cost doubles or the other's halves.
 
+mod budget;
 mod choice;
+mod majority;
 mod meter;
 mod peer;
 mod probes;
@@ -35,10 +40,6 @@ pub use peer::LINGER_NS;
 pub const PEERS: usize = 256;
 /// Peers that are taken in at one look in place of others: more come at the next.
 const NEWCOMERS: u32 = 16;
-/// Queue pairs that are asked for at one look, at most.
-const OPENS_AT_ONCE: usize = 4;
-/// A peer takes another's queue pair if it is used so many times as much.
-const TIMES_HOTTER: u64 = 2;
 /// After a trial that came to nothing no other peer is tried for so long, and twice as long
 /// after each further one: what did not pay for one may not pay for others.
 const CAUTION_NS: u64 = 1_000_000_000;
@@ -147,6 +148,8 @@ pub struct PeerView {
     pub is_forced: bool,
     /// An administrator keeps a queue pair to it.
     pub is_pinned: bool,
+    /// The user of most of its traffic, if any was seen.
+    pub user: Option<u32>,
 }
 
 /// A kind of traffic to a peer, as the pool knows it.
@@ -311,6 +314,7 @@ impl Pool {
             messages: peer.messages.view(),
             is_forced: peer.forced.is_some(),
             is_pinned: peer.pinned,
+            user: peer.user(),
         })
     }
 
@@ -338,9 +342,8 @@ impl Pool {
                 continue;
             };
             peer.look(passed_ns, now_ns);
-            let link = links(&peer.gid);
-            peer.has_link = link != LinkState::None;
-            self.settle(&mut peer, mode, link, now_ns, &mut act);
+            peer.link = links(&peer.gid);
+            self.settle(&mut peer, mode, now_ns, &mut act);
             let is_idle = peer.heat() == 0 && !peer.is_kept();
             if let Some(known) = self.peers.get_mut(place) {
                 // What was found out about it is of use if it comes back soon.
@@ -348,7 +351,8 @@ impl Pool {
                 *known = (!(is_idle && is_old)).then_some(peer);
             }
         }
-        self.open(mode, budget, links, now_ns, act);
+        self.count_shares();
+        self.open(mode, budget, now_ns, act);
     }
 
     /// Decides which way a peer's requests take, and whether its queue pair goes.
@@ -356,10 +360,10 @@ impl Pool {
         &mut self,
         peer: &mut Peer,
         mode: Mode,
-        link: LinkState,
         now_ns: u64,
         act: &mut impl FnMut(&Gid, Action),
     ) {
+        let link = peer.link;
         let before = (peer.requests.uses, peer.messages.uses);
         if link.is_up() {
             peer.opened_ns = None;
@@ -390,6 +394,7 @@ impl Pool {
         let is_needed = peer.uses_rc() || peer.pinned || peer.forced.is_some() || mode == Mode::All;
         if link.is_ours() && !is_needed && now_ns.saturating_sub(peer.used_rc_ns) >= LINGER_NS {
             act(&peer.gid, Action::Close);
+            peer.link = LinkState::Closing;
         }
         let by_rc = |choice: &Choice| choice.uses == Transport::Rc && choice.is_hot();
         let is_compared = by_rc(&peer.requests) && mode == Mode::Auto
@@ -457,86 +462,6 @@ impl Pool {
             }
             Outcome::Unclear => {}
         }
-    }
-
-    /// Asks for queue pairs, the hottest first, and makes room for them.
-    fn open(
-        &mut self,
-        mode: Mode,
-        budget: usize,
-        links: impl Fn(&Gid) -> LinkState,
-        now_ns: u64,
-        mut act: impl FnMut(&Gid, Action),
-    ) {
-        let takes_place =
-            |peer: &&Peer| peer.opened_ns.is_some() || links(&peer.gid) != LinkState::None;
-        let mut count = self.peers.iter().flatten().filter(takes_place).count();
-        for _ in 0..OPENS_AT_ONCE {
-            let Some(place) = self.next_to_open(mode, &links, now_ns) else {
-                return;
-            };
-            let Some(Some(peer)) = self.peers.get_mut(place) else {
-                return;
-            };
-            let wanted = peer.pinned || peer.forced == Some(Transport::Rc);
-            let heat = peer.heat();
-            if count < budget || wanted {
-                peer.opened_ns = Some(now_ns);
-                act(&peer.gid, Action::Open);
-                count += 1;
-            } else if let Some(gid) = self.reclaim(heat, &links) {
-                // Its place is free when it has been closed.
-                act(&gid, Action::Use(Transport::Dc));
-                act(&gid, Action::UseForMessages(Transport::Dc));
-                act(&gid, Action::Close);
-                return;
-            } else {
-                return;
-            }
-        }
-    }
-
-    /// The hottest peer that is to get a queue pair.
-    fn next_to_open(
-        &self,
-        mode: Mode,
-        links: &impl Fn(&Gid) -> LinkState,
-        now_ns: u64,
-    ) -> Option<usize> {
-        let is_welcome = now_ns >= self.cautious_until_ns;
-        let mut best: Option<(usize, u64)> = None;
-        for (place, peer) in self.peers.iter().enumerate() {
-            let Some(peer) = peer else { continue };
-            if peer.opened_ns.is_some() || links(&peer.gid) != LinkState::None {
-                continue;
-            }
-            let wanted = peer.pinned || peer.forced == Some(Transport::Rc);
-            let is_left = peer.forced.is_none() && mode == Mode::Auto;
-            let heat = match wanted {
-                true => u64::MAX,
-                false if is_left && peer.is_due(is_welcome, now_ns) => peer.heat(),
-                false => continue,
-            };
-            if best.is_none_or(|(_, other)| heat > other) {
-                best = Some((place, heat));
-            }
-        }
-        best.map(|(place, _)| place)
-    }
-
-    /// The queue pair that makes room for a peer that is used so much: of those used much
-    /// less, the one that was hot longest ago.
-    fn reclaim(&mut self, heat: u64, links: &impl Fn(&Gid) -> LinkState) -> Option<Gid> {
-        let is_free = |peer: &&mut Peer| {
-            links(&peer.gid).is_ours()
-                && !peer.pinned
-                && peer.forced.is_none()
-                && peer.heat().saturating_mul(TIMES_HOTTER) <= heat
-        };
-        let free = self.peers.iter_mut().flatten().filter(is_free);
-        let oldest = free.min_by_key(|peer| (peer.hot_ns(), peer.heat()))?;
-        oldest.take(Transport::Dc);
-        Some(oldest.gid)
     }
 }
 

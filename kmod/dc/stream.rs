@@ -56,6 +56,8 @@ struct Owner<R> {
 /// Sees one kind of a stream's operations.
 struct Gauge {
     meter: Arc<Meter>,
+    /// Whose they are; `None`: the node's own.
+    user: Option<u32>,
     /// Those that have ended.
     tally: Tally,
     /// Takes the time of some of them.
@@ -65,9 +67,10 @@ struct Gauge {
 }
 
 impl Gauge {
-    fn new(meter: Arc<Meter>) -> Self {
+    fn new(meter: Arc<Meter>, user: Option<u32>) -> Self {
         Self {
             meter,
+            user,
             tally: Tally::NEW,
             watch: Stopwatch::new(),
             last: None,
@@ -101,7 +104,7 @@ impl Gauge {
         self.tally.hand_on(coarse_ns(), &self.meter);
         if let (Some(begun_ns), Some(by)) = (begun_ns, by) {
             let took_ns = now_ns.saturating_sub(begun_ns);
-            self.meter.sample(by, completion.len, took_ns);
+            self.meter.sample(by, completion.len, took_ns, self.user);
         }
     }
 }
@@ -146,7 +149,7 @@ pub(crate) struct Stream<B: Bearer, R: Requester> {
 }
 
 impl<B: Bearer, R: Requester> Stream<B, R> {
-    /// A stream; it is in no table yet. `held`: what it counts as of a user. Its
+    /// A stream; it is in no table yet. `held`: its user, and what it counts as of that one. Its
     /// memory is charged to the cgroup of the caller, which is the user's process
     /// when it posts its first request there, or none if it is a thread of the
     /// kernel that has control messages to send.
@@ -154,7 +157,7 @@ impl<B: Bearer, R: Requester> Stream<B, R> {
         dc: Arc<SoftDc<B, R>>,
         index: u32,
         to: &Target,
-        held: Option<Held>,
+        held: Option<(u32, Held)>,
         by_rc: bool,
     ) -> Result<Arc<Self>> {
         static EMPTY: Initiator = Initiator::EMPTY;
@@ -172,14 +175,15 @@ impl<B: Bearer, R: Requester> Stream<B, R> {
             owners.push(None, GFP_KERNEL_ACCOUNT)?;
         }
         let path = dc.bearer().path(to.endpoint);
+        let (user, held) = held.unzip();
         // INVARIANT: neither has any operation.
         let inner = Inner {
             initiator,
             path,
             owners,
             dead: false,
-            requests: Gauge::new(to.meter.clone()),
-            messages: Gauge::new(to.messages.clone()),
+            requests: Gauge::new(to.meter.clone(), user),
+            messages: Gauge::new(to.messages.clone(), user),
             probe: None,
             way: by_rc.then(|| to.packets.clone()),
             way_seen: NO_VERSION,

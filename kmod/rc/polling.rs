@@ -309,12 +309,13 @@ impl<R: Requester> RcQueue<R> {
 
     /// A user's request, or a piece of one, has ended well.
     #[inline]
-    fn note(&self, tally: &mut Tally, seq: u32, len: u32) {
+    fn note(&self, tally: &mut Tally, seq: u32, len: u32, target: &CompletionTarget<R>) {
         tally.count(len);
         tally.hand_on(coarse_ns(), self.meter());
         if let Some(begun_ns) = self.watch.stop(seq) {
             let took_ns = now_ns().saturating_sub(begun_ns);
-            self.meter().sample(Transport::Rc, len, took_ns);
+            self.meter()
+                .sample(Transport::Rc, len, took_ns, target.user());
         }
     }
 
@@ -336,13 +337,14 @@ impl<R: Requester> RcQueue<R> {
             _ => self.window.retire(len),
         }
         if status == WcStatus::Success && target.is_users() {
-            self.note(tally, oldest, len);
+            self.note(tally, oldest, len, &target);
         }
         match target {
             CompletionTarget::Piece { whole, is_last } => {
                 if is_last && status == WcStatus::Success {
                     let (len, took_ns) = whole.time();
-                    self.meter().sample(Transport::Rc, len, took_ns);
+                    let user = Some(whole.requester.user());
+                    self.meter().sample(Transport::Rc, len, took_ns, user);
                 }
                 let status = self.end_for(&whole.requester, status);
                 Some(whole.piece_ended(is_last, status))

@@ -11,6 +11,7 @@ use weft_core::dc::OpKind;
 use weft_core::rc::{Claim, Window, DEPTH};
 use weft_core::uapi::WcStatus;
 
+use crate::dc::Requester;
 use crate::mem::RegionUse;
 use crate::rc::chain::SGES;
 use crate::rc::long::Whole;
@@ -29,7 +30,16 @@ pub(super) enum CompletionTarget<R> {
     Control,
 }
 
-impl<R> CompletionTarget<R> {
+impl<R: Requester> CompletionTarget<R> {
+    /// The user who has posted the request, if one has.
+    pub(super) fn user(&self) -> Option<u32> {
+        match self {
+            Self::Requester { requester, .. } | Self::Direct(requester) => Some(requester.user()),
+            Self::Piece { whole, .. } => Some(whole.requester.user()),
+            Self::None | Self::Control => None,
+        }
+    }
+
     /// Whether a user has posted the request.
     pub(super) fn is_users(&self) -> bool {
         !matches!(self, Self::None | Self::Control)

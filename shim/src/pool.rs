@@ -83,6 +83,9 @@ pub struct PoolPeer {
     pub moves: u32,
     /// VQPs of all users that are connected to it; of an unconnected one, each peer counts.
     pub vqps: u32,
+    /// The user (uid) of most of its traffic, for whom its queue pair counts; `None`: none was seen
+    /// yet.
+    pub user: Option<u32>,
     /// One-sided requests to it.
     pub requests: PeerTraffic,
     /// Messages to it: each of their packets is counted, and timed until it is answered.
@@ -110,6 +113,7 @@ impl PoolPeer {
             age_ns: known(raw.age_ns),
             moves: raw.moves,
             vqps: raw.vqps,
+            user: has(uapi::POOL_HAS_USER).then_some(raw.user),
             requests: PeerTraffic::from_raw(&raw.requests),
             messages: PeerTraffic::from_raw(&raw.messages),
         }

@@ -3,6 +3,7 @@
 //! What is seen of a peer's traffic, cheaply: counts that are handed on a few hundred times a
 //! second, and the time that one request in many takes.
 
+use super::majority::Majority;
 use super::Transport;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
@@ -73,6 +74,8 @@ pub struct Traffic {
     pub samples: [Samples; 2],
     /// The round trip of the last request of the node's own by DC; 0: none has ended.
     pub probe_ns: u64,
+    /// Who posted most of the requests whose time was taken.
+    pub majority: Majority,
 }
 
 impl Traffic {
@@ -89,6 +92,7 @@ impl Traffic {
         if other.probe_ns != 0 {
             self.probe_ns = other.probe_ns;
         }
+        self.majority = self.majority.merge(other.majority);
     }
 
     /// Whether there was any.
@@ -124,6 +128,7 @@ pub struct Meter {
     large_bytes: AtomicU64,
     samples: [SampleSums; 2],
     probe_ns: AtomicU64,
+    majority: AtomicU64,
 }
 
 impl Meter {
@@ -133,8 +138,8 @@ impl Meter {
         Self::default()
     }
 
-    /// A request took so long.
-    pub fn sample(&self, by: Transport, len: u32, took_ns: u64) {
+    /// A request took so long, one of this user's or the node's own.
+    pub fn sample(&self, by: Transport, len: u32, took_ns: u64, user: Option<u32>) {
         let [dc, rc] = &self.samples;
         let sums = match by {
             Transport::Dc => dc,
@@ -153,6 +158,18 @@ impl Meter {
         };
         logs.fetch_add(log2(took), Ordering::Relaxed);
         count.fetch_add(1, Ordering::Relaxed);
+        if let Some(user) = user {
+            self.vote(user);
+        }
+    }
+
+    fn vote(&self, user: u32) {
+        let before = self.majority.load(Ordering::Relaxed);
+        let after = Majority::from_word(before).vote(user).to_word();
+        // If somebody else votes at the same time, one of the votes is lost: they are samples.
+        let _ = self
+            .majority
+            .compare_exchange(before, after, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// A request of the node's own, by DC, took so long.
@@ -169,6 +186,7 @@ impl Meter {
             large_bytes: take(&self.large_bytes),
             samples: [dc.take(), rc.take()],
             probe_ns: take(&self.probe_ns),
+            majority: Majority::from_word(take(&self.majority)),
         }
     }
 }
@@ -294,8 +312,8 @@ mod tests {
         let meter = Meter::new();
         for n in 0..100 {
             let took_ns = if n % 20 == 0 { 5_000_000 } else { 60_000 };
-            meter.sample(Transport::Dc, 8, took_ns);
-            meter.sample(Transport::Dc, 1 << 20, 2_000_000);
+            meter.sample(Transport::Dc, 8, took_ns, None);
+            meter.sample(Transport::Dc, 1 << 20, 2_000_000, None);
         }
         let [dc, rc] = meter.take().samples;
         assert!((60_000..90_000).contains(&dc.small_ns().unwrap()));

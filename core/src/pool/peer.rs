@@ -3,7 +3,8 @@
 //! One peer of the pool: its traffic, and the RC queue pair to it.
 
 use super::choice::Choice;
-use super::Transport;
+use super::majority::Majority;
+use super::{LinkState, Transport};
 use crate::gid::Gid;
 
 /// How long a queue pair is kept that nothing uses.
@@ -19,8 +20,13 @@ pub(super) struct Peer {
     pub(super) requests: Choice,
     /// Messages: their packets go over a queue pair, or by UDP.
     pub(super) messages: Choice,
-    /// There was a queue pair at the last look.
-    pub(super) has_link: bool,
+    /// Who uses it most, and who did when that was clear last.
+    majority: Majority,
+    user: Option<u32>,
+    /// Queue pairs that this user has, as of the last look.
+    pub(super) held: usize,
+    /// The queue pair to it, as of the last look.
+    pub(super) link: LinkState,
     /// An administrator's choice.
     pub(super) pinned: bool,
     pub(super) forced: Option<Transport>,
@@ -36,7 +42,10 @@ impl Peer {
             gid,
             requests: Choice::new(now_ns),
             messages: Choice::new(now_ns),
-            has_link: false,
+            majority: Majority::NONE,
+            user: None,
+            held: 0,
+            link: LinkState::None,
             pinned: false,
             forced: None,
             opened_ns: None,
@@ -46,13 +55,36 @@ impl Peer {
 
     /// Whether it is kept though it is cold.
     pub(super) fn is_kept(&self) -> bool {
-        self.pinned || self.forced.is_some() || self.has_link || self.opened_ns.is_some()
+        self.pinned || self.forced.is_some() || self.has_link() || self.opened_ns.is_some()
+    }
+
+    pub(super) fn has_link(&self) -> bool {
+        self.link != LinkState::None
+    }
+
+    /// Whether it takes one of the queue pairs that a node may have.
+    pub(super) fn takes_place(&self) -> bool {
+        self.opened_ns.is_some() || self.has_link()
+    }
+
+    /// Whether an administrator wants a queue pair to it.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.pinned || self.forced == Some(Transport::Rc)
+    }
+
+    /// The user of most of its traffic; `None`: none was seen.
+    pub(super) fn user(&self) -> Option<u32> {
+        self.user
     }
 
     /// Takes in what was seen since the last look.
     pub(super) fn look(&mut self, passed_ns: u64, now_ns: u64) {
         // A round trip by DC says the same of both.
         self.messages.traffic.probe_ns = self.requests.traffic.probe_ns;
+        for choice in [&self.requests, &self.messages] {
+            self.majority = self.majority.merge(choice.traffic.majority);
+        }
+        self.user = self.majority.user().or(self.user);
         self.requests.look(passed_ns, now_ns);
         self.messages.look(passed_ns, now_ns);
         if self.uses_rc() {

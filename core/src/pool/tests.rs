@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
+mod shares;
 mod traces;
 
 use super::*;
@@ -9,6 +10,8 @@ use std::collections::HashMap;
 
 const LOOK_NS: u64 = 100_000_000;
 const MS: u64 = 1_000_000;
+/// The user of whatever is said to be nobody else's.
+const USER: u32 = 1000;
 
 fn gid(number: u32) -> Gid {
     Gid::from_ipv4((0x0a00_0000 + number).to_be_bytes())
@@ -72,8 +75,13 @@ impl Node {
     /// `ops` small requests to a peer since the last look, each of which takes so long by
     /// what carries it.
     fn traffic(&mut self, gid: &Gid, ops: u64, dc_ns: u64, rc_ns: u64) {
+        self.traffic_of(USER, gid, ops, dc_ns, rc_ns);
+    }
+
+    /// The same of a user's.
+    fn traffic_of(&mut self, user: u32, gid: &Gid, ops: u64, dc_ns: u64, rc_ns: u64) {
         let by = self.uses(gid);
-        let seen = self.seen(by, ops, dc_ns, rc_ns);
+        let seen = seen(user, self.now_ns, by, ops, [dc_ns, rc_ns]);
         if by == Transport::Rc || self.messages_by_rc.contains(gid) {
             seen.probed(dc_ns);
         }
@@ -86,24 +94,8 @@ impl Node {
             true => Transport::Rc,
             false => Transport::Dc,
         };
-        let seen = self.seen(by, ops, dc_ns, rc_ns);
+        let seen = seen(USER, self.now_ns, by, ops, [dc_ns, rc_ns]);
         self.pool.see_messages(gid, &seen.take(), self.now_ns);
-    }
-
-    /// What is seen of so much traffic.
-    fn seen(&self, by: Transport, ops: u64, dc_ns: u64, rc_ns: u64) -> Meter {
-        let meter = Meter::new();
-        let mut tally = Tally::NEW;
-        (0..ops).for_each(|_| tally.count(8));
-        tally.hand_on(self.now_ns, &meter);
-        let took_ns = match by {
-            Transport::Dc => dc_ns,
-            Transport::Rc => rc_ns,
-        };
-        for _ in 0..ops.min(25) {
-            meter.sample(by, 8, took_ns);
-        }
-        meter
     }
 
     fn look(&mut self) {
@@ -168,6 +160,23 @@ impl Node {
             self.look();
         }
     }
+}
+
+/// What is seen of so much traffic by DC or RC, which take so long.
+fn seen(user: u32, now_ns: u64, by: Transport, ops: u64, took_ns: [u64; 2]) -> Meter {
+    let meter = Meter::new();
+    let mut tally = Tally::NEW;
+    (0..ops).for_each(|_| tally.count(8));
+    tally.hand_on(now_ns, &meter);
+    let [dc_ns, rc_ns] = took_ns;
+    let took_ns = match by {
+        Transport::Dc => dc_ns,
+        Transport::Rc => rc_ns,
+    };
+    for _ in 0..ops.min(25) {
+        meter.sample(by, 8, took_ns, Some(user));
+    }
+    meter
 }
 
 /// A peer to which requests and messages go evenly for some time.

@@ -55,6 +55,8 @@ pub const POOL_TRIAL: u32 = 4;
 pub const POOL_UP: u32 = 8;
 /// The packets of messages to it go by RC.
 pub const POOL_MESSAGES_BY_RC: u32 = 16;
+/// [`PoolPeer::user`] is known.
+pub const POOL_HAS_USER: u32 = 32;
 
 pod! {
     /// Traffic to a peer, and what it takes by each way. 0 where that is not known.
@@ -100,8 +102,9 @@ pod! {
         pub age_ns: u64,
         /// Out: VQPs that are connected to it, one for each peer of an unconnected VQP.
         pub vqps: u32,
-        /// Out: zero.
-        pub reserved: u32,
+        /// Out: the user of most of its traffic, for whom its queue pair counts; zero without
+        /// [`POOL_HAS_USER`].
+        pub user: u32,
     }
 }
 

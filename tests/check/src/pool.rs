@@ -10,9 +10,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, ensure, Result};
+use nix::sys::signal::{kill, Signal};
+use nix::sys::wait::waitpid;
 use weft_shim::{Device, MemoryRegion, PoolPeer, Transport};
 use weft_testkit::report::Report;
 
+use crate::isolation::users::{become_user, in_child, with_reserve, NOBODY, ROOT};
 use crate::traffic::{Traffic, SLICE};
 use crate::world::{counter, full_access, gid, system, wait_for, Baseline, Link};
 
@@ -36,6 +39,7 @@ pub fn run(report: &mut Report, seed: u64) {
         return;
     };
     report.check("a peer that is hardly used gets no queue pair", hardly_used);
+    report.check("it tells who uses a peer most", tells_users);
     let outcome = busy(report, seed);
     if let Err(error) = outcome {
         report.check("peers could be busy", || Err(error));
@@ -61,6 +65,26 @@ fn hardly_used() -> Result<()> {
 fn known(peer: u8) -> Result<Option<PoolPeer>> {
     let peers = Device::open_on(0)?.pool_peers()?;
     Ok(peers.into_iter().find(|known| known.gid == gid(peer)))
+}
+
+/// Whoever uses a peer most is told to administrators; so is that of another peer.
+fn tells_users() -> Result<()> {
+    let nobody = in_child(|| {
+        become_user(NOBODY)?;
+        let mut link = with_reserve(|| Link::new(2, 4096, 4))?;
+        (0..).try_for_each(|round| link.works(round))
+    })?;
+    let user = |peer| -> Result<_> { Ok(known(peer)?.and_then(|peer| peer.user)) };
+    let mut ours = Link::new(1, 4096, 4)?;
+    let mut round = 0;
+    let told = wait_for("both are known", BOUND, || {
+        round += 1;
+        ours.works(round)?;
+        Ok(user(1)? == Some(ROOT) && user(2)? == Some(NOBODY))
+    });
+    kill(nobody, Signal::SIGKILL)?;
+    waitpid(nobody, None)?;
+    told
 }
 
 /// The pool knows how many VQPs there are to a peer that is busy.

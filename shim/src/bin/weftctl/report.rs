@@ -181,6 +181,7 @@ pub(crate) fn pool(peers: &[PoolPeer]) -> Report {
         "transport",
         "messages",
         "VQPs",
+        "user",
         "requests/s",
         "MiB/s",
         "DC",
@@ -195,6 +196,8 @@ pub(crate) fn pool(peers: &[PoolPeer]) -> Report {
             peer.transport.to_string(),
             messages(peer),
             peer.vqps.to_string(),
+            peer.user
+                .map_or_else(|| UNKNOWN.into(), |user| user.to_string()),
             peer.requests.small_ops.to_string(),
             format!(
                 "{:.1}",
@@ -216,6 +219,7 @@ pub(crate) fn pool(peers: &[PoolPeer]) -> Report {
             "transport": peer.transport.to_string(),
             "messages": messages_by(peer),
             "vqps": peer.vqps,
+            "user": peer.user,
             "small_ops": peer.requests.small_ops,
             "large_bytes": peer.requests.large_bytes,
             "dc_small_ns": peer.requests.dc.small_ns,
@@ -273,7 +277,7 @@ fn chosen_by(peer: &PoolPeer) -> &'static str {
     }
 }
 
-/// In place of a cost that was not measured.
+/// In place of what was not measured or seen.
 const UNKNOWN: &str = "?";
 
 /// What a small request takes, and a MiB of others.
@@ -359,6 +363,7 @@ mod tests {
             age_ns: None,
             moves: 0,
             vqps: 1,
+            user: Some(1000),
             requests: PeerTraffic::default(),
             messages: PeerTraffic::default(),
         };
@@ -369,6 +374,7 @@ mod tests {
         assert_eq!(messages(&peer), "RC (UDP 12.3 µs; RC 9.0 µs)");
         let report = pool(&[peer]);
         assert_eq!(report.json[0]["message_rc_small_ns"], 9_000);
+        assert_eq!(report.json[0]["user"], 1000);
     }
 
     #[test]
