@@ -263,3 +263,44 @@ fn who_leaves_and_is_suspected_meanwhile_holds_nobody_up() {
         }
     }
 }
+
+/// It is in the same view, as the others say, but has never spoken to the newcomer.
+#[test]
+fn who_stops_before_a_newcomers_view_does_not_hold_that_one_up() {
+    let plan = Plan {
+        seats: 6,
+        ..calm(5, Shape::EVERYBODY)
+    };
+    let mut run = Run::new(&plan);
+    // Given a newcomer, and a member 4 that leaves before member 1 has heard anything of it,
+    let is_late = [(4, 1)];
+    let go_on = |run: &mut Run<'_>, members: Range<usize>| {
+        step(run, members);
+        arrive_but(run, &is_late);
+    };
+    (0..4).for_each(|_| go_on(&mut run, 0..5));
+    run.fault(Fault::Join { seat: 5 });
+    for (newcomer, member) in run.calls() {
+        run.sim.call(newcomer, member);
+    }
+    leave(&mut run, 4);
+    (0..6).for_each(|_| go_on(&mut run, 0..5));
+    // so that member 1 cannot agree on the next view,
+    assert!(view(&run, 0, 2).is_none());
+    // when member 3 goes on without it,
+    run.fault(Fault::Accuse { node: 3, of: 1 });
+    (0..2).for_each(|_| go_on(&mut run, 2..5));
+    let next = view(&run, 3, 2).expect("the next view");
+    assert_eq!(next.members, [0, 1, 2, 3, 5].into_iter().collect());
+    // and member 1 stops, because member 4 has gone on,
+    arrive_but(&run, &[]);
+    run.step(1);
+    assert_eq!(run.members[1].ending(), Some(Ending::Excluded));
+    // then the others and the newcomer go on, though member 0 dies, whose word alone counts
+    // against that of member 1.
+    run.sim.crash(0);
+    run.bury(0);
+    assert!(run.settle());
+    let last = view(&run, 5, 3).expect("the view after that");
+    assert_eq!(last.members, [2, 3, 5].into_iter().collect());
+}

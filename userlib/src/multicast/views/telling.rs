@@ -30,10 +30,17 @@ impl Views {
 
     /// It is out: nothing is delivered any more.
     pub(super) fn stop(&mut self, ending: Ending) -> bool {
-        self.seats.own().stopped.raise();
-        self.tell_seat(SeatRow::stopped(), self.view.members);
+        self.tell_stopped();
         self.end(ending);
         true
+    }
+
+    /// Tells all who may be in a view with this member that it takes part in nothing any more:
+    /// a newcomer that it has admitted hears of a view in which both are from others.
+    fn tell_stopped(&mut self) {
+        self.seats.own().stopped.raise();
+        let to = self.view.members.union(self.candidates);
+        self.tell_seat(SeatRow::stopped(), to);
     }
 
     /// As [`Self::stop`], where nobody waits for this member.
@@ -59,8 +66,7 @@ impl Drop for Views {
     /// The polling thread has stopped: nobody is to wait for this member.
     fn drop(&mut self) {
         if !matches!(self.phase, Phase::Over | Phase::Lingering(_)) {
-            self.seats.own().stopped.raise();
-            self.tell_seat(SeatRow::stopped(), self.view.members);
+            self.tell_stopped();
             for peer in self.rung.iter() {
                 self.endpoint.ring(peer);
             }
