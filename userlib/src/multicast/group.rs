@@ -281,7 +281,11 @@ impl Group {
     /// Leaves the group, after all that was sent has been delivered by all
     /// members or the time is over. The others go on without this node and
     /// nobody waits for it. In a group with views, this waits for the view without this node
-    /// as long again; if there is none by then, the others take this node for failed.
+    /// as long again; if there is none by then, the others take this node for failed. That view
+    /// comes later if this node alone has a state that others are to have
+    /// ([`Builder::subgroup_state`]): first they are given it.
+    ///
+    /// [`Builder::subgroup_state`]: super::Builder::subgroup_state
     ///
     /// # Errors
     ///

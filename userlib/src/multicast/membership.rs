@@ -44,7 +44,10 @@ impl Membership {
     /// The membership of a subgroup in a view: what its function says, but for those who cannot
     /// be members or senders; all members of the view, if it has no function.
     pub(super) fn of(spec: &Spec, members_of: Option<&MembersOf>, view: &View) -> Self {
-        let said = members_of.map_or(Self::all_send(view.members), |of| of(view));
+        let said = match members_of {
+            Some(of) => of(&view.of_those_who_stay()),
+            None => Self::all_send(view.members),
+        };
         let members = said.members.and(view.members);
         let may_send: NodeSet = spec.senders.iter().copied().collect();
         Self {

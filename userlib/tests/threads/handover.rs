@@ -35,15 +35,20 @@ fn wait_for(holds: impl Fn() -> bool) {
     }
 }
 
-/// A group whose two highest members have the table, each of whose words counts messages.
-fn join(node: ShmSeats, table: &Table, given: &Arc<AtomicUsize>) -> (Group, weft::Sender) {
+/// A group whose highest members, so many, have the table, each of whose words counts messages.
+fn join(
+    node: ShmSeats,
+    holders: usize,
+    table: &Table,
+    given: &Arc<AtomicUsize>,
+) -> (Group, weft::Sender) {
     let [counted, taken, restored] = [(); 3].map(|()| Arc::clone(table));
     let given = Arc::clone(given);
     let mut builder = Group::builder(node).timeout(PATIENCE);
     let tables = builder.subgroup(Subgroup::new("tables").window(8).max_message(8));
     let group = builder
-        .members_by_view(tables, |view| {
-            let others = view.members.len().saturating_sub(2);
+        .members_by_view(tables, move |view| {
+            let others = view.members.len().saturating_sub(holders);
             Membership::all_send(view.members.iter().skip(others).collect())
         })
         .deliver(tables, move |batch| {
@@ -76,7 +81,7 @@ fn join(node: ShmSeats, table: &Table, given: &Arc<AtomicUsize>) -> (Group, weft
 }
 
 impl Member {
-    fn start(node: impl FnOnce() -> ShmSeats + Send + 'static) -> Self {
+    fn start(holders: usize, node: impl FnOnce() -> ShmSeats + Send + 'static) -> Self {
         let table = Table::new(Mutex::new(vec![0; WORDS]));
         let given = Arc::new(AtomicUsize::new(0));
         let [ends, has_flushed, leaves] = [(); 3].map(|()| Arc::new(AtomicBool::new(false)));
@@ -88,7 +93,7 @@ impl Member {
         let (own, count) = (Arc::clone(&table), Arc::clone(&given));
         let thread = std::thread::spawn(move || {
             let (ends, has_flushed, leaves) = orders;
-            let (group, sender) = join(node(), &own, &count);
+            let (group, sender) = join(node(), holders, &own, &count);
             let mut number = 0_u64;
             while !ends.load(Ordering::Relaxed) {
                 match sender.send_value(&number) {
@@ -135,11 +140,12 @@ fn a_table_moves_to_a_newcomer_and_back_to_a_founder_and_all_count_the_same() {
     let (name, nodes) = ShmSeats::threads(2, SEATS).expect("a fabric");
     let mut founders: Vec<Member> = nodes
         .into_iter()
-        .map(|node| Member::start(move || node))
+        .map(|node| Member::start(2, move || node))
         .collect();
     // Given that a newcomer takes the lower founder's part,
-    let newcomer =
-        Member::start(move || ShmSeats::newcomer(&name, SEATS, PATIENCE).expect("a seat"));
+    let newcomer = Member::start(2, move || {
+        ShmSeats::newcomer(&name, SEATS, PATIENCE).expect("a seat")
+    });
     newcomer.wait_until_given(1);
     // when it leaves again,
     newcomer.end();
@@ -157,4 +163,31 @@ fn a_table_moves_to_a_newcomer_and_back_to_a_founder_and_all_count_the_same() {
     }
     assert_eq!(founders[1].given.load(Ordering::Relaxed), 0);
     founders.drain(..).for_each(Member::leave);
+}
+
+#[test]
+fn the_only_one_who_has_a_table_hands_it_over_when_it_leaves() {
+    let (_, nodes) = ShmSeats::threads(3, SEATS).expect("a fabric");
+    let mut members: Vec<Member> = nodes
+        .into_iter()
+        .map(|node| Member::start(1, move || node))
+        .collect();
+    // Given members of whom the highest has counted messages,
+    let counts = |member: &Member| member.table.lock().expect("no panic").clone();
+    wait_for(|| counts(&members[2]).iter().any(|&count| count > 0));
+    // when one after the other leaves, each the only one who has the table,
+    for heir in [1, 0] {
+        let last = members.pop().expect("it is there");
+        last.end();
+        last.wait_until_flushed();
+        let table = Arc::clone(&last.table);
+        members.iter().for_each(Member::end);
+        last.leave();
+        // then the next one is given all that it has counted.
+        members[heir].wait_until_given(1);
+        let counted = table.lock().expect("no panic");
+        let has_more = |(given, counted): (&u64, &u64)| given >= counted;
+        assert!(counts(&members[heir]).iter().zip(&*counted).all(has_more));
+    }
+    members.drain(..).for_each(Member::leave);
 }

@@ -41,8 +41,9 @@ impl<F: Fabric> Builder<F> {
 
     /// Lets a subgroup's members and senders follow from the view, by a function of it alone:
     /// shards, a few members that keep a copy, a subgroup of those who came first. It is called on
-    /// the polling thread when a view begins. All nodes give the same function; nodes whose
-    /// functions say different things of a view take each other for failed when it begins.
+    /// the polling thread when a view begins, and when members leave, for views that may follow.
+    /// All nodes give the same function; nodes whose functions say different things of a view take
+    /// each other for failed when it begins.
     ///
     /// Members that the view does not have are left out, and so are senders that are not
     /// members or that [`Subgroup::senders`] does not allow. There may be none of both.
@@ -127,10 +128,11 @@ impl<F: Fabric> Builder<F> {
     /// one's is taken at the beginning of a later view.
     ///
     /// If the function of the view names nobody who has the state, those who have it stay members,
-    /// until a view begins in which somebody has it whom the function names; and a member that
-    /// wants to leave the group stays as long as others wait for what only it has. If all who have
-    /// it have failed, or the last one has left while nobody waited, [`SubgroupView::before`] is
-    /// empty: members begin with nothing, and `restore` is not called.
+    /// until a view begins in which somebody has it whom the function names. The last member that
+    /// has it hands it over when it leaves the group: if the function names others without it, it
+    /// stays for as long as they wait ([`View::leaving`]). If all who have it have failed, or
+    /// nobody was named when the last one left, [`SubgroupView::before`] is empty: members begin
+    /// with nothing, and `restore` is not called.
     ///
     /// The bytes are reserved in each member's region. If a state is longer, those who enter are
     /// put out of the group.
@@ -138,6 +140,7 @@ impl<F: Fabric> Builder<F> {
     /// Makes the group one with views ([`Self::with_views`]).
     ///
     /// [`SubgroupView::before`]: super::SubgroupView::before
+    /// [`View::leaving`]: super::View::leaving
     #[must_use]
     pub fn subgroup_state(
         mut self,

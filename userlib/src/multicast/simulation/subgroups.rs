@@ -20,10 +20,18 @@ struct Share {
     goes_on: bool,
 }
 
+/// What the function says: it does not see those who are about to leave.
+fn named(shape: Shape, view: &View) -> Membership {
+    match shape.has_function() {
+        true => shape.of(&view.of_those_who_stay()),
+        false => shape.of(view),
+    }
+}
+
 /// The members and senders that follow from the view: if nobody of them has the state, those
 /// who have it too.
 fn expected(shape: Shape, subgroup: SubgroupView, view: &View) -> Membership {
-    let mut expected = shape.of(view);
+    let mut expected = named(shape, view);
     if shape.state
         && !expected
             .members
@@ -74,7 +82,7 @@ pub(super) fn one(
         all.messages.extend(longest.iter().copied());
         fifo(index, &all, outcome)?;
         if let Some(next) = views.get(&(number + 1)) {
-            follows(index, (view, next), &shares, &longest, outcome)?;
+            follows((index, shape), (view, next), &shares, &longest, outcome)?;
             late(index, (view, next), histories, outcome)?;
             if next.subgroups.at(index).sequence == subgroup.sequence {
                 // Nobody goes on who has delivered something: it is sent again.
@@ -178,7 +186,7 @@ fn together(number: u64, shares: &[&Share], longest: usize) -> Verdict {
 
 /// Where the next view of a subgroup begins, and who has delivered all that was before.
 fn follows(
-    index: usize,
+    (index, shape): (usize, Shape),
     (view, next): (&View, &View),
     shares: &[Share],
     longest: &[Message],
@@ -205,7 +213,8 @@ fn follows(
     expect(holds, Oracle::Order, || {
         format!("{ended:?} in view {number} with {last:?} is followed by {begins:?}")
     })?;
-    let waits = shares.iter().any(|share| share.lacked && share.goes_on);
+    let waits = shares.iter().any(|share| share.lacked && share.goes_on)
+        || shape.state && !named(shape, next).members.is_empty();
     let heard = shares.iter().map(|share| outcome.seats[share.member]);
     let had = ended.before.union(heard.collect()).minus(lacked);
     let left = ended.members.and(next.left).and(had);

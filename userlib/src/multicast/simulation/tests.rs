@@ -232,6 +232,65 @@ fn a_subgroup_whose_members_have_all_failed_begins_again_where_the_view_began() 
     assert_eq!((subgroup.before, subgroup.sequence), (NodeSet::EMPTY, 0));
 }
 
+/// The only member of a subgroup leaves.
+#[test]
+fn the_last_one_who_has_a_state_hands_it_over_when_it_leaves() {
+    let with_state = Shape {
+        state: true,
+        ..shape(Members::Highest(1))
+    };
+    let plan = calm(4, with_state);
+    let mut run = Run::new(&plan);
+    assert!(run.settle());
+    // Given a message that the only member has delivered,
+    run.members[3].send(0);
+    assert!(run.settle());
+    // when that member leaves,
+    leave(&mut run, 3);
+    assert!(run.settle());
+    // then it stays for one view more, in which another one is given the state,
+    let handover = view(&run, 2, 2).expect("the next view");
+    assert_eq!(handover.leaving, NodeSet::EMPTY.with(3));
+    assert_eq!(handover.subgroups.at(0).senders, NodeSet::EMPTY.with(2));
+    let seen = run.members[2].seen();
+    let restored = |seen: &&Seen| matches!(seen, Seen::Restored(message) if message.sender == 3);
+    assert_eq!(seen.iter().filter(restored).count(), 1);
+    // and leaves then.
+    let last = view(&run, 2, 3).expect("the view after that");
+    assert_eq!(last.left, NodeSet::EMPTY.with(3));
+    let subgroup = last.subgroups.at(0);
+    let expected = (NodeSet::EMPTY.with(2), NodeSet::EMPTY.with(2), 1);
+    assert_eq!(
+        (subgroup.members, subgroup.before, subgroup.sequence),
+        expected
+    );
+}
+
+/// Nobody is to have what the members of a subgroup have.
+#[test]
+fn who_has_a_state_that_nobody_is_to_have_leaves_at_once() {
+    let with_state = Shape {
+        state: true,
+        ..shape(Members::Newcomers)
+    };
+    let plan = Plan {
+        seats: 5,
+        ..calm(4, with_state)
+    };
+    let mut run = Run::new(&plan);
+    run.fault(Fault::Join { seat: 4 });
+    assert!(run.settle());
+    let joined = view(&run, 0, 2).expect("the view of the newcomer");
+    assert_eq!(joined.subgroups.at(0).members, NodeSet::EMPTY.with(4));
+    leave(&mut run, 4);
+    assert!(run.settle());
+    let last = view(&run, 0, 3).expect("the view without it");
+    assert_eq!(
+        (last.left, last.leaving),
+        (NodeSet::EMPTY.with(4), NodeSet::EMPTY)
+    );
+}
+
 /// At whatever moment of its leave that is, also when all have agreed on it already.
 #[test]
 fn who_leaves_and_is_suspected_meanwhile_holds_nobody_up() {

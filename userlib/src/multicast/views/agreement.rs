@@ -16,6 +16,8 @@ pub(super) struct Proposal {
     pub(super) next: NodeSet,
     /// Those of the others who have left.
     pub(super) left: NodeSet,
+    /// Members of the next view that leave once they have given a state away.
+    pub(super) leaving: NodeSet,
     /// Who joins with the next view.
     pub(super) newcomer: Option<Newcomer>,
     /// Members of the next view that lack the application's state.
@@ -159,6 +161,7 @@ impl Views {
         let own = self.table().own();
         own.next.store(proposal.next.bits());
         own.left.store(proposal.left.bits());
+        own.leaving.store(proposal.leaving.bits());
         own.newcomer
             .store(proposal.newcomer.map_or(0, Newcomer::word));
         own.lacking.store(proposal.lacking.bits());
@@ -199,6 +202,7 @@ impl Views {
         let proposal = Proposal {
             next: NodeSet::from_bits(row.next.get()),
             left: NodeSet::from_bits(row.left.get()),
+            leaving: NodeSet::from_bits(row.leaving.get()),
             newcomer: Newcomer::from_word(row.newcomer.get()),
             lacking: NodeSet::from_bits(row.lacking.get()),
             ends: self.parts.iter().map(end).collect(),

@@ -57,6 +57,7 @@ fn view_of(row: &WelcomeRow) -> View {
     view.members = NodeSet::from_bits(row.members.get());
     view.left = NodeSet::from_bits(row.left.get());
     view.failed = NodeSet::from_bits(row.failed.get());
+    view.leaving = NodeSet::from_bits(row.leaving.get()).and(view.members);
     view.joined = Newcomer::from_word(row.newcomer.get());
     view.with_incarnations(|seat| row.incarnations[seat].get())
 }

@@ -10,8 +10,9 @@
 use super::part::Part;
 use super::rows::StateRow;
 use super::state::{Fetched, NONE};
-use super::{Ending, Views};
+use super::{Ending, View, Views};
 use crate::fabric::NodeSet;
+use crate::multicast::membership::Membership;
 
 impl Part {
     /// Those who wait for the subgroup's state in the view, as far as this member knows.
@@ -31,6 +32,13 @@ impl Part {
     pub(super) fn is_lost_among(&self, members: NodeSet, parity: usize) -> bool {
         let waits = !self.still_lacking(parity).and(members).is_empty();
         waits && self.have_state(parity).and(members).is_empty()
+    }
+
+    /// Whether somebody in that view is to have the subgroup's state.
+    pub(super) fn has_heirs(&self, view: &View) -> bool {
+        let spec = &self.member.shared().spec;
+        let named = || Membership::of(spec, self.members_of.as_ref(), view);
+        self.transfer.is_some() && !named().members.is_empty()
     }
 
     /// The member that gives the state to those who lack it in this view.

@@ -42,9 +42,10 @@ impl Views {
         for (part, end) in self.parts.iter_mut().zip(&decision.ends) {
             part.note_before(go_on, end.before);
         }
-        let view = self
+        let mut view = self
             .view
             .next(decision.next, decision.left, decision.newcomer);
+        view.leaving = decision.leaving.and(view.members);
         self.begin(view);
         self.welcome_newcomer();
         self.tell_installed(number, everybody);

@@ -10,7 +10,7 @@
 use super::agreement::{PartEnd, Proposal};
 use super::part::Part;
 use super::rows::{SeatRow, SequenceRow, WelcomeRow};
-use super::{Phase, Views};
+use super::{Phase, View, Views};
 use crate::fabric::{Newcomer, NodeSet};
 use crate::sst::Columns;
 
@@ -129,6 +129,7 @@ impl Views {
         own.members.store(self.view.members.bits());
         own.left.store(self.view.left.bits());
         own.failed.store(self.view.failed.bits());
+        own.leaving.store(self.view.leaving.bits());
         own.newcomer.store(newcomer.word());
         own.lacking.store(self.lacking.bits());
         for seat in self.view.members.iter() {
@@ -159,11 +160,16 @@ impl Views {
         self.post(to, write);
     }
 
+    /// Members that want to leave.
+    fn wanting(&self) -> NodeSet {
+        let wants = |&member: &usize| self.seats.row(member).leaving.is_raised();
+        self.trusted().iter().filter(wants).collect()
+    }
+
     /// Those of the members that want to leave who leave now. Not the last of those who have a
     /// state that others wait for: it leaves when it was given.
     fn leavers(&self, lacking: NodeSet) -> NodeSet {
-        let wants = |&member: &usize| self.seats.row(member).leaving.is_raised();
-        let mut left = self.trusted().iter().filter(wants).collect();
+        let mut left = self.wanting();
         while let Some(needed) = self.needed_of(left, lacking) {
             left = left.minus(NodeSet::EMPTY.with(needed));
         }
@@ -185,18 +191,40 @@ impl Views {
         })
     }
 
+    /// Those of the members that would leave who stay for one more view, because they alone have
+    /// a subgroup's state, and the next view as it would be without them has members that are to
+    /// have it.
+    fn donors(&self, left: NodeSet, lacking: NodeSet, next: &View) -> NodeSet {
+        let parity = self.view.parity();
+        let mut next = next.clone();
+        next.leaving = self.wanting().and(next.members);
+        let mut donors = NodeSet::EMPTY;
+        for part in &self.parts {
+            let have = part.have_state(parity).minus(lacking);
+            let is_there = !have.and(next.members.union(donors)).is_empty();
+            if is_there || !part.has_heirs(&next) {
+                continue;
+            }
+            donors = donors.union(have.and(left).iter().take(1).collect());
+        }
+        donors
+    }
+
     /// What this member proposes of itself, besides the trims: who stays, who leaves, who
     /// joins, and who has delivered what counts of each subgroup.
     pub(super) fn propose_members(&self, trims: Vec<u64>) -> Proposal {
         let trusted = self.trusted();
         let lacking = self.still_lacking().and(trusted);
         let left = self.leavers(lacking);
+        let can_join = lacking.minus(left).is_empty() && !trusted.minus(left).is_empty();
+        let newcomer = self.due_newcomer().filter(|_| can_join);
+        let seat: NodeSet = newcomer.iter().map(|new| new.seat).collect();
+        let next = trusted.minus(left).union(seat);
+        let donors = self.donors(left, lacking, &self.view.next(next, left, newcomer));
+        let (left, next) = (left.minus(donors), next.union(donors));
         let lacking = lacking.minus(left);
         let stay = trusted.minus(left).minus(lacking);
         let parity = self.view.parity();
-        let can_join = lacking.is_empty() && !stay.is_empty();
-        let newcomer = self.due_newcomer().filter(|_| can_join);
-        let seat: NodeSet = newcomer.iter().map(|new| new.seat).collect();
         let gets_state = match self.transfer {
             Some(_) => seat,
             None => NodeSet::EMPTY,
@@ -207,8 +235,9 @@ impl Views {
         };
         Proposal {
             ends: self.parts.iter().zip(trims).map(end).collect(),
-            next: trusted.minus(left).union(seat),
+            next,
             left,
+            leaving: self.wanting().and(next),
             newcomer,
             lacking: lacking.union(gets_state),
         }

@@ -41,6 +41,8 @@ crate::sst_row! {
         pub(in super::super) left: Counter,
         /// Those that have failed.
         pub(in super::super) failed: Counter,
+        /// Members that will leave once they have given a state away.
+        pub(in super::super) leaving: Counter,
         /// The newcomer that is welcome, as a [`crate::fabric::Newcomer`].
         pub(in super::super) newcomer: Counter,
         /// Members without the application's state.
@@ -118,6 +120,8 @@ crate::sst_row! {
         pub(in super::super) next: Counter,
         /// Members of this one that have left.
         pub(in super::super) left: Counter,
+        /// Members of the next one that will leave once they have given a state away.
+        pub(in super::super) leaving: Counter,
         /// The newcomer of the next view, as a [`crate::fabric::Newcomer`]; 0 if there is none.
         pub(in super::super) newcomer: Counter,
         /// Members of the next view without the application's state.
@@ -146,6 +150,7 @@ impl WelcomeRow {
             &self.members,
             &self.left,
             &self.failed,
+            &self.leaving,
             &self.newcomer,
             &self.lacking,
             &self.state_bytes,
@@ -184,6 +189,7 @@ impl ViewRow {
             &self.ballot,
             &self.next,
             &self.left,
+            &self.leaving,
             &self.newcomer,
             &self.lacking,
         ] {

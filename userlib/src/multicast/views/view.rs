@@ -20,6 +20,13 @@ pub struct View {
     pub left: NodeSet,
     /// Members of the view before that have failed, or were taken for failed.
     pub failed: NodeSet,
+    /// Members that will leave as soon as they have given a subgroup's state to those who are to
+    /// have it ([`Builder::subgroup_state`]). Functions that say who is in a subgroup
+    /// ([`Builder::members_by_view`]) see a view without them.
+    ///
+    /// [`Builder::members_by_view`]: crate::multicast::Builder::members_by_view
+    /// [`Builder::subgroup_state`]: crate::multicast::Builder::subgroup_state
+    pub leaving: NodeSet,
     /// Who has joined with this view, if anybody has.
     pub joined: Option<Newcomer>,
     incarnations: Incarnations,
@@ -63,6 +70,7 @@ impl View {
             members,
             left: NodeSet::EMPTY,
             failed: NodeSet::EMPTY,
+            leaving: NodeSet::EMPTY,
             joined: None,
             incarnations: Incarnations([0; MAX_NODES]),
             subgroups: SubgroupViews::default(),
@@ -85,11 +93,20 @@ impl View {
             members,
             left,
             failed: self.members.minus(members).minus(left),
+            leaving: NodeSet::EMPTY,
             joined,
             incarnations: self.incarnations,
             subgroups: SubgroupViews::default(),
         }
         .with_incarnations(of)
+    }
+
+    /// In the form in which functions of the view see it: without those who are about to leave.
+    pub(in crate::multicast) fn of_those_who_stay(&self) -> Self {
+        Self {
+            members: self.members.minus(self.leaving),
+            ..self.clone()
+        }
     }
 
     /// With these incarnations of its members, besides who has joined with it.
