@@ -32,6 +32,7 @@ use crate::gid::Gid;
 
 use choice::{Choice, Outcome};
 pub use choice::{Cost, Heat, COLD_PER_SECOND, HOT_PER_SECOND, RETRY_NS, TRIAL_NS};
+pub use majority::Majority;
 pub use meter::{Meter, Samples, Stopwatch, Tally, Traffic, SMALL_BYTES};
 use peer::Peer;
 pub use peer::LINGER_NS;

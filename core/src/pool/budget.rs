@@ -22,21 +22,6 @@ const TIMES_HOTTER: u64 = 2;
 /// It does, however much it is used, if its user has so many fewer.
 const FEWER: usize = 2;
 
-/// A peer that is to get a queue pair.
-#[derive(Clone, Copy)]
-struct Candidate {
-    place: usize,
-    peer: Peer,
-}
-
-impl Candidate {
-    /// The greater one comes first.
-    fn rank(&self) -> (bool, Reverse<usize>, u64) {
-        let peer = &self.peer;
-        (peer.is_wanted(), Reverse(peer.held), peer.heat())
-    }
-}
-
 impl Pool {
     /// Counts what the user of each peer has.
     pub(super) fn count_shares(&mut self) {
@@ -68,11 +53,11 @@ impl Pool {
         let mut opened = 0;
         let mut passed = [false; PEERS];
         for _ in 0..CANDIDATES {
-            let Some(next) = self.next_to_open(mode, &passed, now_ns) else {
+            let Some((place, next)) = self.next_to_open(mode, &passed, now_ns) else {
                 return;
             };
-            if taken < budget || next.peer.is_wanted() {
-                self.open_at(next.place, now_ns, &mut act);
+            if taken < budget || next.is_wanted() {
+                self.open_at(place, now_ns, &mut act);
                 taken = taken.saturating_add(1);
                 opened += 1;
                 if opened == OPENS_AT_ONCE {
@@ -80,8 +65,10 @@ impl Pool {
                 }
             } else if coming_free > 0 {
                 coming_free -= 1;
-                pass(&mut passed, next.place);
-            } else if let Some(gid) = self.reclaim(&next.peer) {
+                if let Some(is_passed) = passed.get_mut(place) {
+                    *is_passed = true;
+                }
+            } else if let Some(gid) = self.reclaim(&next) {
                 // Its place is free when it has been closed.
                 act(&gid, Action::Use(Transport::Dc));
                 act(&gid, Action::UseForMessages(Transport::Dc));
@@ -90,7 +77,7 @@ impl Pool {
             } else {
                 // Nor do its user's others get one, which are used less.
                 for (peer, is_passed) in self.peers.iter().zip(&mut passed) {
-                    *is_passed |= user_of(peer) == Some(next.peer.user());
+                    *is_passed |= user_of(peer) == Some(next.user());
                 }
             }
         }
@@ -113,8 +100,13 @@ impl Pool {
         }
     }
 
-    /// The next peer that is to get a queue pair, but for those that were passed.
-    fn next_to_open(&self, mode: Mode, passed: &[bool; PEERS], now_ns: u64) -> Option<Candidate> {
+    /// The next peer that is to get a queue pair, but for those that were passed, and its place.
+    fn next_to_open(
+        &self,
+        mode: Mode,
+        passed: &[bool; PEERS],
+        now_ns: u64,
+    ) -> Option<(usize, Peer)> {
         let is_welcome = now_ns >= self.cautious_until_ns;
         let is_to_get_one = |peer: &Peer| {
             let is_left = peer.forced.is_none() && mode == Mode::Auto;
@@ -122,10 +114,13 @@ impl Pool {
         };
         let known = self.peers.iter().zip(passed).enumerate();
         let candidates = known.filter_map(|(place, (peer, is_passed))| {
-            let peer = peer.filter(|peer| !is_passed && !peer.takes_place())?;
-            is_to_get_one(&peer).then_some(Candidate { place, peer })
+            let peer = peer.as_ref()?;
+            let is_one = !is_passed && !peer.takes_place() && is_to_get_one(peer);
+            is_one.then_some((place, peer))
         });
-        candidates.max_by_key(Candidate::rank)
+        let rank = |peer: &Peer| (peer.is_wanted(), Reverse(peer.held), peer.heat());
+        let (place, peer) = candidates.max_by_key(|(_, peer)| rank(peer))?;
+        Some((place, *peer))
     }
 
     /// The queue pair that makes room for a peer: of the user who has most, the one that was
@@ -138,12 +133,6 @@ impl Pool {
         oldest.take(Transport::Dc);
         oldest.link = LinkState::Closing;
         Some(oldest.gid)
-    }
-}
-
-fn pass(passed: &mut [bool; PEERS], place: usize) {
-    if let Some(is_passed) = passed.get_mut(place) {
-        *is_passed = true;
     }
 }
 
