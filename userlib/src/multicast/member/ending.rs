@@ -19,9 +19,10 @@
 //! A member goes on only among a majority of those who had not left before that. (Members
 //! may learn of a leave at different times; two majorities have a member in common all the
 //! same, because a member that has left is in none.) One that leaves in the middle of the
-//! end counts as a member: its echo, or its silence, is part of what others agree on. One that finds itself suspected, or is in a minority, delivers
-//! nothing more, and suspects itself, so that nobody waits for it, and nobody takes over
-//! its other suspicions.
+//! end counts as a member: its echo, or its silence, is part of what others agree on. If it
+//! has echoed, no leader waits for what else it may say. One that finds itself suspected, or
+//! is in a minority, delivers nothing more, and suspects itself, so that nobody waits for it,
+//! and nobody takes over its other suspicions.
 //!
 //! Each word of a row is pushed with a write of its own, in the order in which it changed:
 //! whoever sees a suspicion sees every echo that was made before it. So a leader that takes
@@ -171,8 +172,15 @@ impl Member {
         let lower: NodeSet = (0..rank).collect();
         let lower = self.shared.members.and(lower).minus(left);
         let rows = || live.iter().map(|node| self.table.row(node));
-        let trusts = |suspects: u64| lower.minus(NodeSet::from_bits(suspects)).is_empty();
-        if !rows().all(|row| row.wedged.is_raised() && trusts(row.suspects.get())) {
+        // One that has left in the middle of the end has echoed, and echoes nobody else.
+        let gone = self.shared.status.left();
+        let is_ready = |node: usize| {
+            let row = self.table.row(node);
+            let suspects = NodeSet::from_bits(row.suspects.get());
+            let follows = lower.minus(suspects).is_empty() || gone.contains(node);
+            row.wedged.is_raised() && follows
+        };
+        if !live.iter().all(is_ready) {
             return None;
         }
         let known = rows().find(|row| row.trimmed.is_raised());

@@ -142,6 +142,37 @@ fn view(run: &Run<'_>, member: usize, number: u64) -> Option<View> {
     views.find(|view| view.number == number)
 }
 
+/// A member leaves behind its echo, and with it its trust in the leader, which dies then.
+#[test]
+fn who_has_echoed_and_left_does_not_hold_a_second_leader_up() {
+    let plan = Plan {
+        views: false,
+        ..calm(5, Shape::EVERYBODY)
+    };
+    let mut run = Run::new(&plan);
+    // Given that member 1 dies, and that member 4 alone hears the trim of member 0,
+    run.sim.crash(1);
+    [0, 2, 3, 4].map(|member| run.sim.notice(member, 1));
+    for _ in 0..3 {
+        [4, 3, 2, 0].map(|member| run.step(member));
+        arrive_but(&run, &[(0, 2), (0, 3)]);
+    }
+    // when it leaves, and member 0 dies,
+    leave(&mut run, 4);
+    run.sim.crash(0);
+    run.bury(1);
+    run.bury(0);
+    // then those who are left agree.
+    assert!(run.rest());
+    for member in [2, 3] {
+        assert_eq!(
+            run.members[member].ending(),
+            Some(Ending::Agreed),
+            "{member}"
+        );
+    }
+}
+
 /// One member decides without another one that it suspects, and dies with the leader. The
 /// next leader trusts the other one, which knows of nothing, and could find another view.
 #[test]
