@@ -57,7 +57,7 @@ const TICK_MS: u32 = 4;
 
 /// Gets the completions of what it has posted, and messages.
 pub(crate) trait Requester: Receives {
-    /// Whose it is.
+    /// The user that it belongs to.
     fn user(&self) -> u32;
 
     /// Whether one has failed: what is posted after that is flushed.

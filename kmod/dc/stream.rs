@@ -56,7 +56,7 @@ struct Owner<R> {
 /// Sees one kind of a stream's operations.
 struct Gauge {
     meter: Arc<Meter>,
-    /// Whose they are; `None`: the node's own.
+    /// The user who posts them; `None`: they are the node's own.
     user: Option<u32>,
     /// Those that have ended.
     tally: Tally,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! Who gets the queue pairs that a node may have, if more peers are worth one.
+//! Shares out the queue pairs that a node may have, if more peers are worth one.
 //!
 //! A peer counts for the user of most of its traffic. Peers of users who have few queue pairs
 //! come first, and take those of users who have more, so that one with many busy peers leaves
@@ -136,7 +136,7 @@ impl Pool {
     }
 }
 
-/// Whose peer it is, if there is one; its user may be unknown.
+/// The user of a peer, who may be unknown; `None`: there is no peer.
 fn user_of(peer: &Option<Peer>) -> Option<Option<u32>> {
     peer.as_ref().map(Peer::user)
 }

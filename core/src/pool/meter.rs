@@ -74,7 +74,7 @@ pub struct Traffic {
     pub samples: [Samples; 2],
     /// The round trip of the last request of the node's own by DC; 0: none has ended.
     pub probe_ns: u64,
-    /// Who posted most of the requests whose time was taken.
+    /// The user with most of the requests whose time was taken.
     pub majority: Majority,
 }
 

@@ -20,8 +20,9 @@ pub(super) struct Peer {
     pub(super) requests: Choice,
     /// Messages: their packets go over a queue pair, or by UDP.
     pub(super) messages: Choice,
-    /// Who uses it most, and who did when that was clear last.
+    /// Votes for the user who uses it most.
     majority: Majority,
+    /// The leader of the vote, or the last one if there is none now.
     user: Option<u32>,
     /// Queue pairs that this user has, as of the last look.
     pub(super) held: usize,

@@ -162,7 +162,7 @@ impl Node {
     }
 }
 
-/// What is seen of so much traffic by DC or RC, which take so long.
+/// A meter that has seen so much traffic by DC or RC, which take so long.
 fn seen(user: u32, now_ns: u64, by: Transport, ops: u64, took_ns: [u64; 2]) -> Meter {
     let meter = Meter::new();
     let mut tally = Tally::NEW;

@@ -67,7 +67,7 @@ fn known(peer: u8) -> Result<Option<PoolPeer>> {
     Ok(peers.into_iter().find(|known| known.gid == gid(peer)))
 }
 
-/// Whoever uses a peer most is told to administrators; so is that of another peer.
+/// Administrators are told who uses a peer most: us, and at another peer somebody else.
 fn tells_users() -> Result<()> {
     let nobody = in_child(|| {
         become_user(NOBODY)?;

@@ -20,7 +20,7 @@ struct Share {
     goes_on: bool,
 }
 
-/// What the function says: it does not see those who are about to leave.
+/// The membership by the function, which does not see those who are about to leave.
 fn named(shape: Shape, view: &View) -> Membership {
     match shape.has_function() {
         true => shape.of(&view.of_those_who_stay()),
