@@ -53,7 +53,7 @@ impl Majority {
     pub(super) fn to_word(self) -> u64 {
         match self.lead {
             0 => 0,
-            lead => u64::from(lead) << 32 | u64::from(self.user),
+            lead => (u64::from(lead) << 32) | u64::from(self.user),
         }
     }
 
