@@ -36,9 +36,12 @@ impl Part {
 
     /// Whether somebody in that view is to have the subgroup's state.
     pub(super) fn has_heirs(&self, view: &View) -> bool {
+        if self.transfer.is_none() {
+            return false;
+        }
         let spec = &self.member.shared().spec;
-        let named = || Membership::of(spec, self.members_of.as_ref(), view);
-        self.transfer.is_some() && !named().members.is_empty()
+        let named = Membership::of(spec, self.members_of.as_ref(), view);
+        !named.members.is_empty()
     }
 
     /// The member that gives the state to those who lack it in this view.

@@ -201,11 +201,13 @@ impl Views {
         let mut donors = NodeSet::EMPTY;
         for part in &self.parts {
             let have = part.have_state(parity).minus(lacking);
-            let is_there = !have.and(next.members.union(donors)).is_empty();
-            if is_there || !part.has_heirs(&next) {
+            let Some(last) = have.and(left).iter().next() else {
                 continue;
+            };
+            let stays = !have.and(next.members.union(donors)).is_empty();
+            if !stays && part.has_heirs(&next) {
+                donors = donors.with(last);
             }
-            donors = donors.union(have.and(left).iter().take(1).collect());
         }
         donors
     }
