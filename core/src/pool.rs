@@ -13,7 +13,7 @@
 //! - [`Pool::decide`] says what is to be done, a few times a second.
 //!
 //! Where more peers are worth a queue pair than there may be, those of users who have few
-//! come first.
+//! come first; and so they do where more peers are used than the pool has an eye on.
 //!
 //! A peer that was tried is left alone for a minute, and for longer after each trial that
 //! came to nothing, unless its transport's cost doubles or the other's halves.
@@ -23,6 +23,7 @@ mod choice;
 mod majority;
 mod meter;
 mod peer;
+mod places;
 mod probes;
 
 #[cfg(all(test, not(loom)))]
@@ -36,11 +37,11 @@ pub use majority::Majority;
 pub use meter::{Meter, Samples, Stopwatch, Tally, Traffic, SMALL_BYTES};
 use peer::Peer;
 pub use peer::LINGER_NS;
+use places::{Claim, NEWCOMERS};
 
-/// Peers that a pool has an eye on; of more the coldest are forgotten.
+/// Peers that a pool has an eye on. Of more, idle ones are forgotten, and else those of users who
+/// have most.
 pub const PEERS: usize = 256;
-/// Peers that are taken in at one look in place of others: more come at the next.
-const NEWCOMERS: u32 = 16;
 /// After a trial that came to nothing no other peer is tried for so long, and twice as long
 /// after each further one: what did not pay for one may not pay for others.
 const CAUTION_NS: u64 = 1_000_000_000;
@@ -191,42 +192,9 @@ impl Pool {
         cautious_until_ns: 0,
     };
 
-    fn find(&mut self, gid: &Gid) -> Option<&mut Peer> {
-        self.peers
-            .iter_mut()
-            .flatten()
-            .find(|peer| peer.gid == *gid)
-    }
-
-    /// The place for a new peer: a free one, or that of the coldest that nothing keeps.
-    fn place(&mut self) -> Option<usize> {
-        if let Some(free) = self.peers.iter().position(Option::is_none) {
-            return Some(free);
-        }
-        self.newcomers = self.newcomers.checked_sub(1)?;
-        let taken = self.peers.iter().enumerate();
-        let idle = taken.filter_map(|(place, peer)| Some((place, peer.as_ref()?)));
-        let idle = idle.filter(|(_, peer)| !peer.is_kept());
-        let coldest = idle.min_by_key(|(_, peer)| (peer.heat(), peer.seen(), peer.hot_ns()));
-        coldest.map(|(place, _)| place)
-    }
-
-    fn find_or_make(&mut self, gid: &Gid, now_ns: u64) -> Option<&mut Peer> {
-        let known = |peer: &Option<Peer>| peer.as_ref().is_some_and(|peer| peer.gid == *gid);
-        let place = match self.peers.iter().position(known) {
-            Some(place) => place,
-            None => {
-                let place = self.place()?;
-                *self.peers.get_mut(place)? = Some(Peer::new(*gid, now_ns));
-                place
-            }
-        };
-        self.peers.get_mut(place)?.as_mut()
-    }
-
     /// There is a queue pair to a peer, whoever has asked for it.
     pub fn note_link(&mut self, gid: &Gid, now_ns: u64) {
-        let _ = self.find_or_make(gid, now_ns);
+        let _ = self.find_or_make(gid, Claim::Kept, now_ns);
     }
 
     /// Tells which traffic goes to a peer by RC.
@@ -267,7 +235,7 @@ impl Pool {
     /// A peer with this traffic. One that is idle need not be known.
     fn find_seen(&mut self, gid: &Gid, traffic: &Traffic, now_ns: u64) -> Option<&mut Peer> {
         match traffic.is_some() {
-            true => self.find_or_make(gid, now_ns),
+            true => self.find_or_make(gid, Claim::Used(traffic.majority.user()), now_ns),
             false => self.find(gid),
         }
     }
@@ -284,7 +252,7 @@ impl Pool {
             peer.used_rc_ns = now_ns;
             return true;
         }
-        match self.find_or_make(gid, now_ns) {
+        match self.find_or_make(gid, Claim::Kept, now_ns) {
             Some(peer) => {
                 peer.pinned = true;
                 true
@@ -296,7 +264,7 @@ impl Pool {
     /// Sends a peer's requests this way whatever it costs, or leaves it to the pool again.
     /// `false`: there is no room for another peer.
     pub fn force(&mut self, gid: &Gid, by: Option<Transport>, now_ns: u64) -> bool {
-        match self.find_or_make(gid, now_ns) {
+        match self.find_or_make(gid, Claim::Kept, now_ns) {
             Some(peer) => {
                 peer.forced = by;
                 true

@@ -31,9 +31,11 @@ impl Pool {
             };
             let its = self.peers.iter().filter(|peer| user_of(peer) == Some(user));
             let its = its.flatten();
+            let placed = its.clone().filter(|peer| !peer.is_wanted()).count();
             let held = its.filter(|peer| peer.counts_for_user()).count();
             if let Some(Some(peer)) = self.peers.get_mut(place) {
                 peer.held = held;
+                peer.placed = placed;
             }
         }
     }

@@ -5,12 +5,12 @@
 
 use core::num::NonZeroU64;
 
-use super::meter::{Samples, Traffic, SMALL_BYTES};
+use super::meter::{as_small, Samples, Traffic};
 use super::probes::Probes;
 use super::{TrafficView, Transport};
 
 /// A peer with so many small requests a second, or small messages, is busy enough for a queue
-/// pair of its own; bytes of others count as small ones of [`SMALL_BYTES`].
+/// pair of its own; bytes of others count as small ones of [`SMALL_BYTES`](super::SMALL_BYTES).
 pub const HOT_PER_SECOND: u64 = 1000;
 /// Below so many it is cold.
 pub const COLD_PER_SECOND: u64 = HOT_PER_SECOND / 4;
@@ -124,8 +124,7 @@ impl Heat {
     /// As one number: small requests a second.
     #[must_use]
     pub fn per_second(&self) -> u64 {
-        let large = self.large_bytes / u64::from(SMALL_BYTES);
-        self.small_ops.saturating_add(large)
+        as_small(self.small_ops, self.large_bytes)
     }
 }
 

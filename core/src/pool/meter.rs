@@ -78,6 +78,11 @@ pub struct Traffic {
     pub majority: Majority,
 }
 
+/// Small requests, and as many for the bytes of others as would be of their size.
+pub(super) fn as_small(small_ops: u64, large_bytes: u64) -> u64 {
+    small_ops.saturating_add(large_bytes / u64::from(SMALL_BYTES))
+}
+
 impl Traffic {
     /// Adds what was seen elsewhere of the same peer.
     pub fn add(&mut self, other: &Self) {
@@ -93,6 +98,12 @@ impl Traffic {
             self.probe_ns = other.probe_ns;
         }
         self.majority = self.majority.merge(other.majority);
+    }
+
+    /// As one number: small requests.
+    #[must_use]
+    pub(super) fn ops(&self) -> u64 {
+        as_small(self.small_ops, self.large_bytes)
     }
 
     /// Whether there was any.

@@ -26,6 +26,8 @@ pub(super) struct Peer {
     user: Option<u32>,
     /// Queue pairs that this user has, as of the last look.
     pub(super) held: usize,
+    /// Places in the pool that it has.
+    pub(super) placed: usize,
     /// The queue pair to it, as of the last look.
     pub(super) link: LinkState,
     /// An administrator's choice.
@@ -38,14 +40,16 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    pub(super) fn new(gid: Gid, now_ns: u64) -> Self {
+    /// A peer that is used by this user, if that is known.
+    pub(super) fn new(gid: Gid, user: Option<u32>, now_ns: u64) -> Self {
         Self {
             gid,
             requests: Choice::new(now_ns),
             messages: Choice::new(now_ns),
             majority: Majority::NONE,
-            user: None,
+            user,
             held: 0,
+            placed: 0,
             link: LinkState::None,
             pinned: false,
             forced: None,
@@ -99,10 +103,15 @@ impl Peer {
         requests.saturating_add(self.messages.heat.per_second())
     }
 
-    /// Counts the small requests and messages since the last look.
+    /// The same, as a number, since the last look.
     pub(super) fn seen(&self) -> u64 {
-        let requests = self.requests.traffic.small_ops;
-        requests.saturating_add(self.messages.traffic.small_ops)
+        let requests = self.requests.traffic.ops();
+        requests.saturating_add(self.messages.traffic.ops())
+    }
+
+    /// Whether it was not used for so long that it has no heat.
+    pub(super) fn is_idle(&self) -> bool {
+        self.heat() == 0 && self.seen() == 0
     }
 
     /// Whether a queue pair is worth a try for any of its traffic.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
+mod places;
 mod shares;
 mod traces;
 
