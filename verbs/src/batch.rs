@@ -24,6 +24,9 @@ pub struct Batch {
     elements: Vec<sys::ibv_sge>,
 }
 
+// SAFETY: its pointers lead to what it owns (invariant).
+unsafe impl Send for Batch {}
+
 impl Batch {
     /// Makes a list of these requests.
     #[must_use]

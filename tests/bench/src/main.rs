@@ -33,6 +33,7 @@ mod rdmc_sim;
 mod readers;
 mod report;
 mod round_robin;
+mod stamps;
 mod stats;
 mod tail;
 mod trace;

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use crate::round_robin::{Case, Sample, Taken};
+use crate::stamps::Stamps;
 
 /// What is done again and again: a request, a batch, a message and its answer.
 pub trait Step {
@@ -33,7 +34,6 @@ pub struct Paced<S> {
     pause: Duration,
     /// Latencies that one step has: two in a ping-pong.
     latencies: u32,
-    stamps: Vec<Instant>,
 }
 
 impl<S: Step> Paced<S> {
@@ -43,7 +43,6 @@ impl<S: Step> Paced<S> {
             step,
             pause,
             latencies: 1,
-            stamps: Vec::new(),
         }
     }
 
@@ -56,21 +55,19 @@ impl<S: Step> Paced<S> {
     }
 
     fn tight_loop(&mut self, count: u32, taken: &mut Taken<'_>) -> Result<()> {
-        self.stamps.clear();
-        self.stamps.reserve(count as usize + 1);
+        let mut stamps = Stamps::begin(count);
         for _ in 0..count {
-            self.stamps.push(Instant::now());
+            stamps.take();
             self.step.step()?;
         }
-        let end = Instant::now();
-        self.stamps.push(end);
-        for pair in self.stamps.windows(2) {
+        let laps = stamps.end();
+        for lap in laps.times {
             taken.add(Sample {
-                call: (pair[1] - pair[0]) / self.latencies,
+                call: lap / self.latencies,
                 ..Sample::default()
             });
         }
-        taken.leave_out(end.elapsed());
+        taken.leave_out(laps.ended.elapsed());
         Ok(())
     }
 }

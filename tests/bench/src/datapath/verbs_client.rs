@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::{bail, Context as _, Result};
-use weft_verbs::{Batch, Context, Op, Route, WorkRequest};
+use weft_verbs::{Batch, Context, Op, Route};
 
 use super::args::{Mode, Operation};
 use super::clients::{Lane, Wait};
@@ -77,13 +77,15 @@ impl VerbsClients {
         let op = op(work.op).context("the verbs client has no such operation")?;
         let offset = work.offset(client.index, PEER_BYTES);
         let request = client.link.request(op, work.bytes, offset);
-        Ok(match work.mode {
-            Mode::Sync => Box::new(Paced::new(One { client, request }, work.pause())),
-            Mode::Async => {
-                let batch = Batch::new(&[request; BATCH as usize]);
-                Box::new(Paced::new(Many { client, batch }, work.pause()))
-            }
-        })
+        let count = match work.mode {
+            Mode::Sync => 1,
+            Mode::Async => BATCH as usize,
+        };
+        let batch = Batch::new(&vec![request; count]);
+        Ok(Box::new(Paced::new(
+            Posting { client, batch },
+            work.pause(),
+        )))
     }
 }
 
@@ -111,25 +113,13 @@ fn op(operation: Operation) -> Option<Op> {
     }
 }
 
-/// One request.
-struct One<'a> {
-    client: Lent<'a, Client>,
-    request: WorkRequest,
-}
-
-impl Step for One<'_> {
-    fn step(&mut self) -> Result<()> {
-        self.client.link.run(&self.request)
-    }
-}
-
-/// A batch.
-struct Many<'a> {
+/// A request, or a batch of them, made beforehand.
+struct Posting<'a> {
     client: Lent<'a, Client>,
     batch: Batch,
 }
 
-impl Step for Many<'_> {
+impl Step for Posting<'_> {
     fn step(&mut self) -> Result<()> {
         self.client.link.run_batch(&self.batch)
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use weft_shim::{Access, Device, MemoryRegion, Vqp, VqpConfig};
-use weft_verbs::{Endpoint, InitQp, Op, WorkRequest};
+use weft_verbs::{Batch, Endpoint, InitQp, Op};
 
 use super::End;
 use crate::cli::Transport;
@@ -99,7 +99,7 @@ impl VerbsHalf {
             arrivals(memory, self.bytes),
         );
         Ok(VerbsEnd {
-            request: link.request(Op::Write, self.bytes, 0),
+            request: Batch::new(&[link.request(Op::Write, self.bytes, 0)]),
             link,
             out: Last::of(0, self.bytes),
             into: Last::of(1, self.bytes),
@@ -110,7 +110,8 @@ impl VerbsHalf {
 /// An end of verbs, connected.
 pub struct VerbsEnd {
     link: Link,
-    request: WorkRequest,
+    /// Made beforehand.
+    request: Batch,
     out: Last,
     into: Last,
 }
@@ -132,7 +133,7 @@ impl End for VerbsEnd {
         let word = &self.link.stack().memory().words()[self.out.word];
         let marked = self.out.put(word.load(Ordering::Relaxed), mark);
         word.store(marked, Ordering::Release);
-        self.link.run(&self.request)
+        self.link.run_batch(&self.request)
     }
 }
 
