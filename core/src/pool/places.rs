@@ -67,25 +67,32 @@ impl Pool {
         if let Some(free) = self.peers.iter().position(Option::is_none) {
             return Some(free);
         }
-        let (place, is_idle) = self.first_to_go(|_| true)?;
+        let (place, first) = self.first_to_go(|_| true)?;
         let Claim::Used(user) = claim else {
             return Some(place);
         };
-        let most = self.peers.iter().flatten().map(|peer| peer.placed).max();
-        if Some(self.placed(user).saturating_add(FEWER)) <= most {
+        let own = self.placed(user);
+        let most = match first.is_idle() {
+            true => self.most_placed(),
+            false => first.placed,
+        };
+        if own.saturating_add(FEWER) <= most {
             return Some(place);
         }
         self.newcomers = self.newcomers.checked_sub(1)?;
-        let own = match is_idle {
-            true => None,
-            false => self.first_to_go(|peer| peer.user() == user),
-        };
-        Some(own.map_or(place, |(own, _)| own))
+        if first.is_idle() {
+            return Some(place);
+        }
+        match self.first_to_go(|peer| peer.user() == user) {
+            Some((place, _)) => Some(place),
+            // All that its user has is kept.
+            None => (own < first.placed).then_some(place),
+        }
     }
 
     /// Of those that nothing keeps and that are meant: one that is idle, or else the coldest
-    /// of the user who has most. Its place, and whether it is idle.
-    fn first_to_go(&self, is_meant: impl Fn(&Peer) -> bool) -> Option<(usize, bool)> {
+    /// of the user who has most; and its place.
+    fn first_to_go(&self, is_meant: impl Fn(&Peer) -> bool) -> Option<(usize, Peer)> {
         let taken = self.peers.iter().enumerate();
         let taken = taken.filter_map(|(place, peer)| Some((place, peer.as_ref()?)));
         let free = taken.filter(|(_, peer)| !peer.is_kept() && is_meant(peer));
@@ -94,7 +101,13 @@ impl Pool {
             (!peer.is_idle(), Reverse(peer.placed), coldness)
         };
         let (place, peer) = free.min_by_key(|(_, peer)| rank(peer))?;
-        Some((place, peer.is_idle()))
+        Some((place, *peer))
+    }
+
+    /// Places that the user has who has most.
+    fn most_placed(&self) -> usize {
+        let placed = self.peers.iter().flatten().map(|peer| peer.placed);
+        placed.max().unwrap_or(0)
     }
 
     /// Places that a user has.

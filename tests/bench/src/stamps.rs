@@ -8,13 +8,13 @@
 
 use std::time::{Duration, Instant};
 
-/// A stamp for the begin of each lap.
+/// Takes a stamp at the begin of each lap.
 pub struct Stamps {
     counts: Vec<u64>,
     began: Moment,
 }
 
-/// What a [`Stamps`] has seen.
+/// The laps that a [`Stamps`] has seen.
 pub struct Laps {
     pub times: Vec<Duration>,
     /// When the last one ended.

@@ -76,6 +76,36 @@ fn an_administrator_has_a_place_though_newcomers_have_taken_all() {
     }
 }
 
+#[test]
+fn a_user_whose_peers_all_have_queue_pairs_takes_no_places_from_one_who_has_fewer() {
+    let mut node = Node::new(Mode::Auto, BUDGET);
+    let (rich, poor) = (40, 4);
+    for _ in 0..50 {
+        requests(&mut node, 1, 0..rich, 3000);
+        node.look();
+    }
+    assert_eq!(node.links.len(), 40);
+    // Others, who have four each at most, take the rest.
+    let fill = |node: &mut Node| {
+        for user in 2..60 {
+            requests(node, user, 0..poor, 10);
+        }
+    };
+    for _ in 0..3 {
+        requests(&mut node, 1, 0..rich, 3000);
+        fill(&mut node);
+        node.look();
+    }
+    let before = placed(&node.pool);
+    assert_eq!((before[&1], before.values().sum::<usize>()), (40, PEERS));
+    for _ in 0..50 {
+        requests(&mut node, 1, 0..rich + 100, 3000);
+        assert_eq!(placed(&node.pool), before);
+        fill(&mut node);
+        node.look();
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
