@@ -10,11 +10,15 @@ use std::time::{Duration, Instant};
 use anyhow::{anyhow, Context, Result};
 use weft::rdmc::{End, Event, Group, Message, Node};
 
-use crate::link::{join, node_name, report_group, stream_group, what_happened, Pool, WINDOW};
+use crate::link::{
+    join, node_name, report_group, stream_group, what_happened, works_alone, Pool, WINDOW,
+};
 use crate::place::Party;
 use crate::signals::Signals;
 use crate::wire::{Report, GIVE_UP, MAX_REPORT_BYTES, STREAM, VERSION};
 
+/// Messages that are here at a time: the window's, and one that is being read.
+const MESSAGES: usize = WINDOW as usize + 1;
 /// Reports that can be on their way: of each message of the window one, one that
 /// has come but whose memory is not free yet, and the others one after the other.
 const REPORTS: usize = WINDOW as usize + 4;
@@ -46,11 +50,15 @@ pub struct Inbox {
 }
 
 impl Inbox {
+    /// Whether one can be opened where there is nobody to meet.
+    pub fn works_alone(party: &Party, rank: usize) -> bool {
+        works_alone(party, rank, MESSAGES, REPORTS)
+    }
+
     /// Meets the others, and says what it takes.
     pub fn open(party: &Party, rank: usize, signals: &Signals) -> Result<Self> {
-        let messages = usize::try_from(WINDOW)? + 1;
-        let node = join(party, rank, messages, REPORTS)?;
-        let messages_free = Pool::new(&node, messages, party.chunk)?;
+        let node = join(party, rank, MESSAGES, REPORTS)?;
+        let messages_free = Pool::new(&node, MESSAGES, party.chunk)?;
         let reports_free = Pool::new(&node, REPORTS, MAX_REPORT_BYTES)?;
         let (tell, events) = channel();
         let (memory, told) = (messages_free.clone(), tell.clone());

@@ -5,7 +5,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result};
-use weft::rdmc::{Buffer, End, EndReason, GroupConfig, Memory, Node};
+use weft::rdmc::{Buffer, Builder, End, EndReason, GroupConfig, Memory, Node};
 
 use crate::place::{Party, Place};
 use crate::wire::MAX_REPORT_BYTES;
@@ -23,16 +23,30 @@ const PAGE: usize = 4096;
 /// Meets the others. There is memory for so many messages of the stream, and so
 /// many reports.
 pub fn join(party: &Party, rank: usize, messages: usize, reports: usize) -> Result<Node> {
+    let place = Place::new(party, rank)?;
+    let met = builder(place, party, messages, reports).join();
+    met.context("cannot meet the others (the sender is node 0, receiver K is node K)")
+}
+
+/// Whether a node like that of [`join`] can be made where it has nobody to meet. If not, it is
+/// not for the others that it cannot meet them.
+pub fn works_alone(party: &Party, rank: usize, messages: usize, reports: usize) -> bool {
+    let made = Place::new(&party.alone(rank), 0).map(|place| {
+        let made = builder(place, party, messages, reports).join();
+        made.is_ok()
+    });
+    made.unwrap_or(false)
+}
+
+fn builder(place: Place, party: &Party, messages: usize, reports: usize) -> Builder<Place> {
     // Groups take some of it, over a network, for the blocks that come first:
     // as many groups of reports as there are receivers, and the stream's.
     let landings = BLOCK_BYTES + party.receivers * MAX_REPORT_BYTES;
     let memory = messages * party.chunk.next_multiple_of(PAGE) + reports * MAX_REPORT_BYTES;
-    Node::builder(Place::new(party, rank)?)
+    Node::builder(place)
         .memory(memory + landings)
         .groups(party.receivers + 1)
         .timeout(party.patience)
-        .join()
-        .context("cannot meet the others (the sender is node 0, receiver K is node K)")
 }
 
 /// The group of the stream.

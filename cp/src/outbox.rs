@@ -11,13 +11,15 @@ use std::time::Duration;
 use anyhow::{anyhow, ensure, Context, Result};
 use weft::rdmc::{Buffer, Event, Group, Message, Node, SendError, SendReason};
 
-use crate::link::{join, report_group, stream_group, Pool, WINDOW};
+use crate::link::{join, report_group, stream_group, works_alone, Pool, WINDOW};
 use crate::place::Party;
 use crate::produce::Sink;
 use crate::signals::Signals;
 use crate::wire::{shortened, Report, GIVE_UP, MAX_REPORT_BYTES, STREAM};
 use crowd::{Crowd, Happening};
 
+/// Messages that are on their way at a time.
+const MESSAGES: usize = WINDOW as usize;
 /// How long receivers have for what is under way when the transfer is given up.
 const LAST_WORDS: Duration = Duration::from_secs(20);
 
@@ -56,12 +58,15 @@ pub struct Outbox {
 }
 
 impl Outbox {
+    /// Whether one can be opened where there is nobody to meet.
+    pub fn works_alone(party: &Party) -> bool {
+        works_alone(party, 0, MESSAGES, reports_of(party))
+    }
+
     /// Meets the receivers, and hears from each what it takes.
     pub fn open(party: &Party, signals: &Signals) -> Result<Self> {
-        let messages = usize::try_from(WINDOW)?;
-        // A report of each receiver can come at a time; and the last word.
-        let node = join(party, 0, messages, party.receivers + 1)?;
-        let free = (0..messages).map(|_| node.allocate(party.chunk));
+        let node = join(party, 0, MESSAGES, reports_of(party))?;
+        let free = (0..MESSAGES).map(|_| node.allocate(party.chunk));
         let free = free.collect::<Result<_, _>>()?;
         let last = node.allocate(MAX_REPORT_BYTES)?;
         let (tell, events) = channel();
@@ -176,6 +181,11 @@ impl Outbox {
         }
         Ok(())
     }
+}
+
+/// A report of each receiver can come at a time; and the last word.
+fn reports_of(party: &Party) -> usize {
+    party.receivers + 1
 }
 
 impl Sink for Outbox {

@@ -35,6 +35,22 @@ pub struct Party {
     pub patience: Duration,
 }
 
+impl Party {
+    /// The party of one node of this one by itself, at a port of its own.
+    pub fn alone(&self, rank: usize) -> Self {
+        let own = self.nodes.get(rank);
+        Self {
+            receivers: 0,
+            name: format!("{}-{rank}", self.name),
+            nodes: own
+                .map(|own| SocketAddr::new(own.ip(), 0))
+                .into_iter()
+                .collect(),
+            ..self.clone()
+        }
+    }
+}
+
 /// A node of one of the fabrics.
 pub enum Place {
     Shm(Shm),

@@ -60,8 +60,11 @@ fn take_part(
     signals: &Signals,
 ) -> Result<(), Failure> {
     let progress = Progress::new(args.common.quiet);
-    // Somebody did not come, if not all have met.
-    let mut inbox = Inbox::open(party, rank, signals).map_err(Failure::OfOthers)?;
+    let met = Inbox::open(party, rank, signals);
+    let mut inbox = met.map_err(|error| match Inbox::works_alone(party, rank) {
+        true => Failure::OfOthers(error),
+        false => Failure::Own(error),
+    })?;
     match transfer(args, &mut inbox, &progress) {
         Ok(begin) => {
             // The sender wanted it named: that it is gone now changes nothing here.

@@ -64,8 +64,11 @@ fn serve_all(args: &SendArgs, desk: &mut Desk, signals: &Signals) -> Result<()> 
 fn serve(args: &SendArgs, party: &Party, signals: &Signals) -> Result<(), Failure> {
     let listing = scan(&args.path).map_err(Failure::Own)?;
     let progress = Progress::new(args.common.quiet);
-    // Somebody did not come, if not all have met.
-    let mut outbox = Outbox::open(party, signals).map_err(Failure::OfReceivers)?;
+    let met = Outbox::open(party, signals);
+    let mut outbox = met.map_err(|error| match Outbox::works_alone(party) {
+        true => Failure::OfReceivers(error),
+        false => Failure::Own(error),
+    })?;
     match transfer(&listing, &mut outbox, &progress) {
         Ok(()) => {
             drop(outbox);

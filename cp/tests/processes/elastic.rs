@@ -7,7 +7,7 @@ use std::net::TcpListener;
 
 use nix::sys::signal::Signal;
 
-use crate::scene::{start, Process, Scene};
+use crate::scene::{start, start_within, Process, Scene};
 
 /// A sender that serves whoever calls, and the directories of receivers.
 struct Elastic {
@@ -75,6 +75,28 @@ fn those_who_were_served_with_one_that_dies_are_served_again() {
     elastic.has_it(2);
     elastic.has_it(3);
     assert_eq!(elastic.scene.names_in(1), [""; 0]);
+}
+
+#[test]
+fn a_receiver_that_cannot_take_part_says_so_and_the_others_are_served() {
+    let elastic = Elastic::new(2);
+    fs::write(elastic.scene.dir(0).join("file"), "text").unwrap();
+    // It has not the memory for its messages, whoever takes part.
+    let options = [
+        "--elastic",
+        &elastic.at,
+        "--timeout",
+        "60",
+        "--chunk",
+        "256M",
+    ];
+    let unable = start_within(1 << 30, "receive", &elastic.scene.dir(1), &options);
+    let other = elastic.receiver(2);
+    let sender = elastic.sender("10");
+    unable.ends_with(&["cannot meet the others", "mmap"]);
+    other.ends_well();
+    sender.ends_well();
+    elastic.has_it(2);
 }
 
 #[test]

@@ -88,10 +88,21 @@ impl Scene {
 /// Starts a sender or a receiver.
 pub fn start(what: &str, path: &Path, options: &[&str]) -> Process {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weft-cp"));
-    command.arg(what).arg(path).args(options);
+    start_command(command.arg(what).arg(path).args(options))
+}
+
+fn start_command(command: &mut Command) -> Process {
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     let child = command.stderr(Stdio::piped()).spawn().expect("it starts");
     Process(Some(child))
+}
+
+/// Starts one that can have no more memory than this.
+pub fn start_within(bytes: u64, what: &str, path: &Path, options: &[&str]) -> Process {
+    let mut command = Command::new("prlimit");
+    let limit = format!("--as={bytes}");
+    command.args([limit.as_str(), env!("CARGO_BIN_EXE_weft-cp"), what]);
+    start_command(command.arg(path).args(options))
 }
 
 /// One of the processes. Dropped, it is killed.

@@ -220,10 +220,9 @@ impl List {
         self.chains.iter().find_map(|chain| chain.error)
     }
 
-    /// Whether waiting for completions makes sense: all were posted, or wait for room.
+    /// Whether waiting for completions makes sense.
     pub(super) fn may_wait(&self) -> bool {
-        let is_fine = |chain: &Chain| matches!(chain.error, None | Some(Errno::ENOMEM));
-        self.chains.iter().all(is_fine)
+        may_wait(&self.chains)
     }
 }
 
@@ -269,8 +268,14 @@ impl Chain {
     }
 }
 
-/// Submits chains and waits in the last system call; answers whether it has waited. Each
-/// chain says what became of it.
+/// Whether waiting for completions makes sense: so far all were posted, or wait for room.
+fn may_wait(chains: &[Chain]) -> bool {
+    let is_fine = |chain: &Chain| matches!(chain.error, None | Some(Errno::ENOMEM));
+    chains.iter().all(is_fine)
+}
+
+/// Submits chains and waits in the last system call, unless one has failed before it;
+/// answers whether it has waited. Each chain says what became of it.
 ///
 /// # Errors
 ///
@@ -310,6 +315,7 @@ unsafe fn submit(
             .iter()
             .take_while(|chain| chain.is_over())
             .count();
+        let waits = !has_waited && may_wait(chains);
         let chains = &mut chains[first..];
         if chains.is_empty() {
             return Ok(has_waited);
@@ -324,7 +330,7 @@ unsafe fn submit(
             });
             continue;
         }
-        let is_last = stop == Stop::End && !has_waited;
+        let is_last = stop == Stop::End && waits;
         let (min, timeout_ns) = match is_last {
             true => (reap.min, left_of(reap.timeout_ns, begin)),
             false => (0, 0),

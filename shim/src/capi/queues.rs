@@ -197,6 +197,12 @@ impl Completions {
         }
         self.ghosts.push_back(vqp);
     }
+
+    /// A VQP was made. The module gives a number again after some thousand others:
+    /// completions with it are the new one's from now on.
+    pub(super) fn note_made(&mut self, vqp: u32) {
+        self.ghosts.retain(|ghost| *ghost != vqp);
+    }
 }
 
 /// Whether it is of a receive buffer.
@@ -256,5 +262,13 @@ mod tests {
         assert_eq!(left(&mut all, 2), [OTHER]);
         (0..2 * MAX_GHOSTS as u32).for_each(|vqp| all.add_ghost(vqp));
         assert_eq!(all.ghosts.len(), MAX_GHOSTS);
+    }
+
+    #[test]
+    fn a_new_vqp_with_the_number_of_one_that_was_destroyed_gets_its_completions() {
+        let mut all = Completions::new(completions_of(&[SEND, OTHER, RECV]));
+        all.add_ghost(3);
+        all.note_made(3);
+        assert_eq!(left(&mut all, 9), [SEND, OTHER, RECV]);
     }
 }

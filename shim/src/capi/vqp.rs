@@ -255,6 +255,9 @@ impl Plan {
             Receive::Nothing | Receive::Srq(_) => (0, 0),
             Receive::WithCq | Receive::Own(_) => (self.cap.max_recv_wr, MAX_RECV_SGE as u32),
         };
+        if !self.cq.is_private() {
+            lock(&self.cq.queues.done).note_made(number);
+        }
         // Destroyed on drop from here on.
         Vqp {
             number,

@@ -123,8 +123,9 @@ fn what_stops_a_later_chain_comes_with_the_next_call() {
         chain(9, &mut third),
     ];
     let (asked, waited) = submitted(&mut all, &[Ok(1), Err(Errno::ENOTCONN), Ok(1)]);
-    assert_eq!(asked, [(4, 2), (3, 2), (1, 2)]);
-    assert_eq!(waited, Ok(true));
+    // Behind one that has failed nothing is waited for.
+    assert_eq!(asked, [(4, 2), (3, 2), (1, 0)]);
+    assert_eq!(waited, Ok(false));
     let errors = all.each_ref().map(|chain| chain.error);
     assert_eq!(errors, [None, Some(Errno::ENOTCONN), None]);
     assert_eq!(left(&all[1]), Some(0));
@@ -136,11 +137,22 @@ fn a_request_that_cannot_be_posted_stops_its_chain_alone() {
     first[1].num_sge = -1;
     let mut both = [chain(7, &mut first), chain(8, &mut second)];
     let (asked, waited) = submitted(&mut both, &[Ok(1), Ok(2)]);
-    assert_eq!((asked, waited), (vec![(1, 0), (2, 2)], Ok(true)));
+    assert_eq!((asked, waited), (vec![(1, 0), (2, 0)], Ok(false)));
     assert_eq!(
         (left(&both[0]), both[0].error),
         (Some(1), Some(Errno::EINVAL))
     );
+}
+
+#[test]
+fn nothing_is_waited_for_if_a_later_chain_was_refused() {
+    let mut wrs = requests(2);
+    let mut both = [
+        chain(7, &mut wrs),
+        Chain::refused(ptr::null_mut(), Errno::ENOTCONN),
+    ];
+    let (asked, waited) = submitted(&mut both, &[Ok(2)]);
+    assert_eq!((asked, waited), (vec![(2, 0)], Ok(false)));
 }
 
 #[test]
