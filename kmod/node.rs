@@ -253,34 +253,39 @@ impl Node {
         self.pool.rc()
     }
 
-    /// Registers memory of the caller and answers its key.
+    /// Memory of the caller, to be registered. A page fault may last for ever: nobody waits
+    /// for the caller meanwhile.
     ///
     /// # Errors
     ///
-    /// `ENODEV`, and those of [`MrTable::pin`].
-    pub(crate) fn register(&self, owner: u64, user: u32, request: &MrReg) -> Result<u32> {
+    /// `EMFILE`, and those of [`MrTable::pin`].
+    pub(crate) fn pin(&self, owner: u64, user: u32, request: &MrReg) -> Result<NewRegion> {
         let held = self.quota.take(user, Kind::Regions)?;
-        // Before the device is used: a page fault may last for ever.
-        self.take_in(MrTable::pin(owner, held, request)?)
+        MrTable::pin(owner, held, request)
     }
 
-    /// Registers memory that was lent to the caller, `pages`, and answers its key.
+    /// Memory that was lent to the caller, `pages`, to be registered.
     ///
     /// # Errors
     ///
-    /// `ENODEV`, `EMFILE`, `ENOMEM`.
-    pub(crate) fn register_lent(
+    /// `EMFILE`, `ENOMEM`.
+    pub(crate) fn lent(
         &self,
         owner: u64,
         user: u32,
         request: &MrReg,
         pages: UserPages,
-    ) -> Result<u32> {
+    ) -> Result<NewRegion> {
         let held = self.quota.take(user, Kind::Regions)?;
-        self.take_in(NewRegion::new(owner, held, request, pages)?)
+        NewRegion::new(owner, held, request, pages)
     }
 
-    fn take_in(&self, region: NewRegion) -> Result<u32> {
+    /// Registers memory and answers its key.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV`, `ENOMEM`.
+    pub(crate) fn register(&self, region: NewRegion) -> Result<u32> {
         let _using = DeviceUse::new(self)?;
         let key = self.dc.mrs().insert(region)?;
         self.rc().on_new_region(key);

@@ -4,8 +4,9 @@
 //! that it has opened and memory regions; when it goes they go, whatever the process was
 //! doing.
 //!
-//! Lock order: `keys` and `owned` are each held alone, but for `keys` around a set
-//! of the node's table, and `owned` around the locks of queues.
+//! Lock order: `keys` and `owned` are each held alone, but for `keys` around those of the
+//! node's table and of RC's list of regions, and `owned` around the locks of queues. Pages are
+//! pinned without either.
 
 mod enter;
 mod objects;
@@ -26,9 +27,10 @@ use weft_core::uapi::{
 use crate::counters::{Counted, COUNTERS};
 use crate::dc::peer_changes;
 use crate::handles::Handles;
-use crate::mem::is_writable;
+use crate::mem::{is_writable, NewRegion};
 use crate::node::Node;
 use crate::pool::waits_for_queues;
+use crate::quota::Held;
 use crate::rings::{Arena, Rings};
 use crate::sync::{new_lock, new_poll_queue, FastLock, PollQueue};
 use crate::vqp::{OpenPeer, Peer, Queues, Vqp};
@@ -47,9 +49,17 @@ static NEXT_SESSION: AtomicU64 = AtomicU64::new(1);
 struct Owned {
     queues: Handles<Arc<Queues>>,
     vqps: Handles<Arc<Vqp>>,
-    peers: Handles<Arc<OpenPeer>>,
+    peers: Handles<Opened>,
     /// The peer that it connected to last.
     last: Option<Known>,
+}
+
+/// A peer that is open.
+struct Opened {
+    peer: Arc<OpenPeer>,
+    /// Its place among the peers that its user may have open. Who still has requests to a
+    /// closed one does not hold it.
+    _held: Held,
 }
 
 impl Owned {
@@ -284,7 +294,9 @@ impl Session {
         if !is_usable(request.access) || bad_len || request.reserved != 0 {
             return Err(EINVAL);
         }
-        self.own_region(|| self.node.register(self.id, self.user, request))
+        self.check_alive()?;
+        let region = self.node.pin(self.id, self.user, request)?;
+        self.own_region(region)
     }
 
     /// Binds a memory window to a region, and answers its key.
@@ -318,16 +330,15 @@ impl Session {
             ..Pod::zeroed()
         };
         let pages = rings.rest(is_writable(&region))?;
-        let node = &self.node;
-        request.memory_key =
-            self.own_region(|| node.register_lent(self.id, self.user, &region, pages))?;
+        let region = self.node.lent(self.id, self.user, &region, pages)?;
+        request.memory_key = self.own_region(region)?;
         Ok(())
     }
 
-    /// Has a region made, which is the session's then.
-    fn own_region(&self, register: impl FnOnce() -> Result<u32>) -> Result<u32> {
-        self.check_alive()?;
+    /// Registers a region, which is the session's then, and answers its key.
+    fn own_region(&self, region: NewRegion) -> Result<u32> {
         let regions = &mut self.keys.lock().regions;
+        let register = || self.node.register(region);
         let key = own_key(regions, MAX_MRS_PER_SESSION, register)?;
         self.node.mrs().fetch_add(1, Ordering::Relaxed);
         Ok(key)

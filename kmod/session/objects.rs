@@ -18,6 +18,7 @@ use crate::handles::{Handles, MorePlaces};
 use crate::queues::ReceiveUse;
 use crate::quota::Kind;
 use crate::rings::Arena;
+use crate::session::Opened;
 use crate::sync::EventFd;
 use crate::vqp::{OpenPeer, Owner, Queues, ReceiveQueue, Senders, Vqp, VqpConfig};
 
@@ -91,7 +92,9 @@ impl Session {
     ///
     /// `EBADF`.
     pub(super) fn open_peer(&self, handle: u32) -> Result<Arc<OpenPeer>> {
-        self.owned.lock().peers.get(handle).cloned().ok_or(EBADF)
+        let owned = self.owned.lock();
+        let opened = owned.peers.get(handle).ok_or(EBADF)?;
+        Ok(opened.peer.clone())
     }
 
     /// The queues whose rings are mapped from there.
@@ -140,7 +143,8 @@ impl Session {
                 if owned.queues.count() >= MAX_RINGS_PER_SESSION {
                     return Err(EMFILE);
                 }
-                owned.queues.insert(queues).map_err(|_| ENOMEM)
+                // A copy: those that are not taken in are freed without the lock.
+                owned.queues.insert(queues.clone()).map_err(|_| ENOMEM)
             },
         );
         match made {
@@ -414,11 +418,12 @@ impl Session {
             return Err(EINVAL);
         }
         let held = self.node.quota().take(self.user, Kind::Peers)?;
-        let peer = OpenPeer::new(self.peer(&request.gid)?, receiver(request.port), held);
+        let peer = OpenPeer::new(self.peer(&request.gid)?, receiver(request.port));
         let peer = Arc::new(peer, kernel::alloc::flags::GFP_KERNEL_ACCOUNT)?;
+        let opened = Opened { peer, _held: held };
         request.peer = self.with_room(
             |owned| &mut owned.peers,
-            |owned| owned.peers.insert(peer).map_err(|_| ENOMEM),
+            |owned| owned.peers.insert(opened).map_err(|_| ENOMEM),
         )?;
         Ok(())
     }
@@ -429,8 +434,8 @@ impl Session {
     ///
     /// `EBADF`.
     pub(crate) fn close(&self, handle: u32) -> Result {
-        let peer = self.owned.lock().peers.remove(handle).ok_or(EBADF)?;
-        peer.close();
+        let opened = self.owned.lock().peers.remove(handle).ok_or(EBADF)?;
+        opened.peer.close();
         Ok(())
     }
 }
