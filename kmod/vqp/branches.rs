@@ -18,7 +18,6 @@ use weft_core::vqp::{PlaceEntry, PlaceTable, Surplus};
 
 use super::{Owner, Peer, Vqp, VqpConfig};
 use crate::errno;
-use crate::quota::Held;
 use crate::sync::{new_lock, FastMutex, Once, NO_VERSION};
 
 /// Branches from which on the next peer gets one that is there, if it has no requests.
@@ -35,18 +34,15 @@ pub(crate) struct OpenPeer {
     /// The receiver of messages; `None`: none may be sent.
     to: Option<Receiver>,
     is_closed: AtomicBool,
-    /// Its place among the peers that its user may have open.
-    _held: Held,
 }
 
 impl OpenPeer {
     /// A peer, and the receiver of messages to it.
-    pub(crate) fn new(peer: Arc<Peer>, to: Option<Receiver>, held: Held) -> Self {
+    pub(crate) fn new(peer: Arc<Peer>, to: Option<Receiver>) -> Self {
         Self {
             peer,
             to,
             is_closed: AtomicBool::new(false),
-            _held: held,
         }
     }
 
@@ -143,9 +139,16 @@ impl Table {
         }
         let branch = place.take();
         if let Some(branch) = &branch {
-            self.by_handle.remove(branch.handle);
+            self.forget(branch.handle, at);
         }
         Some(branch)
+    }
+
+    /// The handle leads to that place no more.
+    fn forget(&mut self, handle: u32, at: usize) {
+        if self.by_handle.get(handle) == Some(at as u32) {
+            self.by_handle.remove(handle);
+        }
     }
 
     fn has_failed(&self, at: usize) -> bool {
@@ -258,11 +261,13 @@ impl Vqp {
         if table.is_stopped {
             return Err(EBADF);
         }
-        if let Some(branch) = table.get(handle) {
-            let open = (!branch.to.is_closed()).then(|| branch.vqp.clone());
-            return open.ok_or(EBADF);
+        let known = table.get(handle);
+        if let Some(branch) = known.filter(|branch| !branch.to.is_closed()) {
+            return Ok(branch.vqp.clone());
         }
         let to = open()?;
+        // Of a closed peer: after some thousand others the handle is another one's.
+        table.by_handle.remove(handle);
         let (at, before) = table.make_place()?;
         let flow = next_flow();
         let renewed = before.and_then(|branch| branch.vqp.renew(handle, flow));

@@ -175,6 +175,10 @@ fn unconnected_vqps(report: &mut Report) {
     );
     report.check("it stays until that is closed", unconnected::error_is_kept);
     report.check("a dead peer holds up no other one", unconnected::dead_peer);
+    report.check(
+        "a handle that is given again is another peer's",
+        unconnected::handle_again,
+    );
     report.check("messages go to a handle's port", unconnected::messages);
     report.check("peers that cannot be opened", unconnected::refusals);
 }

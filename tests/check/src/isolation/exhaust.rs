@@ -7,7 +7,7 @@ use anyhow::{ensure, Context, Result};
 use nix::errno::Errno;
 use weft_core::uapi::{
     WcStatus, ACCESS_REMOTE_READ, MAX_MRS_PER_SESSION, MAX_MWS_PER_SESSION, MAX_MWS_PER_USER,
-    MAX_PEERS_PER_USER, MAX_RINGS_PER_SESSION, MAX_VQPS_PER_USER,
+    MAX_PEERS_PER_USER, MAX_RINGS_PER_SESSION, MAX_VQPS_PER_USER, MAX_WC,
 };
 use weft_shim::{Device, Remote, SendWr, Vqp, Wc};
 
@@ -200,6 +200,9 @@ pub fn rings(stage: &mut Stage) -> Result<Outcome> {
             is_full || errno == Errno::ENOMEM,
             "after {count} it was {errno}"
         );
+        // Too long to be kept: freeing them may sleep.
+        let long = session.make_rings(1, MAX_WC, 1);
+        ensure!(long.is_err(), "there are more, and longer ones");
         stage.hold(session);
     }
     Ok(Outcome::Said("made"))

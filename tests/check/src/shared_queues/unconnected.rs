@@ -198,6 +198,35 @@ pub fn closed_meanwhile() -> Result<()> {
     scene.is_quiet()
 }
 
+/// A handle that comes again some thousand peers later is that of the peer that is open then.
+pub fn handle_again() -> Result<()> {
+    const MOST: usize = 10_000;
+    let scene = Scene::new(8, 8, 0)?;
+    let vqp = scene.unconnected(4)?;
+    let session = &scene.session;
+    let first = session.open_peer(gid(1), 0)?;
+    let wr = by(signaled(scene.write(vqp, 0, 0, 8), 0), first);
+    all_good(&scene.drive(&[wr], 1)?)?;
+    session.close_peer(first)?;
+    let mut again = session.open_peer(gid(2), 0)?;
+    for _ in 0..MOST {
+        if again == first {
+            break;
+        }
+        session.close_peer(again)?;
+        again = session.open_peer(gid(2), 0)?;
+    }
+    ensure!(again == first, "it does not come again");
+    scene.fill(1, b"to the 2");
+    let wr = by(signaled(scene.write(vqp, 1, 1, 8), 0), again);
+    peer_ended(&scene.drive(&[wr], 1)?, again, &[Success])?;
+    ensure!(
+        scene.peers[1].slot(1, 8) == b"to the 2",
+        "it went elsewhere"
+    );
+    Ok(())
+}
+
 /// What the module keeps for peers that are not used goes: the VQPs that it counts.
 pub fn pruned() -> Result<()> {
     let scene = Scene::new(256, 256, 0)?;
