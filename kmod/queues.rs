@@ -46,6 +46,8 @@ pub(crate) enum ReceiveUse {
 
 /// No VQP's handle.
 const NOBODY: u64 = u64::MAX;
+/// Receive buffers that are handed back with each request of a VQP that failed before.
+const FEW_BUFFERS: u32 = 32;
 
 /// The queues on one set of rings.
 #[pin_data]
@@ -270,9 +272,14 @@ impl<R: Requester> Queues<R> {
         Ok(())
     }
 
-    /// The next receive buffer here, with a place for its completion in `to`.
-    pub(crate) fn claim(&self, to: &Self) -> Option<RecvWr> {
-        self.take_buffer(&mut self.receives.lock(), to)
+    /// The next receive buffer here, with a place for its completion in `to`. None if the VQP
+    /// that asks was destroyed, as `is_deaf` says with the lock held: then they are another's.
+    pub(crate) fn claim(&self, to: &Self, is_deaf: impl FnOnce() -> bool) -> Option<RecvWr> {
+        let mut receives = self.receives.lock();
+        match is_deaf() {
+            true => None,
+            false => self.take_buffer(&mut receives, to),
+        }
     }
 
     /// Likewise, with the lock held.
@@ -291,23 +298,34 @@ impl<R: Requester> Queues<R> {
     /// posted to receive comes back, now and later. Unless it was destroyed, as `is_deaf`
     /// says with the lock held: then the ring may be another's.
     pub(crate) fn fail_receives(&self, vqp: u32, is_deaf: impl FnOnce() -> bool) {
-        {
+        let before = {
             let _receives = self.receives.lock();
             if is_deaf() {
                 return;
             }
-            self.flushes_for.store(u64::from(vqp), Ordering::Release);
-        }
-        self.flush_receives();
+            self.flushes_for.swap(u64::from(vqp), Ordering::AcqRel)
+        };
+        self.flush_some(match before {
+            NOBODY => self.rings.rq_entries(),
+            // It has failed before: each request that ends hands few back.
+            _ => FEW_BUFFERS,
+        });
     }
 
-    /// Hands back what was posted to receive, if the VQP that it was for is in error: at
-    /// most as much as the ring holds, because the user may go on posting meanwhile.
+    /// Hands back what was posted to receive, if the VQP that it was for is in error.
     pub(crate) fn flush_receives(&self) {
-        for _ in 0..self.rings.rq_entries() {
+        self.flush_some(self.rings.rq_entries());
+    }
+
+    /// As [`Self::flush_receives`], but at most so many, because the user may go on posting
+    /// meanwhile.
+    fn flush_some(&self, most: u32) {
+        let mut flushed = false;
+        for _ in 0..most {
             let Some((vqp, buffer)) = self.take_for_flush() else {
-                return;
+                break;
             };
+            flushed = true;
             let wc = Wc {
                 wr_id: buffer.wr_id,
                 status: WcStatus::WrFlushErr as u16,
@@ -319,6 +337,9 @@ impl<R: Requester> Queues<R> {
                 src: uapi::SRC_NONE,
             };
             self.complete(Some(&wc), || false);
+        }
+        if flushed {
+            self.notify();
         }
     }
 

@@ -269,8 +269,13 @@ impl Vqp {
     /// Hands back the buffers that were posted for it, if it has a receive ring of its own.
     fn fail_receives(&self) {
         if let Some((queues, false)) = &self.rq {
-            queues.fail_receives(self.handle(), || self.deaf.load(Ordering::SeqCst));
+            queues.fail_receives(self.handle(), || self.is_deaf());
         }
+    }
+
+    /// Whether it was destroyed, so that nobody hears of it any more.
+    fn is_deaf(&self) -> bool {
+        self.deaf.load(Ordering::SeqCst)
     }
 
     /// A completion of this VQP.
@@ -399,8 +404,7 @@ impl Requester for Vqp {
             flags: self.wc_flags(flags),
             ..self.wc(completion.cookie, completion.status, opcode(completion))
         });
-        self.cq
-            .complete(wc.as_ref(), || self.deaf.load(Ordering::Relaxed));
+        self.cq.complete(wc.as_ref(), || self.is_deaf());
         self.in_flight.end(1);
         if !ok {
             // As of any queue pair in error, what was posted to receive comes back.

@@ -80,12 +80,12 @@ impl Receives for Vqp {
 
     fn claim(&self) -> Option<RecvWr> {
         let (rq, _) = self.rq.as_ref()?;
-        rq.claim(&self.cq)
+        rq.claim(&self.cq, || self.is_deaf())
     }
 
     fn lands(&self) -> bool {
         self.landing.fetch_add(1, Ordering::SeqCst);
-        let lands = !self.deaf.load(Ordering::SeqCst);
+        let lands = !self.is_deaf();
         if !lands {
             self.landed();
         }
@@ -121,7 +121,7 @@ impl Receives for Vqp {
         }
         // A buffer of others comes back, whatever has become of this VQP.
         let is_own = self.rq.as_ref().is_some_and(|(_, is_shared)| !is_shared);
-        let is_deaf = || is_own && self.deaf.load(Ordering::Relaxed);
+        let is_deaf = || is_own && self.is_deaf();
         self.cq.complete(Some(&wc), is_deaf);
         self.cq.notify();
     }

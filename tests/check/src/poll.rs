@@ -57,6 +57,10 @@ pub fn run(report: &mut Report) {
         eventfd::moderated,
     );
     report.check("it tells of messages", eventfd::messages);
+    report.check(
+        "it tells of buffers that are handed back",
+        eventfd::handed_back,
+    );
     report.check("it goes at any time, and so do its queues", eventfd::goes);
     report.check("it is changed meanwhile", eventfd::changed_meanwhile);
     report.check("indices that lie fool their own session alone", lies);

@@ -12,7 +12,8 @@ use anyhow::{anyhow, ensure, Context, Result};
 use nix::errno::Errno;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use weft_core::uapi::{
-    Pod, Sge, Wc as RawWc, ACCESS_ALL, MAX_NOTIFY_COUNT, MAX_NOTIFY_US, OP_WRITE, SEND_SIGNALED,
+    Pod, Sge, Wc as RawWc, WcStatus, ACCESS_ALL, MAX_NOTIFY_COUNT, MAX_NOTIFY_US, OP_WRITE,
+    SEND_SIGNALED,
 };
 use weft_shim::{
     Access, Device, MemoryRegion, Moderation, Qp, QpConfig, Queues, QueuesConfig, SendWr, Wc,
@@ -197,6 +198,39 @@ pub fn messages() -> Result<()> {
     ensure!(is_readable(eventfd.as_fd(), SOON)?, "it is never told");
     let taken = receiver.take(&mut [RawWc::zeroed(); 2]);
     ensure!(taken == 1, "{taken} messages");
+    Ok(())
+}
+
+/// Receive buffers of a queue pair in error are handed back by whoever looks at its ring: others
+/// are told of that too.
+pub fn handed_back() -> Result<()> {
+    const BUFFERS: usize = 2;
+    let near = Session::open(0)?;
+    let queue = near.queue(4, 8)?;
+    near.qconnect(queue.vqp, gid(1))?;
+    let memory = Memory::map(4096)?;
+    let region = near.register(&memory, 0, 4096, ACCESS_ALL)?;
+    let sge = Sge {
+        addr: region.addr,
+        len: 64,
+        lkey: region.lkey,
+    };
+    let mut to_nothing = request(OP_WRITE, sge, 0x1000, 0);
+    to_nothing.flags |= SEND_SIGNALED;
+    let status = queue.outcome(&near, to_nothing)?;
+    ensure!(status == WcStatus::RemAccessErr, "it ended with {status:?}");
+    let eventfd = EventFd::from_flags(EfdFlags::EFD_NONBLOCK)?;
+    near.notify(near.rings_of(queue.vqp), eventfd.as_fd(), 1, 0)?;
+    for n in 0..BUFFERS as u64 {
+        ensure!(queue.post_recv(&buffer(n, sge)), "it takes no buffer");
+    }
+    near.enter(queue.vqp, 0, 1, 0)?;
+    ensure!(is_readable(eventfd.as_fd(), SOON)?, "it is never told");
+    let mut wcs = [RawWc::zeroed(); BUFFERS + 1];
+    let taken = queue.take(&mut wcs);
+    let flushed = WcStatus::WrFlushErr as u16;
+    let are_flushed = wcs[..taken].iter().all(|wc| wc.status == flushed);
+    ensure!(taken == BUFFERS && are_flushed, "{:?}", &wcs[..taken]);
     Ok(())
 }
 
