@@ -8,13 +8,13 @@
 //! It is not the queue pair that carries one-sided requests: those would wait whenever
 //! the peer has no buffer, and softirqs would need their lock.
 //!
-//! Lock order: a link's `state` is inside of those of streams and contexts. No packet is
-//! handled while it is held.
+//! Lock order: a link's `state` is inside of those of streams and contexts, and of `ending`. No
+//! packet is handled while it is held.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use kernel::prelude::*;
-use kernel::sync::Arc;
+use kernel::sync::{Arc, Mutex};
 use weft_core::dc::CONTEXT_IDLE_NS;
 use weft_core::gid::Gid;
 use weft_core::rc::PacketEnd;
@@ -122,6 +122,9 @@ pub(crate) struct PacketLink {
     /// Bytes of the longest packet that the peer takes.
     longest: AtomicU32,
     is_open: AtomicBool,
+    /// Held by who shuts it down: another one waits for the end of that.
+    #[pin]
+    ending: Mutex<()>,
     #[pin]
     state: BhLock<State>,
 }
@@ -193,7 +196,8 @@ impl PacketOpening {
         peer: &PacketPeer,
         handler: Arc<dyn Handler>,
     ) -> Result<Arc<PacketLink>> {
-        let Self { qp, link, psn, .. } = self;
+        // What is named last is dropped first: the queue pair uses the link's entries.
+        let Self { link, qp, psn, .. } = self;
         for index in 0..BUFFERS {
             link.post_buffer(&link.state.lock(), &qp, index)?;
         }
@@ -251,6 +255,7 @@ impl PacketLink {
                 entries,
                 longest: AtomicU32::new(0),
                 is_open: AtomicBool::new(false),
+                ending <- kernel::new_mutex!((), "weft_packet_link_ending"),
                 state <- new_lock!(state, "weft_packet_link"),
             }),
             GFP_KERNEL,
@@ -375,6 +380,7 @@ impl PacketLink {
     /// May sleep; may be called again.
     pub(crate) fn shut_down(&self) {
         self.close();
+        let ending = self.ending.lock();
         let (qp, up) = {
             let mut state = self.state.lock();
             (state.qp.take(), state.up.take())
@@ -389,6 +395,7 @@ impl PacketLink {
             )
         };
         drop((sent, buffers));
+        drop(ending);
         // Last: it may hold the last reference to the link.
         drop(up);
     }

@@ -14,12 +14,11 @@ use weft_core::gid::Gid;
 use weft_core::mr::{Notice, NoticeKind};
 use weft_core::rc::Role;
 use weft_core::transfer::{Close, CloseStep};
-use weft_core::uapi::WcStatus;
 
 use crate::clock::now_ns;
 use crate::counters::COUNTERS;
 use crate::dc::Requester;
-use crate::rc::links::{end, Link};
+use crate::rc::links::Link;
 use crate::rc::queue::RcQueue;
 use crate::rc::Rc;
 use crate::sync::Routine;
@@ -93,7 +92,14 @@ impl<R: Requester> Rc<R> {
         can_answer: bool,
     ) -> Option<Notice> {
         match (notice.kind, queue) {
-            (NoticeKind::Close, Some(queue)) => self.with_close(&queue, Close::asked),
+            (NoticeKind::Close, Some(queue)) => {
+                if !queue.is_closing() {
+                    // The peer does not want it: this node asks for no other by itself. Who
+                    // asks from now on gets another.
+                    self.unwant(&queue.gid);
+                }
+                self.with_close(&queue, Close::asked);
+            }
             (NoticeKind::Closed, Some(queue)) if queue.is_closing() => {
                 self.with_close(&queue, Close::agreed);
             }
@@ -125,14 +131,10 @@ impl<R: Requester> Rc<R> {
 
     /// Takes a queue out that was closed.
     fn finish_close(&self, queue: &Arc<RcQueue<R>>) {
-        self.links
-            .lock()
-            .retain(|link| !Arc::ptr_eq(&link.queue, queue));
-        end(queue, WcStatus::RetryExcErr);
         COUNTERS.rc_closed.bump();
         trace::closed(&queue.gid);
         pr_debug!("RC to {} is closed\n", Shown(queue.gid));
-        self.links_changed();
+        self.discard(queue);
     }
 
     fn close_notice(queue: &RcQueue<R>, kind: NoticeKind) -> Notice {
@@ -165,8 +167,6 @@ unsafe impl<R: Requester> Routine<3> for Rc<R> {
                     index += 1;
                 }
                 CloseStep::Answer => {
-                    // The peer does not want it: this node asks for no other by itself.
-                    self.unwant(&queue.gid);
                     self.finish_close(&queue);
                     self.tell(&queue.gid, &Self::close_notice(&queue, NoticeKind::Closed));
                 }

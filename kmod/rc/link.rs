@@ -209,6 +209,8 @@ impl<R: Requester> RcQueue<R> {
     /// this node's memory through it. May sleep, briefly; may be called again.
     pub(super) fn shut_down(&self, status: WcStatus) {
         self.fail(status);
+        // Another one that shuts it down waits for the end of that.
+        let _ending = self.ending.lock();
         if let Some(packets) = self.packets() {
             packets.shut_down();
         }

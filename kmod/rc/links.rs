@@ -135,13 +135,14 @@ impl<R: Requester> Rc<R> {
         Ok(())
     }
 
-    /// Takes a queue out and ends it.
+    /// Takes a queue out and ends it. If its peer is wanted, another one is made.
     pub(super) fn discard(&self, queue: &Arc<RcQueue<R>>) {
         self.links
             .lock()
             .retain(|link| !Arc::ptr_eq(&link.queue, queue));
-        end(queue, WcStatus::FatalErr);
+        end(queue, WcStatus::RetryExcErr);
         self.links_changed();
+        self.reconnect(&queue.gid);
     }
 
     /// The `index`th link's queue, and what is to become of it.
@@ -184,7 +185,6 @@ impl<R: Requester> Rc<R> {
                 Verdict::Superseded => pr_info!("RC to {} is renewed\n", Shown(queue.gid)),
             }
             self.discard(&queue);
-            self.reconnect(&queue.gid);
         }
     }
 }

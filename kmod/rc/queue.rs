@@ -5,8 +5,8 @@
 //! A thread that waits for a completion polls for all of them ([`super::polling`]);
 //! while no thread does, the completion queue is armed ([`super::arming`]).
 //!
-//! Lock order: `posting` and `reaping` are never held together; `control` is
-//! outside of both. A requester's own lock is inside of `reaping`, a set of memory
+//! Lock order: `ending` is outside of all; `posting` and `reaping` are never held together;
+//! `control` is outside of both. A requester's own lock is inside of `reaping`, a set of memory
 //! regions inside of `posting`. The last reference to a requester is dropped without any.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU8, Ordering};
@@ -91,6 +91,9 @@ pub(crate) struct RcQueue<R: Requester> {
     pub(super) window: Window,
     pub(super) attendance: Attendance,
     pub(super) slots: Slots<R>,
+    /// Held by who shuts it down: another one waits for the end of that.
+    #[pin]
+    pub(super) ending: Mutex<()>,
     #[pin]
     pub(super) posting: FastLock<Posting<R>>,
     #[pin]
@@ -196,6 +199,7 @@ impl<R: Requester> RcQueue<R> {
                 window,
                 attendance: Attendance::new(),
                 slots,
+                ending <- kernel::new_mutex!((), "weft_rc_ending"),
                 posting <- new_lock!(posting, "weft_rc_posting"),
                 reaping <- new_lock!(Reaping::NEW, "weft_rc_reaping"),
                 store <- new_lock!(store, "weft_rc_store"),
