@@ -21,7 +21,7 @@ use weft_core::meta::Record;
 use crate::counters::{Counted, COUNTERS};
 use crate::dc::{count_peer_change, Requester, SoftDc, Stream, Suspicion, Target};
 use crate::net::{Endpoint, NodeBearer};
-use crate::pool::{Pool, Route};
+use crate::pool::{Pool, Route, RouteUse};
 use crate::sync::{new_lock, BhLock, FastLock};
 
 use senders::Senders;
@@ -53,7 +53,7 @@ pub(crate) struct Peer<R: Requester> {
     gid: Gid,
     dc: Arc<Dc<R>>,
     pool: Arc<Pool<R>>,
-    route: Arc<Route<R>>,
+    route: RouteUse<R>,
     target: Target,
     /// Those that VQPs share, with the user that each is for.
     #[pin]
@@ -196,7 +196,6 @@ fn shared<R: Requester>(
 #[pinned_drop]
 impl<R: Requester> PinnedDrop for Peer<R> {
     fn drop(self: Pin<&mut Self>) {
-        self.route.leave();
         let streams = core::mem::take(&mut *self.streams.lock());
         for shared in &streams {
             self.dc.close(&shared.stream);

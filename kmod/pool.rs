@@ -17,7 +17,7 @@ use kernel::alloc::KVVec;
 use kernel::prelude::*;
 use kernel::sync::{Arc, Mutex};
 use weft_core::gid::Gid;
-use weft_core::pool::{Action, ByRc, Mode, TrafficView, Transport};
+use weft_core::pool::{Action, ByRc, Mode, TrafficView, Transport, PROBES};
 use weft_core::uapi::{self, PoolPeer, PoolTraffic, PoolUse};
 
 use crate::array_vec::{room, ArrayVec};
@@ -29,14 +29,12 @@ use crate::sync::{new_periodic, Periodic, Routine};
 use crate::trace;
 
 pub(crate) use mode::{check_parameter, waits_for_queues};
-pub(crate) use route::Route;
+pub(crate) use route::{Route, RouteUse};
 
 /// How often the pool looks.
 const LOOK_MS: u32 = 100;
 /// Likewise, while no peer is busy.
 const IDLE_LOOK_MS: u32 = 500;
-/// Peers that are asked for a round trip at one look.
-const PROBES: usize = 16;
 
 type Policy = weft_core::pool::Pool;
 
@@ -85,8 +83,8 @@ impl<R: Requester> Pool<R> {
         self.work.hurry();
     }
 
-    /// The way to a peer, for one more record of it. [`Route::leave`] gives it back.
-    pub(crate) fn route(&self, gid: &Gid) -> Result<Arc<Route<R>>> {
+    /// The way to a peer, for one more record of it.
+    pub(crate) fn route(&self, gid: &Gid) -> Result<RouteUse<R>> {
         let mut routes = self.routes.lock();
         let by_rc = self.policy.lock().carries(gid);
         let queue = match by_rc == ByRc::default() {
@@ -97,7 +95,7 @@ impl<R: Requester> Pool<R> {
         routes.push(route.clone(), GFP_KERNEL)?;
         drop(routes);
         self.work.schedule(LOOK_MS);
-        Ok(route)
+        Ok(RouteUse(route))
     }
 
     /// The RC side.

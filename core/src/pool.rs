@@ -42,6 +42,8 @@ use places::{Claim, NEWCOMERS};
 /// Peers that a pool has an eye on. Of more, idle ones are forgotten, and else those of users who
 /// have most.
 pub const PEERS: usize = 256;
+/// Most peers that are probed at one look; those that are left come at the next.
+pub const PROBES: usize = 16;
 /// After a trial that came to nothing no other peer is tried for so long, and twice as long
 /// after each further one: what did not pay for one may not pay for others.
 const CAUTION_NS: u64 = 1_000_000_000;
@@ -176,6 +178,10 @@ pub struct Pool {
     peers: [Option<Peer>; PEERS],
     looked_ns: u64,
     newcomers: u32,
+    /// Peers that may still be probed at this look, and the place from which on they are at the
+    /// next.
+    probes_left: usize,
+    probe_from: usize,
     /// Trials in a row, of any peers, that came to nothing.
     failures: u32,
     /// No peer is tried before, unless something changes for it.
@@ -188,6 +194,8 @@ impl Pool {
         peers: [const { None }; PEERS],
         looked_ns: 0,
         newcomers: 0,
+        probes_left: 0,
+        probe_from: 0,
         failures: 0,
         cautious_until_ns: 0,
     };
@@ -306,13 +314,19 @@ impl Pool {
         let passed_ns = now_ns.saturating_sub(self.looked_ns);
         self.looked_ns = now_ns;
         self.newcomers = NEWCOMERS;
-        for place in 0..PEERS {
+        self.probes_left = PROBES;
+        let first = self.probe_from;
+        for place in (first..PEERS).chain(0..first) {
             let Some(Some(mut peer)) = self.peers.get(place).copied() else {
                 continue;
             };
             peer.look(passed_ns, now_ns);
             peer.link = links(&peer.gid);
+            let probes_left = self.probes_left;
             self.settle(&mut peer, mode, now_ns, &mut act);
+            if self.probes_left < probes_left {
+                self.probe_from = place + 1;
+            }
             let is_idle = peer.heat() == 0 && !peer.is_kept();
             if let Some(known) = self.peers.get_mut(place) {
                 // What was found out about it is of use if it comes back soon.
@@ -368,7 +382,8 @@ impl Pool {
         let by_rc = |choice: &Choice| choice.uses == Transport::Rc && choice.is_hot();
         let is_compared = by_rc(&peer.requests) && mode == Mode::Auto
             || by_rc(&peer.messages) && mode != Mode::All;
-        if is_compared && peer.forced.is_none() {
+        if is_compared && peer.forced.is_none() && self.probes_left > 0 {
+            self.probes_left -= 1;
             act(&peer.gid, Action::Probe);
         }
     }

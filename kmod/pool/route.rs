@@ -3,6 +3,7 @@
 //! The way that requests to a peer take now, as the pool has decided. A VQP that posts reads
 //! one word to see whether that has changed: no lock, and nothing that nodes share.
 
+use core::ops::Deref;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use kernel::prelude::*;
@@ -111,13 +112,27 @@ impl<R: Requester> Route<R> {
         self.packets.set(link_of(queue, by_rc));
     }
 
-    /// Nobody uses it any more; the pool lets go of it at its next look. Any context.
-    pub(crate) fn leave(&self) {
-        self.is_gone.store(true, Ordering::Relaxed);
-    }
-
     pub(super) fn is_gone(&self) -> bool {
         self.is_gone.load(Ordering::Relaxed)
+    }
+}
+
+/// A route in use. Dropped, in any context, it is no more: the pool lets go of it at its next
+/// look.
+pub(crate) struct RouteUse<R: Requester>(pub(super) Arc<Route<R>>);
+
+impl<R: Requester> Deref for RouteUse<R> {
+    type Target = Route<R>;
+
+    #[inline]
+    fn deref(&self) -> &Route<R> {
+        &self.0
+    }
+}
+
+impl<R: Requester> Drop for RouteUse<R> {
+    fn drop(&mut self) {
+        self.0.is_gone.store(true, Ordering::Relaxed);
     }
 }
 

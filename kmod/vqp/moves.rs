@@ -63,12 +63,14 @@ impl<'a> Placement<'a> {
 }
 
 impl Vqp {
-    /// The RC queue for the requests that are posted next; `None`: they go by DC.
+    /// The RC queue for the requests that are posted next; `None`: they go by DC. Runs
+    /// `before_wait` if it has to wait for earlier ones.
     #[inline]
     pub(super) fn choose(
         &self,
         submitter: &mut Option<Arc<VqpQueue>>,
         peer: &Peer,
+        before_wait: impl FnOnce(),
     ) -> Option<Arc<VqpQueue>> {
         let current = submitter.take().or_else(|| self.queue());
         let version = peer.route().version();
@@ -79,7 +81,7 @@ impl Vqp {
         if is_settled && self.route_seen.load(Ordering::Relaxed) == version {
             return current;
         }
-        self.follow(current, peer, version)
+        self.follow(current, peer, version, before_wait)
     }
 
     /// Takes the way that the pool has decided on, if it can be taken now.
@@ -89,6 +91,7 @@ impl Vqp {
         current: Option<Arc<VqpQueue>>,
         peer: &Peer,
         version: u32,
+        before_wait: impl FnOnce(),
     ) -> Option<Arc<VqpQueue>> {
         let is_barred = self.only_dc.load(Ordering::Relaxed);
         let decided = peer.route().queue();
@@ -112,6 +115,9 @@ impl Vqp {
             // queue that can give it.
             let gives_proof = current.as_deref().is_some_and(VqpQueue::is_usable);
             let must_wait = !is_idle || gives_proof;
+            if must_wait {
+                before_wait();
+            }
             if must_wait && !self.waits_for_others(current.as_deref()) {
                 return current;
             }

@@ -32,7 +32,7 @@ impl Vqp {
         };
         let connection = self.connection.get().ok_or(EAGAIN)?;
         let mut submitter = self.submitter.lock();
-        let queue = self.choose(&mut submitter, &connection.peer);
+        let queue = self.choose(&mut submitter, &connection.peer, || {});
         let queue = queue.ok_or(EAGAIN)?;
         if !self.direct.begin() {
             return Err(EAGAIN);

@@ -110,7 +110,7 @@ impl Vqp {
     pub(crate) fn queue_to_attend(&self) -> Option<Arc<VqpQueue>> {
         let connection = self.connection.get()?;
         let mut submitter = self.submitter.lock();
-        let queue = self.choose(&mut submitter, &connection.peer);
+        let queue = self.choose(&mut submitter, &connection.peer, || {});
         submitter.clone_from(&queue);
         queue
     }
@@ -133,7 +133,8 @@ impl Vqp {
         if self.is_retired() {
             return Ok(());
         }
-        let queue = self.choose(&mut submitter, &connection.peer);
+        // Its own may be among those that were not sent yet.
+        let queue = self.choose(&mut submitter, &connection.peer, || unsent.send());
         let outcome = self.submit_by(connection, queue.as_deref(), source, way, unsent);
         // With the requests on their way, there is time for it.
         if queue.is_some() {

@@ -32,6 +32,8 @@ struct Node {
     /// Those whose messages go by RC.
     messages_by_rc: Vec<Gid>,
     moves: Vec<(u64, Gid, Transport)>,
+    /// How often each was probed.
+    probed: HashMap<Gid, u32>,
     opened: usize,
     /// Peers that never answer.
     silent: Vec<Gid>,
@@ -52,6 +54,7 @@ impl Node {
             uses: HashMap::new(),
             messages_by_rc: Vec::new(),
             moves: Vec::new(),
+            probed: HashMap::new(),
             opened: 0,
             silent: Vec::new(),
             carries_packets: true,
@@ -148,7 +151,8 @@ impl Node {
                     }
                 }
                 Action::Probe => {
-                    assert!(self.uses(&gid) == Transport::Rc || self.messages_by_rc.contains(&gid))
+                    assert!(self.uses(&gid) == Transport::Rc || self.messages_by_rc.contains(&gid));
+                    *self.probed.entry(gid).or_default() += 1;
                 }
             }
         }
@@ -186,6 +190,30 @@ fn run_both(node: &mut Node, gid: &Gid, ms: u64, requests: [u64; 2], messages: [
         node.traffic(gid, 1000, requests[0], requests[1]);
         node.messages(gid, 1000, messages[0], messages[1]);
         node.look();
+    }
+}
+
+#[test]
+fn more_peers_than_are_probed_at_a_look_are_probed_in_turn() {
+    let mut node = Node::new(Mode::Auto, 64);
+    let peers: Vec<Gid> = (1..=3 * PROBES as u32).map(gid).collect();
+    for _ in 0..3000 {
+        peers
+            .iter()
+            .for_each(|peer| node.traffic(peer, 3000, 400_000, 100_000));
+        node.look();
+    }
+    let by_rc = peers.iter().filter(|peer| node.uses(peer) == Transport::Rc);
+    assert_eq!(by_rc.count(), peers.len());
+    node.probed.clear();
+    for round in 1..=10 {
+        for _ in 0..3 {
+            peers
+                .iter()
+                .for_each(|peer| node.traffic(peer, 3000, 400_000, 100_000));
+            node.look();
+        }
+        assert!(peers.iter().all(|peer| node.probed[peer] == round));
     }
 }
 

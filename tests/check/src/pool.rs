@@ -45,6 +45,10 @@ pub fn run(report: &mut Report, seed: u64) {
         report.check("peers could be busy", || Err(error));
     }
     cut::run(report, seed);
+    report.check(
+        "a pinned peer gets another queue pair if its end closes one",
+        pinned_by_both,
+    );
     report.check("queue pairs that nobody uses are closed", || {
         wait_for("all are", BOUND, || Ok(counter("rc_queues")? == 0))
     });
@@ -118,6 +122,31 @@ fn wait_for_transport(peer: u8, transport: Transport) -> Result<()> {
     println!("# {:?}", known(peer)?);
     println!("# by {transport} after {} ms", start.elapsed().as_millis());
     Ok(())
+}
+
+/// Both ends pin each other. The one that has asked for the queue pair lets go, and closes it
+/// when nobody has used it for a while; the other one gets its own.
+fn pinned_by_both() -> Result<()> {
+    let (near, far) = (Device::open_on(0)?, Device::open_on(1)?);
+    let is_up = || Ok(counter("rc_queues")? == 2);
+    wait_for("those before are closed", BOUND, || {
+        Ok(counter("rc_queues")? == 0)
+    })?;
+    near.pool_pin(gid(1))?;
+    // The far end must not ask for one of its own.
+    wait_for("it is up", BOUND, || {
+        let peers = far.pool_peers()?;
+        let mut back = peers.iter().filter(|known| known.gid == gid(0));
+        Ok(back.any(|known| known.age_ns.is_some()))
+    })?;
+    far.pool_pin(gid(0))?;
+    let closed = counter("rc_closed")?;
+    near.pool_unpin(gid(1))?;
+    wait_for("both ends are closed", BOUND, || {
+        Ok(counter("rc_closed")? >= closed + 2)
+    })?;
+    wait_for("another one is up", BOUND, is_up)?;
+    Ok(far.pool_unpin(gid(0))?)
 }
 
 /// READs in a row, until it is stopped; an error ends it.
