@@ -4,7 +4,7 @@
 
 # The first net for bugs: poisoned and red-zoned slabs, sampled guard pages,
 # and a stop at the first warning.
-VM_DEBUG_ARGS="slab_debug=FZPU kfence.sample_interval=1 page_poison=1 panic_on_warn=1 oops=panic"
+VM_DEBUG_ARGS="slab_debug=FZP kfence.sample_interval=1 page_poison=1 panic_on_warn=1 oops=panic"
 # Kernels of our own have better checks built in.
 VM_OWN_ARGS="panic_on_warn=1 oops=panic"
 # An idle processor that halts is a host thread that sleeps: waking it takes
