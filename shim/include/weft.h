@@ -250,7 +250,8 @@ int weft_query_node(const struct weft_device *device, int node, struct weft_node
  *
  * Errors: EINVAL (length of 0 or more than max_mr_size, access), EFAULT (not all
  * of it is mapped, or it is read-only), ENOMEM (RLIMIT_MEMLOCK, or memory),
- * EMFILE (max_mr reached), ENODEV (the node went away).
+ * EMFILE (max_mr reached, or what a user may have on a node), EINTR (a signal came;
+ * nothing is registered), ENODEV (the node went away).
  */
 struct weft_mr *weft_reg_mr(const struct weft_device *device, void *addr, size_t length, int access);
 
@@ -375,7 +376,10 @@ struct weft_cq *weft_vqp_cq(const struct weft_vqp *vqp);
  * bound or unconnected), EHOSTUNREACH (no meta server knows the GID), EAGAIN (no meta
  * server is connected and the peer is not cached), ETIMEDOUT (the meta server did not
  * answer), EINTR (a signal came before the answer, and its handler does not have calls
- * restarted: nothing has changed), ENODEV (the local node went away), EBADF.
+ * restarted: nothing has changed), ENOMEM, ENODEV (the local node went away), EBADF. If the
+ * module was loaded with pool=rc, the call also waits for an RC queue pair to the peer:
+ * EHOSTDOWN (the peer did not answer), EOPNOTSUPP (the RDMA device cannot do RC), EINTR
+ * (a signal came meanwhile, whatever its handler says).
  */
 int weft_qconnect(const struct weft_vqp *vqp, const union ibv_gid *gid, uint32_t port);
 
@@ -446,8 +450,11 @@ void *weft_vqp_context(const struct weft_vqp *vqp);
  *
  * Errors: EOPNOTSUPP (opcode), EINVAL (num_sge, sg_list, send_flags, too much inline
  * data, or null pointers, when *bad_wr is not written), ENOMEM (the VQP has max_send_wr
- * requests under way, or the CQ is full: poll, then post from *bad_wr on), ENOTCONN (not
- * connected, or an unconnected VQP), EBADF.
+ * requests under way, or the CQ is full: poll, then post from *bad_wr on; or memory is
+ * short), ENOTCONN (not connected, or an unconnected VQP), EMFILE (the user has as many DC
+ * streams on the node as it may: one for each VQP that sends messages, up to 8 for each
+ * peer of its other VQPs), EBADF. When the node has gone, requests are still posted, and
+ * complete with an error (IBV_WC_FATAL_ERR).
  */
 int weft_post_send(const struct weft_vqp *vqp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr);
 

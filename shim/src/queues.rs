@@ -189,7 +189,8 @@ impl Queues {
     /// # Errors
     ///
     /// [`Error::QueueFull`] if none was taken, [`Error::NotConnected`] and
-    /// [`Error::NoSuchVqp`] (of the first), [`Error::NodeGone`], [`Error::Interrupted`].
+    /// [`Error::NoSuchVqp`] (of the first), [`Error::TooManyStreams`], [`Error::OutOfMemory`],
+    /// [`Error::NodeGone`], [`Error::Interrupted`].
     pub fn post_send(&mut self, wrs: &[SendWr<'_>]) -> Result<usize, Error> {
         let submitted = self.submit(wrs, None, 0, Duration::ZERO)?;
         if submitted.is_full && submitted.count == 0 {
