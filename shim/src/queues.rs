@@ -190,7 +190,8 @@ impl Queues {
     ///
     /// [`Error::QueueFull`] if none was taken, [`Error::NotConnected`] and
     /// [`Error::NoSuchVqp`] (of the first), [`Error::TooManyStreams`], [`Error::OutOfMemory`],
-    /// [`Error::NodeGone`], [`Error::Interrupted`].
+    /// [`Error::Interrupted`]. When the node has gone, requests are still taken, and complete
+    /// with [`crate::WcStatus::FatalErr`].
     pub fn post_send(&mut self, wrs: &[SendWr<'_>]) -> Result<usize, Error> {
         let submitted = self.submit(wrs, None, 0, Duration::ZERO)?;
         if submitted.is_full && submitted.count == 0 {

@@ -176,8 +176,8 @@ impl Vqp {
     /// # Errors
     ///
     /// [`Error::QueueFull`] if none was taken, [`Error::NotConnected`],
-    /// [`Error::TooManyStreams`], [`Error::OutOfMemory`], [`Error::NodeGone`],
-    /// [`Error::Interrupted`].
+    /// [`Error::TooManyStreams`], [`Error::OutOfMemory`], [`Error::Interrupted`]. When the node
+    /// has gone, requests are still taken, and complete with [`crate::WcStatus::FatalErr`].
     pub fn post_send(&mut self, wrs: &[SendWr<'_>]) -> Result<usize, Error> {
         let vqp = self.handle.number();
         let submitted = self.queues.submit(wrs, Some(vqp), 0, Duration::ZERO)?;
