@@ -224,8 +224,9 @@ int weft_query_device(const struct weft_device *device, struct weft_device_attr 
 /*
  * The device's file descriptor, to wait with poll() or epoll for completions of all
  * its CQs: readable while there are some that were not taken; POLLHUP when the node
- * has gone. Wait, then take completions with weft_poll_cq() or weft_pop_msgs() until
- * none is left. The descriptor stays the device's: do not close it.
+ * has gone, after which completions of requests that were under way may still follow.
+ * Wait, then take completions with weft_poll_cq() or weft_pop_msgs() until none is left.
+ * The descriptor stays the device's: do not close it.
  * Returns -1 and sets errno on error.
  */
 int weft_device_fd(const struct weft_device *device);
