@@ -40,7 +40,8 @@
 //! session's file wait for those of all its rings: the file is readable (`EPOLLIN`,
 //! `EPOLLRDNORM`) while a ring's `cq_tail` is not its `cq_head`. Edge-triggered epoll
 //! reports each completion that comes after the ring was drained. `EPOLLERR` and
-//! `EPOLLHUP` say that the node is gone, `EPOLLERR` alone that there is no session yet.
+//! `EPOLLHUP` say that the node is gone, after which completions of requests that were under
+//! way may still follow; `EPOLLERR` alone says that there is no session yet.
 //! [`CqNotify`] has an eventfd signalled for one ring alone, for each completion or for many
 //! together.
 //!

@@ -31,8 +31,9 @@ use crate::place::Party;
 ///
 ///   weft-cp receive /srv/a --elastic 127.0.0.1:7600
 ///
-/// Exit status: 0 if all receivers have everything, 1 if not, 2 if the command
-/// line is wrong.
+/// Exit status: of the sender 0 if all receivers have everything (with --elastic: if it has
+/// served some, and nothing went wrong at the sender itself), of a receiver 0 if it has
+/// everything itself; else 1, or 2 if the command line is wrong.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 100)]
 pub struct Args {
@@ -53,8 +54,9 @@ pub enum What {
     /// it leads to is sent.
     ///
     /// If a receiver fails, all give up, nothing is kept, and the error says which one
-    /// failed and why. Only if the sender dies while it tells the receivers to name what
-    /// they have, some may have it and some not: each one's exit status, 0 or 1, says which.
+    /// failed and why. When all have everything, the sender tells them to give it its name.
+    /// Only if somebody dies, is interrupted or cannot give it its name after that, some may
+    /// have it and some not: a receiver's exit status is 0 if it has it.
     Send(SendArgs),
     /// Receives into the directory DIR, under the name that PATH has at the sender.
     ///

@@ -41,8 +41,10 @@
 //! A receiver that fails removes its temporaries, reports why, and still relays
 //! until the sender has told everybody to give up, with the reason. A member that
 //! dies ends the stream's group at all others, which then do the same.
-//! Who dies between *commit* and its own renaming is named by the sender, while
-//! the others keep what they have: they had it checked.
+//! After *commit* it may be neither all nor nothing. A receiver that fails before
+//! its own renaming is named by the sender; the others keep what they have, which
+//! they had checked. If somebody dies while *commit* is under way, those that it
+//! has not reached give up.
 //!
 //! # Receivers that come late
 //!

@@ -224,8 +224,9 @@ int weft_query_device(const struct weft_device *device, struct weft_device_attr 
 /*
  * The device's file descriptor, to wait with poll() or epoll for completions of all
  * its CQs: readable while there are some that were not taken; POLLHUP when the node
- * has gone. Wait, then take completions with weft_poll_cq() or weft_pop_msgs() until
- * none is left. The descriptor stays the device's: do not close it.
+ * has gone, after which completions of requests that were under way may still follow.
+ * Wait, then take completions with weft_poll_cq() or weft_pop_msgs() until none is left.
+ * The descriptor stays the device's: do not close it.
  * Returns -1 and sets errno on error.
  */
 int weft_device_fd(const struct weft_device *device);
@@ -250,7 +251,8 @@ int weft_query_node(const struct weft_device *device, int node, struct weft_node
  *
  * Errors: EINVAL (length of 0 or more than max_mr_size, access), EFAULT (not all
  * of it is mapped, or it is read-only), ENOMEM (RLIMIT_MEMLOCK, or memory),
- * EMFILE (max_mr reached), ENODEV (the node went away).
+ * EMFILE (max_mr reached, or what a user may have on a node), EINTR (a signal came;
+ * nothing is registered), ENODEV (the node went away).
  */
 struct weft_mr *weft_reg_mr(const struct weft_device *device, void *addr, size_t length, int access);
 
@@ -375,7 +377,10 @@ struct weft_cq *weft_vqp_cq(const struct weft_vqp *vqp);
  * bound or unconnected), EHOSTUNREACH (no meta server knows the GID), EAGAIN (no meta
  * server is connected and the peer is not cached), ETIMEDOUT (the meta server did not
  * answer), EINTR (a signal came before the answer, and its handler does not have calls
- * restarted: nothing has changed), ENODEV (the local node went away), EBADF.
+ * restarted: nothing has changed), ENOMEM, ENODEV (the local node went away), EBADF. If the
+ * module was loaded with pool=rc, the call also waits for an RC queue pair to the peer:
+ * EHOSTDOWN (the peer did not answer), EOPNOTSUPP (the RDMA device cannot do RC), EINTR
+ * (a signal came meanwhile, whatever its handler says).
  */
 int weft_qconnect(const struct weft_vqp *vqp, const union ibv_gid *gid, uint32_t port);
 
@@ -446,8 +451,11 @@ void *weft_vqp_context(const struct weft_vqp *vqp);
  *
  * Errors: EOPNOTSUPP (opcode), EINVAL (num_sge, sg_list, send_flags, too much inline
  * data, or null pointers, when *bad_wr is not written), ENOMEM (the VQP has max_send_wr
- * requests under way, or the CQ is full: poll, then post from *bad_wr on), ENOTCONN (not
- * connected, or an unconnected VQP), EBADF.
+ * requests under way, or the CQ is full: poll, then post from *bad_wr on; or memory is
+ * short), ENOTCONN (not connected, or an unconnected VQP), EMFILE (the user has as many DC
+ * streams on the node as it may: one for each VQP that sends messages, up to 8 for each
+ * peer of its other VQPs), EBADF. When the node has gone, requests are still posted, and
+ * complete with an error (IBV_WC_FATAL_ERR).
  */
 int weft_post_send(const struct weft_vqp *vqp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr);
 

@@ -420,9 +420,9 @@ impl Device {
 
 /// The session's descriptor, to wait for completions of all its VQPs with `poll`,
 /// epoll or an asynchronous runtime: readable while there are completions that were
-/// not taken; `POLLHUP` when the node is gone. Wait first, then take completions with
-/// a call that does not wait. Closing it or passing it other requests is not the
-/// caller's.
+/// not taken; `POLLHUP` when the node is gone, after which completions of requests that
+/// were under way may still follow. Wait first, then take completions with a call that
+/// does not wait. The caller neither closes it nor passes it other requests.
 impl AsFd for Device {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd()

@@ -15,7 +15,7 @@ use weft_core::gid::Gid;
 use weft_core::uapi::{
     RingsCreate, ABI_VERSION, DEVICE_PATH, MAX_INLINE, MAX_META_SERVERS, MAX_MRS_PER_SESSION,
     MAX_MR_BYTES, MAX_MSG_BYTES, MAX_MWS_PER_SESSION, MAX_MWS_PER_USER, MAX_NOTIFY_COUNT,
-    MAX_NOTIFY_US, MAX_PORT, MAX_RECV_WR, MAX_SEND_WR, MAX_VQPS_PER_USER,
+    MAX_NOTIFY_US, MAX_PORT, MAX_RECV_WR, MAX_SEND_WR, MAX_STREAMS_PER_USER, MAX_VQPS_PER_USER,
 };
 
 /// An operation that did not work.
@@ -49,6 +49,9 @@ pub enum Error {
     /// The session's VQPs are used up.
     #[error("the user has {MAX_VQPS_PER_USER} VQPs on the node, which is the limit, or as many open peers or rings: drop some")]
     TooManyVqps,
+    /// The user's DC streams are used up.
+    #[error("the user has {MAX_STREAMS_PER_USER} DC streams on the node, which is the limit: one for each VQP that sends messages, and up to 8 for each peer of its other VQPs; drop VQPs that send messages")]
+    TooManyStreams,
     /// A listener keeps as many VQPs to senders as it may, and each has completions that
     /// were not taken.
     #[error("the listener has {MAX_ACCEPTED} VQPs to senders, each with completions that were not taken: poll them, or forget a sender")]
@@ -329,6 +332,7 @@ impl Error {
             Errno::EINTR => Self::Interrupted,
             Errno::ENOSPC => Self::QueueFull,
             Errno::EBADF => Self::NoSuchVqp,
+            Errno::EMFILE => Self::TooManyStreams,
             errno => Self::of_node("IOC_ENTER", errno),
         }
     }
@@ -407,6 +411,8 @@ mod tests {
         );
         assert_eq!(Error::of_mr_reg(Errno::ENOMEM, 0, 1), Error::OutOfMemory);
         assert_eq!(Error::of_enter(Errno::ENOSPC), Error::QueueFull);
+        assert_eq!(Error::of_enter(Errno::EMFILE), Error::TooManyStreams);
+        assert_eq!(Error::of_accept(Errno::EMFILE), Error::TooManyVqps);
         assert_eq!(
             Error::of_meta("IOC_META_ADD", Errno::ENOSPC),
             Error::TooManyMetaServers

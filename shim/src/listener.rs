@@ -123,8 +123,7 @@ impl Listener {
     ///
     /// # Errors
     ///
-    /// [`Error::NoRoom`], [`Error::NodeGone`], [`Error::Interrupted`]; nothing was
-    /// taken then.
+    /// [`Error::NoRoom`], [`Error::Interrupted`]; nothing was taken then.
     pub fn pop_msgs(
         &mut self,
         messages: &mut [Message],

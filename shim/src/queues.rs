@@ -189,7 +189,9 @@ impl Queues {
     /// # Errors
     ///
     /// [`Error::QueueFull`] if none was taken, [`Error::NotConnected`] and
-    /// [`Error::NoSuchVqp`] (of the first), [`Error::NodeGone`], [`Error::Interrupted`].
+    /// [`Error::NoSuchVqp`] (of the first), [`Error::TooManyStreams`], [`Error::OutOfMemory`],
+    /// [`Error::Interrupted`]. When the node has gone, requests are still taken, and complete
+    /// with [`crate::WcStatus::FatalErr`].
     pub fn post_send(&mut self, wrs: &[SendWr<'_>]) -> Result<usize, Error> {
         let submitted = self.submit(wrs, None, 0, Duration::ZERO)?;
         if submitted.is_full && submitted.count == 0 {

@@ -119,8 +119,12 @@ impl Vqp {
     ///
     /// [`Error::UnknownPeer`], [`Error::NoMetaServer`], [`Error::MetaTimeout`],
     /// [`Error::AlreadyConnected`], [`Error::ZeroGid`], [`Error::BadPort`],
-    /// [`Error::NodeGone`]; [`Error::Interrupted`]: a signal came first, whose handler was
-    /// not to restart calls (`SA_RESTART`), and nothing has changed.
+    /// [`Error::OutOfMemory`], [`Error::NodeGone`]; [`Error::Interrupted`]: a signal came first,
+    /// whose handler was not to restart calls (`SA_RESTART`), and nothing has changed.
+    ///
+    /// If the module was loaded with `pool=rc`, the call also waits for an RC queue pair to the
+    /// peer: [`Error::PeerSilent`], [`Error::NoRc`], and [`Error::Interrupted`] whatever the
+    /// signal's handler says.
     #[inline]
     pub fn qconnect(&mut self, gid: Gid, port: u32) -> Result<(), Error> {
         if port > MAX_PORT {
@@ -172,7 +176,8 @@ impl Vqp {
     /// # Errors
     ///
     /// [`Error::QueueFull`] if none was taken, [`Error::NotConnected`],
-    /// [`Error::NodeGone`], [`Error::Interrupted`].
+    /// [`Error::TooManyStreams`], [`Error::OutOfMemory`], [`Error::Interrupted`]. When the node
+    /// has gone, requests are still taken, and complete with [`crate::WcStatus::FatalErr`].
     pub fn post_send(&mut self, wrs: &[SendWr<'_>]) -> Result<usize, Error> {
         let vqp = self.handle.number();
         let submitted = self.queues.submit(wrs, Some(vqp), 0, Duration::ZERO)?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Whoever fails, everybody learns it and nothing is kept.
+//! If a process fails in the middle of a transfer, all learn it and nothing is kept.
 //!
 //! A receiver that is stopped holds up the transfer after a few messages: what
 //! happens then happens in the middle of it, however slow the machine is.

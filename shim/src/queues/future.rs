@@ -77,7 +77,9 @@ impl AsyncQueues {
     ///
     /// # Errors
     ///
-    /// [`Error::NodeGone`]; [`Error::NoRoom`] if `wcs` has no place.
+    /// [`Error::NodeGone`]: the node has gone, and no completion is there now. Completions of
+    /// requests that were under way may still follow: call again a moment later.
+    /// [`Error::NoRoom`] if `wcs` has no place.
     pub async fn completions(&mut self, wcs: &mut [Wc]) -> Result<usize, Error> {
         if wcs.is_empty() {
             return Err(Error::NoRoom { min: 1, room: 0 });
@@ -97,7 +99,8 @@ impl AsyncQueues {
         }
     }
 
-    /// The node has gone: what is there is all that there will be.
+    /// Takes what is there once the node has gone. Completions of requests under way may still
+    /// follow: the module wakes pollers first and ends these requests afterwards.
     fn last(&mut self, wcs: &mut [Wc]) -> Result<usize, Error> {
         match self.queues.poll_cq(wcs) {
             0 => Err(Error::NodeGone),
