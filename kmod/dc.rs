@@ -38,7 +38,7 @@ use crate::counters::COUNTERS;
 use crate::mem::MrTable;
 use crate::net::{Bearer, Endpoint, Handler, PacketLink, Skb};
 use crate::quota::{Kind, Quota};
-use crate::sync::{new_periodic, Periodic, Routine};
+use crate::sync::{new_periodic, Periodic, Routine, Versioned};
 
 use contexts::Contexts;
 pub(crate) use entry::{Entry, Origin, Way, Words};
@@ -158,8 +158,8 @@ impl<B: Bearer, R: Requester> SoftDc<B, R> {
     }
 
     /// A new stream to a peer's target, for a user's requests, or `None`: for the
-    /// node's own control messages. `by_rc`: its packets go over the peer's link for them
-    /// while there is one. On a node that has gone it is a stream on which everything
+    /// node's own control messages. Its packets go over the link in `packets`, while there
+    /// is one. On a node that has gone it is a stream on which everything
     /// fails. Process context: may sleep.
     ///
     /// # Errors
@@ -169,14 +169,14 @@ impl<B: Bearer, R: Requester> SoftDc<B, R> {
         self: &Arc<Self>,
         to: &Target,
         user: Option<u32>,
-        by_rc: bool,
+        packets: Option<Arc<Versioned<PacketLink>>>,
     ) -> Result<Arc<Stream<B, R>>> {
         let held = match user {
             Some(user) => Some(self.quota.take(user, Kind::Streams)?),
             None => None,
         };
         let stream = self.streams.insert(held.is_none(), |index| {
-            Stream::new(self.clone(), index, to, user.zip(held), by_rc)
+            Stream::new(self.clone(), index, to, user.zip(held), packets)
         })?;
         // After it was taken in: either `stop` finds it in the table, or the lock
         // of its slot shows us that `stop` was there before.

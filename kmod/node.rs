@@ -442,9 +442,9 @@ impl Node {
 }
 
 /// A link that broke is to the user a server that did not answer. A look-up that a signal
-/// interrupted has changed nothing: unless the signal's handler forbids it, the kernel
-/// calls again.
-fn as_connect_error(error: Error) -> Error {
+/// interrupted has changed nothing, nor has waiting for a queue pair: unless the signal's
+/// handler forbids it, the kernel calls again.
+pub(crate) fn as_connect_error(error: Error) -> Error {
     if error == EIO {
         ETIMEDOUT
     } else if error == EINTR {

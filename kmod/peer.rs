@@ -85,7 +85,6 @@ impl<R: Requester> Peer<R> {
             suspicion: Suspicion::new()?,
             meter: route.meter().clone(),
             messages: route.message_meter().clone(),
-            packets: route.packets().clone(),
         };
         Arc::pin_init(
             pin_init!(Self {
@@ -131,7 +130,7 @@ impl<R: Requester> Peer<R> {
         if let Some(stream) = shared(&self.streams.lock(), user, initiator) {
             return Ok(stream);
         }
-        let stream = self.dc.connect(&self.target, holder(user), false)?;
+        let stream = self.dc.connect(&self.target, holder(user), None)?;
         let (winner, added) = {
             let mut streams = self.streams.lock();
             match shared(&streams, user, initiator) {
@@ -163,7 +162,8 @@ impl<R: Requester> Peer<R> {
     ///
     /// As [`Peer::stream`].
     pub(crate) fn own_stream(&self, user: u32) -> Result<Arc<PeerStream<R>>> {
-        self.dc.connect(&self.target, holder(user), true)
+        let packets = self.route.packets().clone();
+        self.dc.connect(&self.target, holder(user), Some(packets))
     }
 
     /// Ends a stream of [`Peer::own_stream`].

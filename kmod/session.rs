@@ -28,7 +28,7 @@ use crate::counters::{Counted, COUNTERS};
 use crate::dc::peer_changes;
 use crate::handles::Handles;
 use crate::mem::{is_writable, NewRegion};
-use crate::node::Node;
+use crate::node::{as_connect_error, Node};
 use crate::pool::waits_for_queues;
 use crate::quota::Held;
 use crate::rings::{Arena, Rings};
@@ -209,7 +209,7 @@ impl Session {
     /// The peer, once it can be used: with `pool=rc` there is a queue pair to it then.
     fn ready(&self, peer: Arc<Peer>) -> Result<Arc<Peer>> {
         if waits_for_queues() {
-            peer.wait_for_queue(self.user)?;
+            peer.wait_for_queue(self.user).map_err(as_connect_error)?;
         }
         Ok(peer)
     }

@@ -23,5 +23,5 @@ pub(crate) use once::Once;
 pub(crate) use poll::{new_poll_queue, PollQueue};
 pub(crate) use spinner::{reschedule_if_needed, Spinner};
 pub(crate) use timer::{Timed, Timer};
-pub(crate) use versioned::{Versioned, NO_VERSION};
+pub(crate) use versioned::{is_same, Versioned, NO_VERSION};
 pub(crate) use work::{new_periodic, Classes, Periodic, Routine};

@@ -41,8 +41,6 @@ pub(crate) struct Target {
     /// What is seen of the traffic to it: one-sided requests, and messages.
     pub(crate) meter: Arc<Meter>,
     pub(crate) messages: Arc<Meter>,
-    /// The link for packets that is to be used, if there is one.
-    pub(crate) packets: Arc<Versioned<PacketLink>>,
 }
 
 /// The VQP that posted an operation.
@@ -158,7 +156,7 @@ impl<B: Bearer, R: Requester> Stream<B, R> {
         index: u32,
         to: &Target,
         held: Option<(u32, Held)>,
-        by_rc: bool,
+        way: Option<Arc<Versioned<PacketLink>>>,
     ) -> Result<Arc<Self>> {
         static EMPTY: Initiator = Initiator::EMPTY;
         // SAFETY: plain data.
@@ -185,7 +183,7 @@ impl<B: Bearer, R: Requester> Stream<B, R> {
             requests: Gauge::new(to.meter.clone(), user),
             messages: Gauge::new(to.messages.clone(), user),
             probe: None,
-            way: by_rc.then(|| to.packets.clone()),
+            way,
             way_seen: NO_VERSION,
             link: None,
         };

@@ -111,7 +111,7 @@ impl UserPages {
     ///
     /// `EINVAL` (no bytes, or past the end of the address space), `ENOMEM` (over
     /// `RLIMIT_MEMLOCK`, or no memory), `EFAULT` (not all mapped, or not
-    /// writable), `EINTR`.
+    /// writable), `EINTR` (a fatal signal came).
     pub(crate) fn pin(addr: usize, len: usize, writable: bool) -> Result<Self> {
         let end = addr.checked_add(len).filter(|_| len != 0).ok_or(EINVAL)?;
         let first = addr & !(PAGE_SIZE - 1);
@@ -174,8 +174,10 @@ impl UserPages {
 
     /// Pins the next pages. On an error `drop` unpins what was pinned before.
     fn pin_batch(&mut self, first: usize, count: usize) -> Result {
+        // Others would end it each time, where they come often: a profiler's.
+        //
         // SAFETY: no requirement.
-        if unsafe { bindings::weft_signal_pending() } {
+        if unsafe { bindings::weft_fatal_signal_pending() } {
             return Err(EINTR);
         }
         let have = self.pages.len();

@@ -5,6 +5,7 @@
 use kernel::sync::Arc;
 
 use crate::net::{Bearer, Endpoint, PacketLink, Skb, UdpBearer, UdpPath};
+use crate::sync::is_same;
 
 /// A node's bearer.
 pub(crate) struct NodeBearer {
@@ -49,12 +50,7 @@ impl Bearer for NodeBearer {
     }
 
     fn go_over(&self, path: &mut NodePath, link: Option<&Arc<PacketLink>>) {
-        let is_same = match (&path.link, link) {
-            (None, None) => true,
-            (Some(current), Some(link)) => Arc::ptr_eq(current, link),
-            _ => false,
-        };
-        if !is_same {
+        if !is_same(path.link.as_ref(), link) {
             path.link = link.cloned();
         }
     }

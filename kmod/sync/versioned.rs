@@ -45,12 +45,7 @@ impl<T> Versioned<T> {
     pub(crate) fn set(&self, value: Option<&Arc<T>>) {
         let before = {
             let mut current = self.value.lock();
-            let is_same = match (&*current, value) {
-                (None, None) => true,
-                (Some(current), Some(value)) => Arc::ptr_eq(current, value),
-                _ => false,
-            };
-            if is_same {
+            if is_same(current.as_ref(), value) {
                 return;
             }
             let next = self.version.load(Ordering::Relaxed).wrapping_add(1);
@@ -59,5 +54,14 @@ impl<T> Versioned<T> {
             core::mem::replace(&mut *current, value.cloned())
         };
         drop(before);
+    }
+}
+
+/// Whether both are the same object, or none.
+pub(crate) fn is_same<T>(one: Option<&Arc<T>>, other: Option<&Arc<T>>) -> bool {
+    match (one, other) {
+        (None, None) => true,
+        (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+        _ => false,
     }
 }

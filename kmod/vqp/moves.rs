@@ -17,7 +17,7 @@ use super::{Peer, Vqp, VqpQueue};
 use crate::clock::now_ns;
 use crate::counters::COUNTERS;
 use crate::rc::Behind;
-use crate::sync::Woken;
+use crate::sync::{is_same, Woken};
 use crate::trace;
 
 /// How long the proof of placement is looked for before anything else is looked at.
@@ -96,12 +96,7 @@ impl Vqp {
         let is_barred = self.only_dc.load(Ordering::Relaxed);
         let decided = peer.route().queue();
         let wanted = decided.filter(|queue| !is_barred && queue.is_usable());
-        let is_same = match (&current, &wanted) {
-            (None, None) => true,
-            (Some(current), Some(wanted)) => Arc::ptr_eq(current, wanted),
-            _ => false,
-        };
-        if !is_same {
+        if !is_same(current.as_ref(), wanted.as_ref()) {
             // More requests may follow of the kind for which it has left RC: it goes back when
             // it is idle, or when the pool decides anew.
             let has_left = self.has_left.load(Ordering::Relaxed)

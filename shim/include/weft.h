@@ -251,8 +251,8 @@ int weft_query_node(const struct weft_device *device, int node, struct weft_node
  *
  * Errors: EINVAL (length of 0 or more than max_mr_size, access), EFAULT (not all
  * of it is mapped, or it is read-only), ENOMEM (RLIMIT_MEMLOCK, or memory),
- * EMFILE (max_mr reached, or what a user may have on a node), EINTR (a signal came;
- * nothing is registered), ENODEV (the node went away).
+ * EMFILE (max_mr reached, or what a user may have on a node), ENODEV (the node went
+ * away).
  */
 struct weft_mr *weft_reg_mr(const struct weft_device *device, void *addr, size_t length, int access);
 
@@ -376,11 +376,10 @@ struct weft_cq *weft_vqp_cq(const struct weft_vqp *vqp);
  * Errors: EISCONN (connected already), EINVAL (zero GID, no such port, a VQP that is
  * bound or unconnected), EHOSTUNREACH (no meta server knows the GID), EAGAIN (no meta
  * server is connected and the peer is not cached), ETIMEDOUT (the meta server did not
- * answer), EINTR (a signal came before the answer, and its handler does not have calls
- * restarted: nothing has changed), ENOMEM, ENODEV (the local node went away), EBADF. If the
- * module was loaded with pool=rc, the call also waits for an RC queue pair to the peer:
- * EHOSTDOWN (the peer did not answer), EOPNOTSUPP (the RDMA device cannot do RC), EINTR
- * (a signal came meanwhile, whatever its handler says).
+ * answer), EINTR (a signal came meanwhile, and its handler does not have calls restarted:
+ * nothing has changed), ENOMEM, ENODEV (the local node went away), EBADF. If the module was
+ * loaded with pool=rc, the call also waits for an RC queue pair to the peer: EHOSTDOWN (the
+ * peer did not answer), EOPNOTSUPP (the RDMA device cannot do RC).
  */
 int weft_qconnect(const struct weft_vqp *vqp, const union ibv_gid *gid, uint32_t port);
 

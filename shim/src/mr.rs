@@ -122,7 +122,7 @@ impl MemoryRegion {
     /// # Errors
     ///
     /// [`Error::BadRegion`], [`Error::OutOfMemory`], [`Error::TooManyRegions`],
-    /// [`Error::NodeGone`]; [`Error::Interrupted`]: a signal came, and nothing is registered.
+    /// [`Error::NodeGone`].
     pub fn allocate(device: &Device, len: usize, access: Access) -> Result<Self, Error> {
         let bad = Error::BadRegion { len: len as u64 };
         let Some(len) = NonZeroUsize::new(len).filter(|len| len.get() as u64 <= MAX_MR_BYTES)

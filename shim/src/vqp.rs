@@ -123,8 +123,7 @@ impl Vqp {
     /// whose handler was not to restart calls (`SA_RESTART`), and nothing has changed.
     ///
     /// If the module was loaded with `pool=rc`, the call also waits for an RC queue pair to the
-    /// peer: [`Error::PeerSilent`], [`Error::NoRc`], and [`Error::Interrupted`] whatever the
-    /// signal's handler says.
+    /// peer: [`Error::PeerSilent`], [`Error::NoRc`].
     #[inline]
     pub fn qconnect(&mut self, gid: Gid, port: u32) -> Result<(), Error> {
         if port > MAX_PORT {

@@ -28,8 +28,9 @@ pod! {
     ///
     /// Errors: `EINVAL` (no length, longer than [`MAX_MR_BYTES`], unknown access
     /// flags, remote write without local write), `EFAULT` (not all of it is
-    /// mapped, or not writable), `EINTR` (a signal came; nothing is registered), `ENOMEM` (over `RLIMIT_MEMLOCK`), `EMFILE`
+    /// mapped, or not writable), `ENOMEM` (over `RLIMIT_MEMLOCK`), `EMFILE`
     /// ([`MAX_MRS_PER_SESSION`] or [`MAX_MRS_PER_USER`] reached), `ENODEV` (the node is gone).
+    /// Only a signal that ends the process ends it too soon.
     pub struct MrReg [32] {
         /// In: first byte.
         pub addr: u64,

@@ -63,11 +63,11 @@ pod! {
     /// Errors: `EBADF` (no such VQP), `EISCONN` (connected already), `EINVAL`
     /// (zero GID, no such port, a VQP that is bound or unconnected), `EHOSTUNREACH` (no
     /// meta server knows the GID), `EAGAIN` (no meta server is connected and the peer is
-    /// not cached), `ETIMEDOUT` (the meta server did not answer), `EINTR` (a signal came before
-    /// the meta server's answer; nothing has changed. Where the handler says `SA_RESTART`, the
-    /// kernel calls again), `ENOMEM`, `ENODEV` (the local node is gone). With `pool=rc` the call
-    /// also waits for an RC queue pair: `EHOSTDOWN` (the peer did not answer), `EOPNOTSUPP` (the
-    /// RDMA device cannot do RC), `EINTR` (a signal came; the kernel does not call again).
+    /// not cached), `ETIMEDOUT` (the meta server did not answer), `EINTR` (a signal came
+    /// meanwhile; nothing has changed. Where the handler says `SA_RESTART`, the kernel calls
+    /// again), `ENOMEM`, `ENODEV` (the local node is gone). With `pool=rc` the call also waits
+    /// for an RC queue pair: `EHOSTDOWN` (the peer did not answer), `EOPNOTSUPP` (the RDMA device
+    /// cannot do RC).
     pub struct QConnect [32] {
         /// The VQP.
         pub vqp: u32,

@@ -44,6 +44,10 @@ pub fn run(report: &mut Report) -> Result<()> {
     });
     report.check("a signal ends a wait: EINTR", || interrupted(&session, vqp));
     report.check(
+        "signals end no registration, however often they come",
+        || registers(&session),
+    );
+    report.check(
         "a queue full of requests that nobody is told of makes room for the next",
         || full_of_silence(&session),
     );
@@ -60,6 +64,14 @@ fn interrupted(session: &Session, vqp: u32) -> Result<()> {
     let result = under_signals(|| session.enter(vqp, 0, 1, WAIT_NS))?;
     ensure!(result == Err(Errno::EINTR), "got {result:?}");
     Ok(())
+}
+
+/// So much memory, none of which is there yet, that several signals come meanwhile.
+fn registers(session: &Session) -> Result<()> {
+    const LEN: usize = 128 << 20;
+    let memory = Memory::map(LEN)?;
+    let region = under_signals(|| session.register(&memory, 0, LEN as u64, uapi::ACCESS_ALL))??;
+    Ok(session.deregister(region.lkey)?)
 }
 
 const PORT: u32 = 6711;
