@@ -8,7 +8,6 @@ use core::sync::atomic::AtomicU64;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 use weft_core::kv::{Geometry, Table};
-use weft_core::mr::{BlockName, Record};
 
 use crate::mem::region::Mr;
 use crate::rdma::{Device, DmaWords, Pd, TableMr};
@@ -62,21 +61,19 @@ impl ValidMr {
     }
 
     /// Shows a region to peers, all of it or, if there is not room for all, nothing.
-    /// Answers whether it does.
+    /// Answers whether any may have seen a part of it.
     pub(super) fn insert(&mut self, region: &Mr) -> bool {
-        let insert = |(name, record): (BlockName, Record)| {
-            self.table.insert(&name.table_key(), &record.to_value())
-        };
-        let is_shown = region
-            .records()
-            .map(insert)
-            .all(|inserted| inserted.is_ok());
-        if is_shown {
-            self.words.flush();
-        } else {
-            self.remove(region);
+        let mut is_seen = false;
+        for (name, record) in region.records() {
+            let inserted = self.table.insert(&name.table_key(), &record.to_value());
+            if inserted.is_err() {
+                self.remove(region);
+                return is_seen;
+            }
+            is_seen = true;
         }
-        is_shown
+        self.words.flush();
+        is_seen
     }
 
     /// Hides a region. Those who have seen it have to be told.

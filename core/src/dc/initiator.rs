@@ -104,6 +104,9 @@ pub struct Initiator {
     /// Since when `base` has been waiting.
     waiting_since_ns: u64,
     last_used_ns: u64,
+    /// When the target was last heard while it had something to answer, or was sent something
+    /// after it had nothing.
+    heard_ns: u64,
     /// All operations were failed at once: the target's context may not be
     /// trusted any more.
     broken: bool,
@@ -145,6 +148,7 @@ impl Initiator {
             not_ready_until_ns: 0,
             waiting_since_ns: 0,
             last_used_ns: 0,
+            heard_ns: 0,
             broken: false,
             repeated_first: false,
             failed_ops: 0,
@@ -239,10 +243,14 @@ impl Initiator {
     ///
     /// # Errors
     ///
-    /// [`Full`]: try again after a completion.
+    /// [`Full`]: try again after a completion. So is a stream that broke, until all of its
+    /// operations are reaped: the target would not know what to do with another one.
     pub fn push(&mut self, op: Op) -> Result<usize, Full> {
         if self.failed_ops != 0 && self.has_failed(op.flow) {
             return self.push_failed(op, WcStatus::WrFlushErr);
+        }
+        if self.broken && !self.is_idle() {
+            return Err(Full);
         }
         self.push_slot(OpSlot {
             op,
@@ -311,9 +319,7 @@ impl Initiator {
     pub fn unusable(&mut self, request: &Request, status: WcStatus) -> Request {
         let psn = request.psn;
         self.fail_op(self.chunk(psn).op, status);
-        if let Some(slot) = self.chunks.get_mut(psn as usize % WINDOW) {
-            slot.make_void();
-        }
+        self.make_void_from(psn);
         request.without_effect()
     }
 
@@ -321,6 +327,12 @@ impl Initiator {
     /// waited too long. Returns whether anything is still outstanding.
     pub fn on_tick(&mut self, now_ns: u64) -> bool {
         if self.base == self.next {
+            return !self.is_idle();
+        }
+        // Ticks may come late. The target may have dropped its context by now: the stream's first
+        // request would open another one, and be carried out again.
+        if now_ns.saturating_sub(self.heard_ns) > super::STREAM_IDLE_NS {
+            self.fail_all(WcStatus::RetryExcErr);
             return !self.is_idle();
         }
         if self.not_ready_until_ns != 0 {
@@ -379,6 +391,9 @@ impl Initiator {
     fn request_for(&mut self, psn: u32, is_repeat: bool, now_ns: u64) -> Outgoing<'_> {
         if psn == self.base {
             self.waiting_since_ns = now_ns;
+            if !is_repeat {
+                self.heard_ns = now_ns;
+            }
         }
         self.last_used_ns = now_ns;
         self.chunks[psn as usize % WINDOW].note_sent(now_ns);

@@ -220,6 +220,59 @@ fn what_fails_locally_is_not_carried_out_and_stops_its_flow() {
 }
 
 #[test]
+fn what_follows_in_a_flow_has_no_effect_if_a_repeat_finds_its_memory_gone() {
+    let mut initiator = initiator(HERE, 4096);
+    initiator.push(op(1, OpKind::Write, 0, 8)).unwrap();
+    initiator.push(op(2, OpKind::Write, 8, 8)).unwrap();
+    let other = Op {
+        flow: 2,
+        ..op(3, OpKind::Write, 16, 8)
+    };
+    initiator.push(other).unwrap();
+    while initiator.poll_request(1).is_some() {}
+    // Nothing has arrived, and all is sent again.
+    initiator.on_tick(1_000_000_000);
+    let request = initiator.poll_request(1_000_000_000).unwrap().request;
+    initiator.unusable(&request, WcStatus::LocProtErr);
+    let mut rest = || {
+        let request = initiator.poll_request(1_000_000_000).unwrap().request;
+        (request.kind, request.len)
+    };
+    assert_eq!([rest(), rest()], [(Kind::Read, 0), (Kind::Write, 8)]);
+}
+
+#[test]
+fn a_clock_that_comes_late_repeats_nothing_that_the_target_may_have_forgotten() {
+    let mut pair = Pair::new(vec![Fate::Deliver]);
+    pair.initiator.push(op(1, OpKind::FetchAdd, 0, 8)).unwrap();
+    let now_ns = pair.now_ns;
+    assert!(pair.initiator.poll_request(now_ns).is_some());
+    let late_ns = now_ns + CONTEXT_IDLE_NS + 1;
+    pair.initiator.on_tick(late_ns);
+    assert!(pair.initiator.poll_request(late_ns).is_none());
+    assert_eq!(statuses(&mut pair.initiator), [WcStatus::RetryExcErr]);
+    assert!(pair.initiator.needs_restart(late_ns));
+}
+
+#[test]
+fn a_stream_that_broke_takes_nothing_until_all_is_reaped() {
+    let mut initiator = initiator(HERE, 4096);
+    (0..3).for_each(|cookie| drop(initiator.push(op(cookie, OpKind::Read, 0, 8))));
+    initiator.fail_all(WcStatus::RetryExcErr);
+    let other = Op {
+        flow: 2,
+        ..op(3, OpKind::Read, 0, 8)
+    };
+    for _ in 0..3 {
+        assert_eq!(initiator.push(other), Err(Full));
+        initiator.poll_completion().unwrap();
+    }
+    assert!(initiator.needs_restart(0));
+    initiator.restart(43);
+    assert!(initiator.push(other).is_ok());
+}
+
+#[test]
 fn what_is_queued_behind_a_failed_operation_is_flushed() {
     let mut pair = Pair::new(vec![Fate::Deliver]);
     pair.initiator

@@ -157,6 +157,19 @@ impl Driver {
     }
 }
 
+#[test]
+fn long_requests_are_not_held_up_by_shorter_ones_that_fill_the_budget() {
+    let (window, mut poster) = Window::new(64, 16, 8).unwrap();
+    for _ in 0..4 {
+        assert!(window.claim(&mut poster, 2).is_some());
+    }
+    window.publish(&poster);
+    assert!(window.claim(&mut poster, 2).is_none());
+    window.retire(2);
+    assert!(window.claim_piece(&mut poster, 4, 4).is_some());
+    assert!(window.claim(&mut poster, 2).is_none());
+}
+
 proptest! {
     /// krcore §4.4: no overflow whatever is posted, signalled, refused, and
     /// whenever completions are taken; and every request ends, once, in order.

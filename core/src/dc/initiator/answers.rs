@@ -50,7 +50,7 @@ impl Initiator {
         if before(psn, self.base) || !before(psn, self.next) || self.chunk(psn).done {
             return Incoming::Handled;
         }
-        self.last_used_ns = now_ns;
+        self.heard(now_ns);
         let chunk = self.chunk(psn);
         let slot = self.op(chunk.op);
         let wanted = slot.op.kind.fetches() && slot.status == WcStatus::Success;
@@ -81,8 +81,8 @@ impl Initiator {
     /// The payload of [`Incoming::Data`] was copied, or could not be.
     pub fn landed(&mut self, psn: u32, result: Result<(), WcStatus>, now_ns: u64) {
         if let Err(status) = result {
-            let op = self.chunk(psn).op;
-            self.fail_op(op, status);
+            self.fail_op(self.chunk(psn).op, status);
+            self.make_void_from(psn);
         }
         self.done(psn, now_ns);
     }
@@ -93,7 +93,7 @@ impl Initiator {
         if before(psn, self.base) || !before(psn, self.next) || self.chunk(psn).done {
             return;
         }
-        self.last_used_ns = now_ns;
+        self.heard(now_ns);
         self.tries = 0;
         let since_ns = *self.not_ready_since_ns.get_or_insert(now_ns);
         if now_ns.saturating_sub(since_ns) < RNR_PATIENCE_NS {
@@ -101,10 +101,15 @@ impl Initiator {
             return;
         }
         self.ready();
-        let op = self.chunk(psn).op;
-        let flow = self.op(op).op.flow;
-        self.fail_op(op, WcStatus::RnrRetryExcErr);
-        // The target has executed nothing from here on.
+        self.fail_op(self.chunk(psn).op, WcStatus::RnrRetryExcErr);
+        self.make_void_from(psn);
+        self.resend = self.base;
+    }
+
+    /// A chunk's operation has failed here: the target does not know, and shall carry out
+    /// nothing of its flow from there on that it has not carried out.
+    pub(super) fn make_void_from(&mut self, psn: u32) {
+        let flow = self.op(self.chunk(psn).op).op.flow;
         let mut later = psn;
         while later != self.next {
             let op = self.chunk(later).op;
@@ -113,7 +118,11 @@ impl Initiator {
             }
             later = later.wrapping_add(1);
         }
-        self.resend = self.base;
+    }
+
+    fn heard(&mut self, now_ns: u64) {
+        self.last_used_ns = now_ns;
+        self.heard_ns = now_ns;
     }
 
     pub(super) fn ready(&mut self) {
