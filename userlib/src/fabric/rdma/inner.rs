@@ -8,7 +8,7 @@
 use super::control::{self, Memory};
 use super::doors::Door;
 use super::health::Health;
-use super::line::{Line, Note};
+use super::line::{HungUp, Line, Note};
 use super::Transport;
 use crate::fabric::{FabricError, NodeSet, Write};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -35,6 +35,14 @@ impl Peer {
             line,
             door: Door::default(),
             rings: Mutex::new(0),
+        }
+    }
+
+    /// As [`Self::new`], of one that waits for this node to say that it is ready.
+    pub(super) fn unready(incarnation: u64, region_bytes: usize, line: Line) -> Self {
+        Self {
+            door: Door::shut(),
+            ..Self::new(incarnation, region_bytes, line)
         }
     }
 }
@@ -274,6 +282,14 @@ impl<T: Transport> Inner<T> {
     pub(super) fn has_rung(&self, rank: usize, count: u64) -> bool {
         let word = self.memory.all.word(control::rung_by(rank));
         word.is_ok_and(|word| word.load(Ordering::Acquire) >= count)
+    }
+
+    /// Tells a peer that this node is ready. A sleep that was not announced to it ends, because
+    /// it would not ring.
+    pub(super) fn say_ready(&self, peer: &Peer) -> Result<(), HungUp> {
+        peer.line.say_ready()?;
+        self.rang(peer);
+        Ok(())
     }
 
     /// A peer has rung.

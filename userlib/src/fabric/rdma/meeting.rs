@@ -97,7 +97,7 @@ pub(super) fn all_ready(met: &mut [Met], end: Instant) -> Result<(), FabricError
 }
 
 /// Tells a peer that this node is connected with it.
-pub(super) fn say_ready(line: &mut TcpStream) -> Result<(), Failure> {
+pub(super) fn say_ready(line: &mut impl Write) -> Result<(), Failure> {
     line.write_all(&[READY]).map_err(|_| Failure::Gone)
 }
 

@@ -71,9 +71,8 @@ pub(super) fn meet(
     }
     // Nobody goes on before all have met all: else a node that ends at once
     // would leave the others waiting for it here.
-    for peer in &mut met {
-        let told = peer.line.write_all(&[MET]);
-        told.map_err(|_| FabricError::PeerDown(peer.rank))?;
+    for peer in &met {
+        tell_met(&peer.line).map_err(|_| FabricError::PeerDown(peer.rank))?;
     }
     for peer in &mut met {
         let mut byte = [0];
@@ -86,6 +85,17 @@ pub(super) fn meet(
     }
     met.sort_by_key(|peer| peer.rank);
     Ok((met, listener))
+}
+
+/// Says that this node has met the peer.
+pub(super) fn tell_met(mut line: &UnixStream) -> std::io::Result<()> {
+    line.write_all(&[MET])
+}
+
+/// Whether a peer says so, on a line on which there is something to read.
+pub(super) fn has_met(mut line: &UnixStream) -> bool {
+    let mut byte = [0];
+    line.read_exact(&mut byte).is_ok() && byte == [MET]
 }
 
 /// Why one meeting failed.

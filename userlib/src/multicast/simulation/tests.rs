@@ -207,6 +207,19 @@ fn a_second_leader_takes_over_what_somebody_may_have_decided() {
     }
 }
 
+/// Newcomers call all members, and are heard.
+fn call_all(run: &Run<'_>) {
+    loop {
+        let calls = run.calls();
+        if calls.is_empty() {
+            return;
+        }
+        for (newcomer, member) in calls {
+            run.sim.call(newcomer, member);
+        }
+    }
+}
+
 fn leave(run: &mut Run<'_>, node: usize) {
     run.fault(Fault::Leave { node, posts: None });
 }
@@ -370,9 +383,7 @@ fn who_stops_before_a_newcomers_view_does_not_hold_that_one_up() {
     };
     (0..4).for_each(|_| go_on(&mut run, 0..5));
     run.fault(Fault::Join { seat: 5 });
-    for (newcomer, member) in run.calls() {
-        run.sim.call(newcomer, member);
-    }
+    call_all(&run);
     leave(&mut run, 4);
     (0..6).for_each(|_| go_on(&mut run, 0..5));
     // so that member 1 cannot agree on the next view,

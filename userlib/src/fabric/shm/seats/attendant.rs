@@ -5,7 +5,7 @@
 //! calls those who are there, until that one is in.
 
 use super::super::frame::{brought, Frame, Kind};
-use super::super::rendezvous::{is_own_user, Failure, RETRY};
+use super::super::rendezvous::{has_met, is_own_user, Failure, RETRY};
 use super::calling;
 use super::inner::{Inner, Peer};
 use crate::fabric::thread::Thread;
@@ -32,6 +32,9 @@ pub(super) struct Line {
 enum Stage {
     /// Nothing has been said.
     Opened,
+    /// A newcomer has called, and was answered. It cannot post to this node before it has heard
+    /// that, and says so then.
+    Called { seat: usize, peer: Peer },
     /// The two know each other: silent from now on, and it ends when that one has gone.
     Met { seat: usize, incarnation: u64 },
 }
@@ -48,6 +51,7 @@ impl Line {
     fn hear(mut self, inner: &Inner) -> Option<Self> {
         self.stage = match self.stage {
             Stage::Opened => first_word(&self.stream, inner).ok().flatten()?,
+            Stage::Called { seat, peer } => last_word(&self.stream, inner, seat, peer)?,
             Stage::Met { seat, incarnation } => {
                 // Nobody speaks any more: anything is its end.
                 tracing::debug!(seat, incarnation, "node is down");
@@ -81,20 +85,29 @@ fn first_word(mut line: &UnixStream, inner: &Inner) -> Result<Option<Stage>, Fai
                 // It sees in the answer what is different.
                 return Ok(None);
             }
-            let (seat, incarnation) = (frame.rank, frame.incarnation);
+            let seat = frame.rank;
             let memory = brought(memory)?;
             let checked = inner.check(seat, &memory, frame.region_bytes);
             checked.map_err(Failure::Other)?;
             let peer = Peer {
-                incarnation,
+                incarnation: frame.incarnation,
                 memory,
             };
-            let is_new = inner.note_call(seat, peer);
-            tracing::debug!(seat, incarnation, is_new, "has called");
-            Ok(is_new.then_some(Stage::Met { seat, incarnation }))
+            Ok(Some(Stage::Called { seat, peer }))
         }
         _ => Ok(None),
     }
+}
+
+/// The newcomer has heard the answer, so that it may be admitted; or it has gone.
+fn last_word(line: &UnixStream, inner: &Inner, seat: usize, peer: Peer) -> Option<Stage> {
+    if !has_met(line) {
+        return None;
+    }
+    let incarnation = peer.incarnation;
+    let is_new = inner.note_call(seat, peer);
+    tracing::debug!(seat, incarnation, is_new, "has called");
+    is_new.then_some(Stage::Met { seat, incarnation })
 }
 
 /// Starts the thread, which goes on with these lines.

@@ -3,7 +3,7 @@
 //! The newcomer's part of a meeting: it takes a seat and calls those who are there.
 
 use super::super::frame::{brought, Frame, Kind};
-use super::super::rendezvous::{address, hear, listen, read_by, Failure, RETRY};
+use super::super::rendezvous::{address, hear, listen, read_by, tell_met, Failure, RETRY};
 use super::attendant::Line;
 use super::inner::{Inner, Peer};
 use crate::fabric::{FabricError, NodeSet};
@@ -176,8 +176,8 @@ fn call(inner: &Inner, whom: impl Fn(usize) -> bool) -> Vec<(usize, UnixStream)>
     called.collect()
 }
 
-/// Waits for the answer of a node, and knows it from then on. By then it may have admitted
-/// this one.
+/// Waits for the answer of a node, and knows it from then on. That one is told only then: when
+/// it admits this node, others may name it in a view, and this node posts to it.
 fn hear_answer(inner: &Inner, seat: usize, mut line: UnixStream) -> Result<Called, Failure> {
     let end = Instant::now() + ANSWER_TIME;
     let (answer, memory) = hear(&line, end)?;
@@ -198,6 +198,11 @@ fn hear_answer(inner: &Inner, seat: usize, mut line: UnixStream) -> Result<Calle
         memory,
     };
     inner.seat(seat, &peer).map_err(Failure::Other)?;
+    if tell_met(&line).is_err() {
+        // It is called again.
+        inner.note_end(seat, incarnation);
+        return Err(Failure::Gone);
+    }
     Ok(Called::Peer(Line::met(seat, incarnation, line)))
 }
 

@@ -8,6 +8,9 @@
 //! incarnation is the time of the host's clock at which it has taken the seat, so a later
 //! holder's is higher.
 //!
+//! A newcomer calls each node on a line of its own: a frame with its memory, the node's answer with
+//! that one's, and a byte when the newcomer has mapped it. The node may admit it from then on.
+//!
 //! A member gives a seat to a newcomer when the line to the former holder has ended, behind
 //! which that one has no mapping of this node's memory (see [`super`]). So nothing of it can
 //! arrive any more, and its memory, which the member still has mapped until then, is not looked
@@ -20,6 +23,8 @@ mod attendant;
 mod calling;
 mod endpoint;
 mod inner;
+#[cfg(test)]
+mod tests;
 
 use super::frame::Kind;
 use super::rendezvous::{self, Met, Node};
