@@ -2,6 +2,7 @@
 
 //! A slice of `scripts/soak views`.
 
+mod corrupt;
 mod models;
 
 use super::run::Run;
