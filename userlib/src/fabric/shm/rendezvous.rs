@@ -9,6 +9,7 @@
 //! does the connection, whose end is how a death is noticed.
 
 use super::frame::{brought, other, Frame, Kind};
+use crate::deadline::end_of;
 use crate::fabric::{FabricError, NodeSet};
 use nix::errno::Errno;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
@@ -54,7 +55,7 @@ pub(super) fn meet(
     node: &Node<'_>,
     timeout: Duration,
 ) -> Result<(Vec<Met>, UnixListener), FabricError> {
-    let end = Instant::now() + timeout;
+    let end = end_of(timeout);
     let listener = listen(node.name, node.rank)?;
     let mut met: Vec<Met> = Vec::with_capacity(node.nodes);
     for rank in 0..node.rank {

@@ -29,6 +29,7 @@ mod tests;
 use super::frame::Kind;
 use super::rendezvous::{self, Met, Node};
 use super::{check, MAX_HELLO_BYTES};
+use crate::deadline::end_of;
 use crate::fabric::{Connected, Fabric, FabricError, Meeting, Newcomer, MAX_INCARNATION};
 use attendant::Line;
 use endpoint::SeatsEndpoint;
@@ -36,7 +37,7 @@ use inner::{Inner, Peer};
 use nix::time::{clock_gettime, ClockId};
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A node of a shared-memory fabric with seats, before it meets the others: for groups with
 /// views ([`Builder::with_views`](crate::multicast::Builder::with_views)), and for
@@ -92,7 +93,7 @@ impl ShmSeats {
     /// is there, [`FabricError::NoSeat`] if somebody is in all seats.
     pub fn newcomer(name: &str, seats: usize, timeout: Duration) -> Result<Self, FabricError> {
         check(name, 0, seats)?;
-        let (rank, listener) = calling::take_seat(name, seats, Instant::now() + timeout)?;
+        let (rank, listener) = calling::take_seat(name, seats, end_of(timeout))?;
         Ok(Self {
             name: name.to_owned(),
             seats,
@@ -120,7 +121,7 @@ impl ShmSeats {
     ) -> Result<Self, FabricError> {
         let Newcomer { seat, incarnation } = newcomer;
         check(name, seat, seats)?;
-        let listener = calling::take_that_seat(name, seat, Instant::now() + timeout)?;
+        let listener = calling::take_that_seat(name, seat, end_of(timeout))?;
         Ok(Self {
             name: name.to_owned(),
             seats,
@@ -211,7 +212,7 @@ unsafe impl Fabric for ShmSeats {
                 incarnation,
             } => {
                 inner.incarnation = incarnation;
-                let end = Instant::now() + timeout;
+                let end = end_of(timeout);
                 let (lines, met) = calling::call_first(&inner, end, &mut hellos)?;
                 let meeting = Meeting::Newcomer { incarnation, met };
                 start(inner, listener, lines, hellos, meeting)

@@ -9,6 +9,7 @@ use super::inner::number_of;
 use super::*;
 use std::io::Read;
 use std::os::unix::net::UnixStream;
+use std::time::Instant;
 
 const REGION_BYTES: usize = 4096;
 const HELLO: &[u8] = b"the same for all";
