@@ -47,7 +47,7 @@ impl Views {
         self.begin(view);
         self.tell_installed(number, members);
         self.endpoint.settle();
-        self.tell_view();
+        self.is_new = true;
     }
 }
 

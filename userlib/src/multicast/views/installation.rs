@@ -52,7 +52,12 @@ impl Views {
         for seat in self.view.failed.iter() {
             self.endpoint.evict(seat);
         }
-        // The others need not wait while the application's state is copied.
+        self.is_new = true;
+    }
+
+    /// The view was installed in this step, which the others know by now: gives states, as they
+    /// are before anything is delivered in the view, and tells the application.
+    pub(super) fn tell_application(&mut self) {
         self.give_state();
         self.give_part_states();
         self.tell_view();
