@@ -13,11 +13,11 @@ use crate::deadline::end_of;
 use crate::fabric::{FabricError, NodeSet};
 use nix::errno::Errno;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
-use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::PeerCredentials;
+use nix::sys::socket::{connect, getsockopt, socket, AddressFamily, SockFlag, SockType, UnixAddr};
 use nix::unistd::getuid;
 use std::io::{ErrorKind, Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::time::{Duration, Instant};
@@ -75,9 +75,9 @@ pub(super) fn meet(
     for peer in &met {
         tell_met(&peer.line).map_err(|_| FabricError::PeerDown(peer.rank))?;
     }
-    for peer in &mut met {
+    for peer in &met {
         let mut byte = [0];
-        read_by(&mut peer.line, &mut byte, end).map_err(|failure| match failure {
+        read_by(&peer.line, &mut byte, end).map_err(|failure| match failure {
             Failure::Late => FabricError::Timeout {
                 missing: NodeSet::EMPTY.with(peer.rank),
             },
@@ -118,8 +118,12 @@ fn explain(failure: Failure, node: &Node<'_>, met: &[Met]) -> FabricError {
     }
 }
 
+pub(super) fn abstract_name(name: &str, rank: usize) -> String {
+    format!("weft/{}/{name}/{rank}", getuid())
+}
+
 pub(super) fn address(name: &str, rank: usize) -> Result<SocketAddr, FabricError> {
-    SocketAddr::from_abstract_name(format!("weft/{}/{name}/{rank}", getuid()))
+    SocketAddr::from_abstract_name(abstract_name(name, rank))
         .map_err(|error| FabricError::io("socket", &error))
 }
 
@@ -138,11 +142,22 @@ pub(super) fn listen(name: &str, rank: usize) -> Result<UnixListener, FabricErro
     Ok(listener)
 }
 
+/// Opens a line to a rank, if somebody listens there and has room for it. One that is stopped has
+/// none when enough have called: to wait for that would be to wait for it.
+pub(super) fn dial(name: &str, rank: usize) -> Option<UnixStream> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let line = socket(AddressFamily::Unix, SockType::Stream, flags, None).ok()?;
+    let address = UnixAddr::new_abstract(abstract_name(name, rank).as_bytes()).ok()?;
+    connect(line.as_raw_fd(), &address).ok()?;
+    let line = UnixStream::from(line);
+    line.set_nonblocking(false).ok()?;
+    Some(line)
+}
+
 /// Connects to a lower rank, which may not have started yet.
 fn call(node: &Node<'_>, rank: usize, end: Instant) -> Result<Met, Failure> {
-    let address = address(node.name, rank).map_err(Failure::Other)?;
     loop {
-        if let Ok(line) = UnixStream::connect_addr(&address) {
+        if let Some(line) = dial(node.name, rank) {
             match introduce(node, line, end, true) {
                 Ok(peer) if peer.rank == rank => return Ok(peer),
                 // It ended half-way: perhaps it starts again.
@@ -220,7 +235,7 @@ fn introduce(
         return Err(Failure::Gone);
     }
     let mut hello = vec![0; frame.hello_bytes];
-    read_by(&mut line, &mut hello, end)?;
+    read_by(&line, &mut hello, end)?;
     if !first {
         tell(node, &mut line)?;
     }
@@ -266,7 +281,7 @@ pub(super) fn hear(line: &UnixStream, end: Instant) -> Result<(Frame, Option<Own
 }
 
 pub(super) fn read_by(
-    line: &mut UnixStream,
+    mut line: &UnixStream,
     bytes: &mut [u8],
     end: Instant,
 ) -> Result<(), Failure> {
