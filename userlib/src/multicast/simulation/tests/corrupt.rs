@@ -135,7 +135,7 @@ fn a_newcomer_leaves_out_seats_that_there_are_not() {
     let first = Tables::new(4).welcomes;
     for member in 0..3 {
         let row = first + member * size_of::<WelcomeRow>();
-        let members = 0b1111 | 1 << (MAX_NODES - 1);
+        let members = 0b1111 | (1 << (MAX_NODES - 1));
         run.sim
             .scribble(3, row + offset_of!(WelcomeRow, members), members);
     }
