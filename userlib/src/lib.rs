@@ -32,6 +32,7 @@
 //! # }
 //! ```
 
+mod deadline;
 pub mod fabric;
 mod futex;
 mod gate;

@@ -16,13 +16,14 @@ use super::membership::MembersOf;
 use super::shared::Status;
 use super::views::{pulse, State, Upcalls, ViewUpcall};
 use super::watcher::{Event, EventUpcall};
+use crate::deadline::end_of;
 use crate::fabric::{Endpoint, Fabric};
 use crate::predicates::{IdlePolicy, Poller, Predicates};
 use assembly::Assembly;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long members wait for one another by default.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -135,7 +136,7 @@ impl<F: Fabric> Builder<F> {
         let mut idle = self.idle;
         let longest = self.term.map(pulse::longest_sleep);
         idle.longest_sleep = idle.longest_sleep.into_iter().chain(longest).min();
-        let end = Instant::now() + self.timeout;
+        let end = end_of(self.timeout);
         let status = Status::new(false, self.has_views);
         let group = self.assemble(status, |endpoint, predicates| {
             let poller = Poller::start(endpoint, predicates, idle);

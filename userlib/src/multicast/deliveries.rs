@@ -8,11 +8,12 @@
 
 use super::deliverer::{Batch, CorruptSender, Deliverer};
 use super::shared::Shared;
+use crate::deadline::end_of;
 use crate::smc::Limit;
 use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A message that was copied out of its slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,7 +97,7 @@ impl Deliveries {
         most: Limit,
         deliver: &mut dyn FnMut(&mut Batch<'_>) -> R,
     ) -> Option<R> {
-        let end = timeout.map(|timeout| Instant::now() + timeout);
+        let end = timeout.map(end_of);
         loop {
             let stable = match self.look(most, deliver) {
                 Found::Batch(answer) => return Some(answer),

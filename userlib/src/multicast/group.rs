@@ -11,6 +11,7 @@ use super::sender::Sender;
 use super::shared::{Shared, Status};
 use super::views::{Board, View};
 use super::watcher::Ending;
+use crate::deadline::end_of;
 use crate::fabric::{Endpoint, Fabric, NodeSet};
 use crate::predicates::{Outcome, Poller};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -188,7 +189,7 @@ impl Group {
     /// [`Error::InDelivery`], at once, if it would wait for the delivery that it is called
     /// from.
     pub fn flush(&self, timeout: Duration) -> Result<(), Error> {
-        let end = Instant::now() + timeout;
+        let end = end_of(timeout);
         for (shared, sent) in self.sent() {
             let is_flushed = || shared.has_flushed(sent);
             if !is_flushed() && shared.would_wait_for_itself() {
@@ -293,7 +294,7 @@ impl Group {
     pub fn leave(self, timeout: Duration) -> Result<(), Error> {
         let flushed = self.flush(timeout);
         if let Some(board) = &self.board {
-            self.leave_view(board, Instant::now() + timeout);
+            self.leave_view(board, end_of(timeout));
         }
         for part in &self.parts {
             let metrics = part.shared.counts.snapshot();

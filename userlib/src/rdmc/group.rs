@@ -9,6 +9,7 @@ use super::event::{End, EndReason};
 use super::memory::Buffer;
 use super::node::Inner;
 use super::Error;
+use crate::deadline::end_of;
 use crate::fabric::NodeSet;
 use std::fmt;
 use std::sync::Arc;
@@ -187,7 +188,7 @@ impl Group {
             return Err(Error::InCallback);
         }
         let group = self.number();
-        let end = Instant::now() + timeout;
+        let end = end_of(timeout);
         let gate = self.shared.gate();
         gate.wait_until(Some(end), || done() || self.end().is_some());
         match self.end() {

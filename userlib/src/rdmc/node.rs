@@ -10,6 +10,7 @@ use super::layout::Layout;
 use super::memory::{Arena, Buffer, Memory};
 use super::words::TAGS;
 use super::Error;
+use crate::deadline::end_of;
 use crate::fabric::{Endpoint, Fabric, Meeting, Newcomer, NodeSet};
 use crate::multicast::View;
 use crate::predicates::{IdlePolicy, Poller, Predicates};
@@ -17,7 +18,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{self, ThreadId};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long the polling thread polls before it sleeps (rdmc §4.2).
 const POLL: Duration = Duration::from_millis(50);
@@ -385,7 +386,7 @@ impl Node {
         if self.0.is_poller() {
             return Err(Error::InCallback);
         }
-        let end = Instant::now() + timeout;
+        let end = end_of(timeout);
         let start = Start {
             memory: Box::new(memory),
             tell: Box::new(tell),

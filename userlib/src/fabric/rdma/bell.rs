@@ -2,6 +2,7 @@
 
 //! The doorbell within the process: who sleeps until somebody rings.
 
+use crate::deadline::end_of;
 use std::sync::atomic::{fence, AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -32,7 +33,7 @@ impl Bell {
         self.asleep.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         if !ready() {
-            self.wait(timeout.and_then(|timeout| Instant::now().checked_add(timeout)));
+            self.wait(timeout.map(end_of));
         }
         self.asleep.store(false, Ordering::SeqCst);
     }

@@ -28,6 +28,15 @@ pub(super) struct Door {
 }
 
 impl Door {
+    /// Of a peer that waits for another word of this node first. Nothing is announced before
+    /// [`Self::rang`].
+    pub(super) fn shut() -> Self {
+        Self {
+            peer: AtomicU8::new(AWAKE),
+            announced: AtomicBool::new(true),
+        }
+    }
+
     /// The peer is to be rung. Answers whether a message has to go.
     pub(super) fn ring(&self) -> bool {
         let next = |state| match state {
@@ -55,7 +64,7 @@ impl Door {
         !self.announced.swap(true, Ordering::AcqRel)
     }
 
-    /// The peer has rung.
+    /// The peer has rung, or a door that was shut is opened.
     pub(super) fn rang(&self) {
         self.announced.store(false, Ordering::Release);
     }
@@ -90,6 +99,14 @@ mod tests {
     fn a_sleep_is_announced_again_only_after_a_ring() {
         let door = Door::default();
         assert!(door.announce());
+        assert!(!door.announce());
+        door.rang();
+        assert!(door.announce());
+    }
+
+    #[test]
+    fn at_a_shut_door_nothing_is_announced() {
+        let door = Door::shut();
         assert!(!door.announce());
         door.rang();
         assert!(door.announce());

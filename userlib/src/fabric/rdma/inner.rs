@@ -3,12 +3,13 @@
 //! What the threads of a node share: who holds which seat, and who has called for one.
 //!
 //! A seat's holder changes only between two that hold it one after the other: `calls` is the
-//! lock of whoever changes one. Where all nodes meet at the beginning nobody ever calls.
+//! lock of whoever changes one, behind which comes the seat's own. Where all nodes meet at the
+//! beginning nobody ever calls.
 
 use super::control::{self, Memory};
 use super::doors::Door;
 use super::health::Health;
-use super::line::{Line, Note};
+use super::line::{HungUp, Line, Note};
 use super::Transport;
 use crate::fabric::{FabricError, NodeSet, Write};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -35,6 +36,14 @@ impl Peer {
             line,
             door: Door::default(),
             rings: Mutex::new(0),
+        }
+    }
+
+    /// As [`Self::new`], of one that waits for this node to say that it is ready.
+    pub(super) fn unready(incarnation: u64, region_bytes: usize, line: Line) -> Self {
+        Self {
+            door: Door::shut(),
+            ..Self::new(incarnation, region_bytes, line)
         }
     }
 }
@@ -151,10 +160,11 @@ impl<T: Transport> Inner<T> {
 
     /// As [`Self::seat`], with the lock.
     fn take_seat(&self, seat: usize, peer: Arc<Peer>, link: T::Link) {
+        let place = self.seats[seat].write();
+        let mut place = place.unwrap_or_else(PoisonError::into_inner);
         self.transport.seat(seat, link);
-        *self.seats[seat]
-            .write()
-            .unwrap_or_else(PoisonError::into_inner) = Some(peer);
+        *place = Some(peer);
+        drop(place);
         // In this order: one that is down and not cut off would be cut off.
         self.health().mark_up(seat);
         let bit = NodeSet::EMPTY.with(seat).bits();
@@ -263,8 +273,18 @@ impl<T: Transport> Inner<T> {
         severed.union(cut)
     }
 
+    /// Does something to the holder of a seat, if it is this peer, which stays it meanwhile: the
+    /// thread that listens may be late with what a former holder has said.
+    fn to_holder(&self, rank: usize, peer: &Arc<Peer>, act: impl FnOnce()) {
+        let place = self.seats[rank].read();
+        let place = place.unwrap_or_else(PoisonError::into_inner);
+        if place.as_ref().is_some_and(|now| Arc::ptr_eq(now, peer)) {
+            act();
+        }
+    }
+
     /// A peer says that it sleeps.
-    pub(super) fn fell_asleep(&self, rank: usize, peer: &Peer) {
+    pub(super) fn fell_asleep(&self, rank: usize, peer: &Arc<Peer>) {
         if peer.door.fell_asleep() {
             self.ring_by_message(rank, peer);
         }
@@ -276,6 +296,14 @@ impl<T: Transport> Inner<T> {
         word.is_ok_and(|word| word.load(Ordering::Acquire) >= count)
     }
 
+    /// Tells a peer that this node is ready. A sleep that was not announced to it ends, because
+    /// it would not ring.
+    pub(super) fn say_ready(&self, peer: &Peer) -> Result<(), HungUp> {
+        peer.line.say_ready()?;
+        self.rang(peer);
+        Ok(())
+    }
+
     /// A peer has rung.
     pub(super) fn rang(&self, peer: &Peer) {
         peer.door.rang();
@@ -284,7 +312,11 @@ impl<T: Transport> Inner<T> {
 
     /// Rings a peer that sleeps: a count goes behind the data, so that the
     /// listener there knows that the data has come; a note tells it to look.
-    pub(super) fn ring_by_message(&self, rank: usize, peer: &Peer) {
+    pub(super) fn ring_by_message(&self, rank: usize, peer: &Arc<Peer>) {
+        self.to_holder(rank, peer, || self.ring_holder(rank, peer));
+    }
+
+    fn ring_holder(&self, rank: usize, peer: &Peer) {
         let mut rings = peer.rings.lock().unwrap_or_else(PoisonError::into_inner);
         *rings += 1;
         let Ok(word) = self.memory.all.word(control::rings_at(rank)) else {
@@ -301,6 +333,7 @@ impl<T: Transport> Inner<T> {
         }
     }
 
+    /// Sends a note to the holder of a seat.
     fn tell(&self, rank: usize, peer: &Peer, note: Note) {
         if peer.line.tell(note).is_err() {
             self.health().mark_down(rank, "its line has ended");
@@ -312,7 +345,7 @@ impl<T: Transport> Inner<T> {
         for rank in self.held().minus(self.health().down()).iter() {
             let peer = self.holder(rank);
             if let Some(peer) = peer.filter(|peer| peer.door.announce()) {
-                self.tell(rank, &peer, Note::Sleeps);
+                self.to_holder(rank, &peer, || self.tell(rank, &peer, Note::Sleeps));
             }
         }
     }
@@ -340,3 +373,6 @@ fn wake(event: &EventFd) {
     // The counter is far from full; and if it were, the event would be there.
     let _ = event.write(1);
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,6 +3,7 @@
 //! A line to a peer after the meeting: few, short notes about sleep, and its
 //! end.
 
+use super::meeting::say_ready;
 use crate::fabric::FabricError;
 use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::{
@@ -83,6 +84,11 @@ impl Line {
     pub(super) fn hang_up(&self) {
         // It may have ended already.
         let _ = self.0.shutdown(Shutdown::Both);
+    }
+
+    /// Says that this node is ready, before all notes.
+    pub(super) fn say_ready(&self) -> Result<(), HungUp> {
+        say_ready(&mut &self.0).map_err(|_| HungUp)
     }
 
     /// Sends a note.

@@ -44,11 +44,6 @@ struct Own<'a> {
     card: &'a dyn Fn(usize) -> Vec<u8>,
 }
 
-/// When so much time is over; in a year, if it is more than that.
-pub(in crate::fabric) fn end_of(timeout: Duration) -> Instant {
-    Instant::now() + timeout.min(Duration::from_secs(365 * 24 * 3600))
-}
-
 /// Meets all other nodes, or says who is missing at the end of the time. `card` makes the card
 /// for a peer, at most [`super::frame::MAX_CARD_BYTES`]. Answers in the order of ranks, and
 /// with what this node listens by, for those who come later.
@@ -97,7 +92,7 @@ pub(super) fn all_ready(met: &mut [Met], end: Instant) -> Result<(), FabricError
 }
 
 /// Tells a peer that this node is connected with it.
-pub(super) fn say_ready(line: &mut TcpStream) -> Result<(), Failure> {
+pub(super) fn say_ready(line: &mut impl Write) -> Result<(), Failure> {
     line.write_all(&[READY]).map_err(|_| Failure::Gone)
 }
 

@@ -6,6 +6,7 @@
 //! written looks for an announcement afterwards. Both have a full fence in
 //! between, so that one of the two sees the other.
 
+use crate::deadline::end_of;
 use crate::futex::{self, Scope};
 use std::sync::atomic::{fence, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -46,7 +47,7 @@ impl<'a> Bell<'a> {
         self.word.store(ASLEEP, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         if !ready() {
-            let end = timeout.map(|timeout| Instant::now() + timeout);
+            let end = timeout.map(end_of);
             while self.word.load(Ordering::Acquire) == ASLEEP {
                 let left = end.map(|end| end.saturating_duration_since(Instant::now()));
                 if left.is_some_and(|left| left.is_zero()) {

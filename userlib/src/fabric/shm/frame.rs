@@ -25,7 +25,7 @@ pub(super) enum Kind {
     Vacant,
     /// A newcomer calls a node.
     Call,
-    /// The node says who it is.
+    /// The node says who it is. Behind it the newcomer says that it has met the node.
     Answer,
 }
 
@@ -35,7 +35,7 @@ impl Kind {
         (Self::Founding, *b"weftfnd2"),
         (Self::Question, *b"weftask2"),
         (Self::Vacant, *b"weftvac2"),
-        (Self::Call, *b"weftcal2"),
+        (Self::Call, *b"weftcal3"),
         (Self::Answer, *b"weftans2"),
     ];
 

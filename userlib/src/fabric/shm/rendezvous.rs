@@ -9,14 +9,15 @@
 //! does the connection, whose end is how a death is noticed.
 
 use super::frame::{brought, other, Frame, Kind};
+use crate::deadline::end_of;
 use crate::fabric::{FabricError, NodeSet};
 use nix::errno::Errno;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
-use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::PeerCredentials;
+use nix::sys::socket::{connect, getsockopt, socket, AddressFamily, SockFlag, SockType, UnixAddr};
 use nix::unistd::getuid;
 use std::io::{ErrorKind, Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::time::{Duration, Instant};
@@ -54,7 +55,7 @@ pub(super) fn meet(
     node: &Node<'_>,
     timeout: Duration,
 ) -> Result<(Vec<Met>, UnixListener), FabricError> {
-    let end = Instant::now() + timeout;
+    let end = end_of(timeout);
     let listener = listen(node.name, node.rank)?;
     let mut met: Vec<Met> = Vec::with_capacity(node.nodes);
     for rank in 0..node.rank {
@@ -71,13 +72,12 @@ pub(super) fn meet(
     }
     // Nobody goes on before all have met all: else a node that ends at once
     // would leave the others waiting for it here.
-    for peer in &mut met {
-        let told = peer.line.write_all(&[MET]);
-        told.map_err(|_| FabricError::PeerDown(peer.rank))?;
+    for peer in &met {
+        tell_met(&peer.line).map_err(|_| FabricError::PeerDown(peer.rank))?;
     }
-    for peer in &mut met {
+    for peer in &met {
         let mut byte = [0];
-        read_by(&mut peer.line, &mut byte, end).map_err(|failure| match failure {
+        read_by(&peer.line, &mut byte, end).map_err(|failure| match failure {
             Failure::Late => FabricError::Timeout {
                 missing: NodeSet::EMPTY.with(peer.rank),
             },
@@ -86,6 +86,17 @@ pub(super) fn meet(
     }
     met.sort_by_key(|peer| peer.rank);
     Ok((met, listener))
+}
+
+/// Says that this node has met the peer.
+pub(super) fn tell_met(mut line: &UnixStream) -> std::io::Result<()> {
+    line.write_all(&[MET])
+}
+
+/// Whether a peer says so, on a line on which there is something to read.
+pub(super) fn has_met(mut line: &UnixStream) -> bool {
+    let mut byte = [0];
+    line.read_exact(&mut byte).is_ok() && byte == [MET]
 }
 
 /// Why one meeting failed.
@@ -107,8 +118,12 @@ fn explain(failure: Failure, node: &Node<'_>, met: &[Met]) -> FabricError {
     }
 }
 
+pub(super) fn abstract_name(name: &str, rank: usize) -> String {
+    format!("weft/{}/{name}/{rank}", getuid())
+}
+
 pub(super) fn address(name: &str, rank: usize) -> Result<SocketAddr, FabricError> {
-    SocketAddr::from_abstract_name(format!("weft/{}/{name}/{rank}", getuid()))
+    SocketAddr::from_abstract_name(abstract_name(name, rank))
         .map_err(|error| FabricError::io("socket", &error))
 }
 
@@ -127,11 +142,22 @@ pub(super) fn listen(name: &str, rank: usize) -> Result<UnixListener, FabricErro
     Ok(listener)
 }
 
+/// Opens a line to a rank, if somebody listens there and has room for it. One that is stopped has
+/// none when enough have called: to wait for that would be to wait for it.
+pub(super) fn dial(name: &str, rank: usize) -> Option<UnixStream> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let line = socket(AddressFamily::Unix, SockType::Stream, flags, None).ok()?;
+    let address = UnixAddr::new_abstract(abstract_name(name, rank).as_bytes()).ok()?;
+    connect(line.as_raw_fd(), &address).ok()?;
+    let line = UnixStream::from(line);
+    line.set_nonblocking(false).ok()?;
+    Some(line)
+}
+
 /// Connects to a lower rank, which may not have started yet.
 fn call(node: &Node<'_>, rank: usize, end: Instant) -> Result<Met, Failure> {
-    let address = address(node.name, rank).map_err(Failure::Other)?;
     loop {
-        if let Ok(line) = UnixStream::connect_addr(&address) {
+        if let Some(line) = dial(node.name, rank) {
             match introduce(node, line, end, true) {
                 Ok(peer) if peer.rank == rank => return Ok(peer),
                 // It ended half-way: perhaps it starts again.
@@ -209,7 +235,7 @@ fn introduce(
         return Err(Failure::Gone);
     }
     let mut hello = vec![0; frame.hello_bytes];
-    read_by(&mut line, &mut hello, end)?;
+    read_by(&line, &mut hello, end)?;
     if !first {
         tell(node, &mut line)?;
     }
@@ -255,7 +281,7 @@ pub(super) fn hear(line: &UnixStream, end: Instant) -> Result<(Frame, Option<Own
 }
 
 pub(super) fn read_by(
-    line: &mut UnixStream,
+    mut line: &UnixStream,
     bytes: &mut [u8],
     end: Instant,
 ) -> Result<(), Failure> {

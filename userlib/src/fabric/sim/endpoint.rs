@@ -158,6 +158,7 @@ unsafe impl Endpoint for SimEndpoint {
                 return Err(FabricError::PeerDown(peer));
             }
             own.posted += 1;
+            own.unrung = own.unrung.with(peer);
             let takes_down = state.nodes[peer].takes_down();
             let is_cut_off = state.severs && takes_down.contains(self.rank);
             if is_cut_off || !state.has_met(self.rank, peer) {
@@ -225,8 +226,13 @@ unsafe impl Endpoint for SimEndpoint {
         self.world.lock().admit(self.rank, seat)
     }
 
-    /// Nobody sleeps.
-    fn ring(&self, _node: usize) {}
+    /// Nobody sleeps: it is noted.
+    fn ring(&self, node: usize) {
+        let own = &mut self.world.lock().nodes[self.rank];
+        if own.seat.is_of(self.incarnation) {
+            own.unrung = own.unrung.minus(NodeSet::EMPTY.with(node));
+        }
+    }
 
     fn sleep(&self, _timeout: Option<Duration>, ready: &mut dyn FnMut() -> bool) {
         ready();

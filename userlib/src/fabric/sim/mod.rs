@@ -88,6 +88,8 @@ struct Node {
     /// Those that it takes for down, though nothing keeps its posts from them.
     suspected: NodeSet,
     posted: u64,
+    /// Peers to which it has posted, and which it has not rung since.
+    unrung: NodeSet,
 }
 
 impl Node {
@@ -210,6 +212,12 @@ impl Sim {
         let region = state.nodes[node].region.as_ref();
         let place = region.and_then(|region| region.word(offset).ok());
         place.expect("a word").store(word, Ordering::Release);
+    }
+
+    /// Whether a node has posted to somebody whom it has not rung since: that one may sleep.
+    #[must_use]
+    pub fn owes_rings(&self, node: usize) -> bool {
+        !self.world.lock().nodes[node].unrung.is_empty()
     }
 
     /// A node learns that another one is down; nothing goes from it to that one any more.

@@ -6,6 +6,10 @@
 //! What that one has posted may still be under way; what was under way to it is lost with its
 //! memory. Nodes know each other by incarnation: what is posted to one that has gone reaches
 //! nobody.
+//!
+//! A call takes three steps, at three times: the node answers, the newcomer hears that and can
+//! post from then on, and the node hears that it can, and may admit it. Either of the two that
+//! takes the other one for down ends the call.
 
 use super::{Node, Sim, SimNode, State};
 use crate::fabric::{FabricError, NodeSet, MAX_NODES};
@@ -20,6 +24,19 @@ pub(super) struct Seat {
     met: [u64; MAX_NODES],
     /// Who has called for a seat.
     calls: [u64; MAX_NODES],
+    /// How far this one's own calls are.
+    progress: [Progress; MAX_NODES],
+}
+
+/// How far a newcomer's call of a seat is, with the incarnation that it has called there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Progress {
+    /// Not begun, or over.
+    None,
+    /// That one has answered, and the newcomer has not heard it.
+    Answered(u64),
+    /// The newcomer has heard it, which that one does not know.
+    Heard(u64),
 }
 
 impl Default for Seat {
@@ -28,6 +45,7 @@ impl Default for Seat {
             incarnation: 0,
             met: [0; MAX_NODES],
             calls: [0; MAX_NODES],
+            progress: [Progress::None; MAX_NODES],
         }
     }
 }
@@ -55,7 +73,7 @@ impl Node {
             seat: Seat {
                 incarnation: incarnation(seat),
                 met: std::array::from_fn(incarnation),
-                calls: [0; MAX_NODES],
+                ..Seat::default()
             },
             ..Self::default()
         }
@@ -81,25 +99,38 @@ impl Sim {
         }
     }
 
-    /// Whether a newcomer has not called a node yet, and both run.
+    /// Whether a newcomer's call of a node is not over yet, and both run.
     #[must_use]
     pub fn can_call(&self, newcomer: usize, node: usize) -> bool {
         let state = self.world.lock();
-        let incarnation = state.nodes[newcomer].seat.incarnation;
+        let own = &state.nodes[newcomer].seat;
         let seat = &state.nodes[node].seat;
-        let is_known = [seat.met[newcomer], seat.calls[newcomer]].contains(&incarnation);
-        !state.nodes[newcomer].crashed && !state.nodes[node].crashed && !is_known
+        let knows = [seat.met[newcomer], seat.calls[newcomer]];
+        let is_over = own.progress[node] == Progress::None && knows.contains(&own.incarnation);
+        !state.nodes[newcomer].crashed && !state.nodes[node].crashed && !is_over
     }
 
-    /// A newcomer calls a node: the two are connected, if that one admits it.
+    /// A newcomer's call of a node comes a step further. After the last one that node may admit
+    /// it.
     pub fn call(&self, newcomer: usize, node: usize) {
         let mut state = self.world.lock();
         let [own, other] = [newcomer, node].map(|seat| state.nodes[seat].seat.incarnation);
-        let own_node = &mut state.nodes[newcomer];
-        own_node.seat.met[node] = other;
-        // Somebody else may have had the seat when it called the first time.
-        own_node.down = own_node.down.minus(NodeSet::EMPTY.with(node));
-        state.nodes[node].seat.calls[newcomer] = own;
+        let next = match state.nodes[newcomer].seat.progress[node] {
+            Progress::Answered(known) if known == other => {
+                let caller = &mut state.nodes[newcomer];
+                caller.seat.met[node] = other;
+                // Somebody else may have had the seat when it called the first time.
+                caller.down = caller.down.minus(NodeSet::EMPTY.with(node));
+                Progress::Heard(other)
+            }
+            Progress::Heard(known) if known == other => {
+                state.nodes[node].seat.calls[newcomer] = own;
+                Progress::None
+            }
+            // The first step, or that of another call, because somebody else has the seat now.
+            _ => Progress::Answered(other),
+        };
+        state.nodes[newcomer].seat.progress[node] = next;
     }
 
     /// The incarnation that has a seat; 0, if it was never taken.
@@ -112,6 +143,7 @@ impl Sim {
     pub fn notice_of(&self, node: usize, down: usize, incarnation: u64) {
         {
             let mut state = self.world.lock();
+            state.end_calls(node, down, incarnation);
             let seat = &mut state.nodes[node].seat;
             if seat.calls[down] == incarnation {
                 seat.calls[down] = 0;
@@ -125,6 +157,22 @@ impl Sim {
 }
 
 impl State {
+    /// Ends the calls that are under way between a node and an incarnation.
+    fn end_calls(&mut self, node: usize, other: usize, incarnation: u64) {
+        let called = self.nodes[node].seat.progress[other];
+        if [
+            Progress::Answered(incarnation),
+            Progress::Heard(incarnation),
+        ]
+        .contains(&called)
+        {
+            self.nodes[node].seat.progress[other] = Progress::None;
+        }
+        if self.nodes[other].seat.incarnation == incarnation {
+            self.nodes[other].seat.progress[node] = Progress::None;
+        }
+    }
+
     /// Whether a node knows who has the seat of another one.
     pub(super) fn has_met(&self, node: usize, peer: usize) -> bool {
         self.nodes[node].seat.met[peer] == self.nodes[peer].seat.incarnation

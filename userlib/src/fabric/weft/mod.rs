@@ -21,10 +21,10 @@ mod transport;
 pub use seats::WeftSeats;
 
 use super::rdma::control::CONTROL_BYTES;
-use super::rdma::meeting::end_of;
 use super::rdma::place::Place;
 use super::rdma::seats::Role;
 use super::{Connected, Fabric, FabricError, Words};
+use crate::deadline::end_of;
 use linker::Port;
 use std::net::SocketAddr;
 use std::time::Duration;

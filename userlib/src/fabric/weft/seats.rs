@@ -4,7 +4,7 @@
 
 use super::linker::Port;
 use super::KIND;
-use crate::fabric::rdma::meeting::end_of;
+use crate::deadline::end_of;
 use crate::fabric::rdma::place::Place;
 use crate::fabric::rdma::seats::Role;
 use crate::fabric::{Connected, Fabric, FabricError, Newcomer, Words};

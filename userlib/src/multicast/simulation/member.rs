@@ -227,6 +227,7 @@ fn noting(
     }
     if plan.state {
         let (log, note, shapes) = (log.clone(), note(), plan.subgroups.clone());
+        let sim = sim.clone();
         let restore = move |bytes: &[u8]| {
             bytes
                 .chunks_exact(ENTRY_BYTES)
@@ -235,7 +236,11 @@ fn noting(
         };
         builder = builder.state(
             plan.most_messages() * ENTRY_BYTES,
-            move || log.state(&shapes),
+            move || {
+                // It may take its time: nobody is to sleep meanwhile who could go on.
+                assert!(!sim.owes_rings(seat), "{seat} has not rung");
+                log.state(&shapes)
+            },
             restore,
         );
     }

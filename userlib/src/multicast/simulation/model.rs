@@ -58,7 +58,7 @@ enum Action {
     Arrive(u8, u8),
     /// A node learns that another one is down.
     Notice(u8, u8),
-    /// The newcomer calls a node.
+    /// The newcomer's call of a node comes a step further.
     Call(u8, u8),
     Fault,
 }

@@ -190,7 +190,8 @@ impl Views {
         self.tell(ViewRow::ballot());
     }
 
-    /// The proposal of a member's row, if it stands.
+    /// The proposal of a member's row, if it stands. Seats that the next view cannot have are left
+    /// out: a row that is corrupt may have any.
     fn proposal_of(&self, member: usize) -> Option<Proposal> {
         let before = self.ballot(member);
         let row = self.row(member);
@@ -199,12 +200,17 @@ impl Views {
             trim: part.tables[parity].row(member).trim.get(),
             before: NodeSet::from_bits(part.states[parity].row(member).before.get()),
         };
+        let newcomer = Newcomer::from_word(row.newcomer.get());
+        let newcomer = newcomer.filter(|newcomer| newcomer.seat < self.endpoint.nodes());
+        let members = self.view.members;
+        let possible = newcomer.iter().fold(members, |all, new| all.with(new.seat));
+        let next = NodeSet::from_bits(row.next.get()).and(possible);
         let proposal = Proposal {
-            next: NodeSet::from_bits(row.next.get()),
-            left: NodeSet::from_bits(row.left.get()),
-            leaving: NodeSet::from_bits(row.leaving.get()),
-            newcomer: Newcomer::from_word(row.newcomer.get()),
-            lacking: NodeSet::from_bits(row.lacking.get()),
+            next,
+            left: NodeSet::from_bits(row.left.get()).and(members),
+            leaving: NodeSet::from_bits(row.leaving.get()).and(next),
+            newcomer,
+            lacking: NodeSet::from_bits(row.lacking.get()).and(next),
             ends: self.parts.iter().map(end).collect(),
         };
         (before.stands() && self.ballot(member) == before).then_some(proposal)

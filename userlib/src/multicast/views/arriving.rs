@@ -36,8 +36,8 @@ impl Views {
     /// Installs the view of which a member has told.
     fn install_first(&mut self, peer: usize) {
         let row = self.welcomes.row(peer);
-        let view = view_of(row);
-        self.lacking = NodeSet::from_bits(row.lacking.get());
+        let view = view_of(row, (0..self.endpoint.nodes()).collect());
+        self.lacking = NodeSet::from_bits(row.lacking.get()).and(view.members);
         for part in &mut self.parts {
             let row = part.sequences.row(peer);
             part.sequence = row.sequence.get();
@@ -47,16 +47,17 @@ impl Views {
         self.begin(view);
         self.tell_installed(number, members);
         self.endpoint.settle();
-        self.tell_view();
+        self.is_new = true;
     }
 }
 
-fn view_of(row: &WelcomeRow) -> View {
+/// The view that a row tells of, as far as it is of seats that there are.
+fn view_of(row: &WelcomeRow, seats: NodeSet) -> View {
     let mut view = View::none();
     view.number = row.number.get();
-    view.members = NodeSet::from_bits(row.members.get());
-    view.left = NodeSet::from_bits(row.left.get());
-    view.failed = NodeSet::from_bits(row.failed.get());
+    view.members = NodeSet::from_bits(row.members.get()).and(seats);
+    view.left = NodeSet::from_bits(row.left.get()).and(seats);
+    view.failed = NodeSet::from_bits(row.failed.get()).and(seats);
     view.leaving = NodeSet::from_bits(row.leaving.get()).and(view.members);
     view.joined = Newcomer::from_word(row.newcomer.get());
     view.with_incarnations(|seat| row.incarnations[seat].get())

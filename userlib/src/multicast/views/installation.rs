@@ -52,7 +52,12 @@ impl Views {
         for seat in self.view.failed.iter() {
             self.endpoint.evict(seat);
         }
-        // The others need not wait while the application's state is copied.
+        self.is_new = true;
+    }
+
+    /// The view was installed in this step, which the others know by now: gives states, as they
+    /// are before anything is delivered in the view, and tells the application.
+    pub(super) fn tell_application(&mut self) {
         self.give_state();
         self.give_part_states();
         self.tell_view();
@@ -187,14 +192,14 @@ impl Views {
         if self.follows_view() && self.suspect_other_layouts() {
             return true;
         }
+        // Before any subgroup is opened: this view ends as one that was not.
+        if self.suspect_bad_starts() {
+            return true;
+        }
         for part in &mut self.parts {
-            match open(part, &self.view) {
-                Ok(()) => {}
-                Err(Unopened::BadStart(node)) => self.status.suspect(node),
-                Err(Unopened::Fabric(error)) => {
-                    tracing::error!(%error, "a subgroup cannot be opened");
-                    return self.stop(Ending::Excluded);
-                }
+            if let Err(error) = open(part, &self.view) {
+                tracing::error!(%error, "a subgroup cannot be opened");
+                return self.stop(Ending::Excluded);
             }
         }
         self.open_rings();
@@ -225,6 +230,18 @@ impl Views {
         are_any
     }
 
+    /// Suspects senders whose rings cannot go on where they say, and says whether there are any.
+    fn suspect_bad_starts(&self) -> bool {
+        let parity = self.view.parity();
+        let parts = self.parts.iter().filter(|part| part.takes_part);
+        let bad: NodeSet = parts.flat_map(|part| part.bad_starts(parity)).collect();
+        for node in bad.iter() {
+            tracing::error!(node, "has a ring that goes on nowhere");
+            self.status.suspect(node);
+        }
+        !bad.is_empty()
+    }
+
     /// Waits until the members of the next view need this member's rows no more.
     pub(super) fn linger(&mut self, next: NodeSet, down: NodeSet) -> bool {
         let number = self.view.number;
@@ -248,14 +265,23 @@ impl Views {
     }
 }
 
-/// Why a subgroup was not opened.
-enum Unopened {
-    /// A sender's ring cannot go on where it says.
-    BadStart(usize),
-    Fabric(FabricError),
+impl Part {
+    /// Where the ring of a sender goes on in the view of this parity, as its row says.
+    fn start_of(&self, node: usize, parity: usize) -> usize {
+        let start = self.rings[parity].row(node).start.get();
+        usize::try_from(start).unwrap_or(usize::MAX)
+    }
+
+    /// Senders that say of their rings what cannot be.
+    fn bad_starts(&self, parity: usize) -> impl Iterator<Item = usize> + '_ {
+        let shape = self.member.shared().spec.shape;
+        let two_sides = self.places.two_sides;
+        let senders = self.membership.senders.iter();
+        senders.filter(move |&node| !shape.has_place(self.start_of(node, parity), two_sides))
+    }
 }
 
-fn open(part: &mut Part, view: &View) -> Result<(), Unopened> {
+fn open(part: &mut Part, view: &View) -> Result<(), FabricError> {
     let parity = view.parity();
     if !part.takes_part {
         part.member.rest(part.resumption.slot);
@@ -264,14 +290,9 @@ fn open(part: &mut Part, view: &View) -> Result<(), Unopened> {
     let Membership { members, senders } = part.membership;
     let spec = &part.member.shared().spec;
     let (table, two_sides) = (&part.rings[parity], part.places.two_sides);
-    let start = |node: usize| usize::try_from(table.row(node).start.get()).unwrap_or(usize::MAX);
-    let has_place = |&node: &usize| spec.shape.has_place(start(node), two_sides);
-    if let Some(node) = senders.iter().find(|node| !has_place(node)) {
-        return Err(Unopened::BadStart(node));
-    }
     let at = |node: usize| {
         let over = table.row(node).over.get().checked_sub(1);
-        (start(node), over.filter(|_| two_sides))
+        (part.start_of(node, parity), over.filter(|_| two_sides))
     };
     let opening = Opening {
         members,
@@ -283,6 +304,5 @@ fn open(part: &mut Part, view: &View) -> Result<(), Unopened> {
         rings: Some(part.ring_places[parity]),
         shown: part.ring.is_seen(),
     };
-    let opened = part.member.reopen(&part.places, &opening);
-    opened.map_err(Unopened::Fabric)
+    part.member.reopen(&part.places, &opening)
 }

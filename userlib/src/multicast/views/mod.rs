@@ -95,6 +95,8 @@ pub(super) struct Views {
     phase: Phase,
     /// The subgroups were opened in this view.
     opened: bool,
+    /// The view was installed in this step, and the application was not told of it yet.
+    is_new: bool,
     accused: NodeSet,
     suspects: NodeSet,
     /// Members that have installed the view, and whose rows of the next one are erased.
@@ -172,6 +174,7 @@ impl Views {
             view,
             phase,
             opened: false,
+            is_new: false,
             accused: NodeSet::EMPTY,
             suspects: NodeSet::EMPTY,
             erased: NodeSet::EMPTY.with(rank),
@@ -201,17 +204,32 @@ impl Views {
     pub(super) fn step(&mut self) -> Outcome {
         self.status.note_polling_thread();
         let mut fired = false;
+        self.post_together(|views| fired = views.advance());
+        if std::mem::take(&mut self.is_new) {
+            // The others go on meanwhile: the application may take its time.
+            self.post_together(Self::tell_application);
+        }
+        #[cfg(test)]
+        self.board.note_fingerprint(self.fingerprint());
+        fired.into()
+    }
+
+    /// Does a part of a step. What it posts may be on its way only when it has returned; then
+    /// those to whom it has posted are woken.
+    fn post_together(&mut self, part: impl FnOnce(&mut Self)) {
         let endpoint = Arc::clone(&self.endpoint);
-        endpoint.together(&mut || fired = self.advance());
+        let mut part = Some(part);
+        endpoint.together(&mut || {
+            if let Some(part) = part.take() {
+                part(self);
+            }
+        });
         for part in &mut self.parts {
             self.rung = self.rung.union(part.member.take_rung());
         }
         for peer in std::mem::take(&mut self.rung).iter() {
             self.endpoint.ring(peer);
         }
-        #[cfg(test)]
-        self.board.note_fingerprint(self.fingerprint());
-        fired.into()
     }
 
     fn advance(&mut self) -> bool {
@@ -269,12 +287,9 @@ impl Views {
         }
         fired |= self.tell_suspicions();
         fired |= self.wedge();
-        fired |= self.copy_decision() || self.propose() || self.echo();
-        if let Some(decision) = self.decision() {
-            self.install(&decision);
-            fired = true;
-        }
-        fired
+        // The next step decides: what was posted here is under way when the application is
+        // delivered messages.
+        self.copy_decision() || self.propose() || self.echo() || fired
     }
 
     /// Computes who is in which subgroup in this view.

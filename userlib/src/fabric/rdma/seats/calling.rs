@@ -5,7 +5,6 @@
 use super::super::frame::{Frame, Purpose};
 use super::super::inner::Peer;
 use super::super::line::Line;
-use super::super::meeting::say_ready;
 use super::super::place::Place;
 use super::super::speech::{hear_frame, hear_rest, Failure, Node, RETRY};
 use super::super::Linker;
@@ -170,7 +169,7 @@ impl<L: Linker> Reception<L> {
         Ok(called)
     }
 
-    /// Waits for the answer of a node, and links to it. By then it may have admitted this one.
+    /// Waits for the answer of a node, links to it, and tells it so.
     fn hear_answer(
         &self,
         seat: usize,
@@ -190,11 +189,16 @@ impl<L: Linker> Reception<L> {
         self.check(&frame).map_err(Failure::Other)?;
         let link = self.linker.link(seat, offer, &answer.card);
         let link = link.map_err(Failure::Other)?;
-        // This node posts nothing before it learns that it may, and then it is linked.
-        say_ready(&mut line)?;
         let line = Line::new(line).map_err(Failure::Other)?;
-        let peer = Peer::new(frame.incarnation, frame.region_bytes, line);
-        self.inner.seat(seat, Arc::new(peer), link);
+        let peer = Peer::unready(frame.incarnation, frame.region_bytes, line);
+        let peer = Arc::new(peer);
+        self.inner.seat(seat, Arc::clone(&peer), link);
+        // Behind that: when it admits this node, others may name it in a view, and this node
+        // posts to it.
+        if self.inner.say_ready(&peer).is_err() {
+            self.inner.note_end(seat, &peer);
+            return Err(Failure::Gone);
+        }
         Ok(Called::Peer)
     }
 }

@@ -8,7 +8,7 @@
 //!
 //! A newcomer calls all who are there ([`calling`]). Each answers with an offer that no one else
 //! has ([`super::Linker`]): so whoever had the seat before can be cut off by itself, and is
-//! before the seat is vacant. The two link, the newcomer says that it is ready, and waits
+//! before the seat is vacant. The two link, the newcomer says that it is ready once it can post, and waits
 //! until it is admitted ([`Endpoint::admit`](crate::fabric::Endpoint::admit)).
 
 mod calling;
@@ -21,10 +21,10 @@ pub(super) use reception::Reception;
 use super::control::Memory;
 use super::endpoint::{connect, start};
 use super::inner::Inner;
-use super::meeting::end_of;
 use super::place::Place;
 use super::speech::Node;
 use super::Linker;
+use crate::deadline::end_of;
 use crate::fabric::{Connected, FabricError, Meeting, Newcomer, MAX_HELLO_BYTES, MAX_INCARNATION};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;

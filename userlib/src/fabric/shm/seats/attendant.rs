@@ -2,11 +2,12 @@
 
 //! The attendant: a thread that answers newcomers, and notices whose line has ended. It never
 //! waits for one of them, so that a newcomer that hangs delays nobody. At a newcomer it also
-//! calls those who are there, until that one is in.
+//! calls those who are there, until that one is in: each once, until it has answered or the line
+//! has ended, because a process that is stopped keeps each line, and the memory in it.
 
 use super::super::frame::{brought, Frame, Kind};
-use super::super::rendezvous::{is_own_user, Failure, RETRY};
-use super::calling;
+use super::super::rendezvous::{has_met, is_own_user, Failure, RETRY};
+use super::calling::{self, Called};
 use super::inner::{Inner, Peer};
 use crate::fabric::thread::Thread;
 use crate::fabric::{FabricError, MAX_NODES};
@@ -32,6 +33,11 @@ pub(super) struct Line {
 enum Stage {
     /// Nothing has been said.
     Opened,
+    /// This newcomer has called the node of that seat, which has not answered.
+    Calling { seat: usize },
+    /// A newcomer has called, and was answered. It cannot post to this node before it has heard
+    /// that, and says so then.
+    Called { seat: usize, peer: Peer },
     /// The two know each other: silent from now on, and it ends when that one has gone.
     Met { seat: usize, incarnation: u64 },
 }
@@ -44,10 +50,32 @@ impl Line {
         }
     }
 
+    pub(super) fn calling(seat: usize, stream: UnixStream) -> Self {
+        Self {
+            stream,
+            stage: Stage::Calling { seat },
+        }
+    }
+
+    /// The seat that this newcomer has called, if the node there has not answered.
+    fn called(&self) -> Option<usize> {
+        match self.stage {
+            Stage::Calling { seat } => Some(seat),
+            _ => None,
+        }
+    }
+
+    /// Whether it may come to nothing.
+    fn is_strangers(&self) -> bool {
+        matches!(self.stage, Stage::Opened | Stage::Called { .. })
+    }
+
     /// Something was said, or it has ended; answers with the line if it goes on.
     fn hear(mut self, inner: &Inner) -> Option<Self> {
         self.stage = match self.stage {
             Stage::Opened => first_word(&self.stream, inner).ok().flatten()?,
+            Stage::Calling { seat } => answer(&self.stream, inner, seat)?,
+            Stage::Called { seat, peer } => last_word(&self.stream, inner, seat, peer)?,
             Stage::Met { seat, incarnation } => {
                 // Nobody speaks any more: anything is its end.
                 tracing::debug!(seat, incarnation, "node is down");
@@ -81,20 +109,40 @@ fn first_word(mut line: &UnixStream, inner: &Inner) -> Result<Option<Stage>, Fai
                 // It sees in the answer what is different.
                 return Ok(None);
             }
-            let (seat, incarnation) = (frame.rank, frame.incarnation);
+            let seat = frame.rank;
             let memory = brought(memory)?;
             let checked = inner.check(seat, &memory, frame.region_bytes);
             checked.map_err(Failure::Other)?;
             let peer = Peer {
-                incarnation,
+                incarnation: frame.incarnation,
                 memory,
             };
-            let is_new = inner.note_call(seat, peer);
-            tracing::debug!(seat, incarnation, is_new, "has called");
-            Ok(is_new.then_some(Stage::Met { seat, incarnation }))
+            Ok(Some(Stage::Called { seat, peer }))
         }
         _ => Ok(None),
     }
+}
+
+/// The node that this newcomer has called has answered, or has gone: it is called again then.
+fn answer(line: &UnixStream, inner: &Inner, seat: usize) -> Option<Stage> {
+    match calling::hear_answer(inner, seat, line).ok()? {
+        Called::Peer { incarnation } => Some(Stage::Met { seat, incarnation }),
+        Called::Stranger(_) => {
+            tracing::warn!(seat, "has other settings");
+            None
+        }
+    }
+}
+
+/// The newcomer has heard the answer, so that it may be admitted; or it has gone.
+fn last_word(line: &UnixStream, inner: &Inner, seat: usize, peer: Peer) -> Option<Stage> {
+    if !has_met(line) {
+        return None;
+    }
+    let incarnation = peer.incarnation;
+    let is_new = inner.note_call(seat, peer);
+    tracing::debug!(seat, incarnation, is_new, "has called");
+    is_new.then_some(Stage::Met { seat, incarnation })
 }
 
 /// Starts the thread, which goes on with these lines.
@@ -111,8 +159,11 @@ pub(super) fn start(
 fn attend(inner: &Inner, listener: &UnixListener, mut lines: Vec<Line>, stop: &EventFd) {
     loop {
         let mut timeout = PollTimeout::NONE;
-        if !inner.is_settled() {
-            lines.extend(calling::call_others(inner));
+        if inner.is_settled() {
+            lines.retain(|line| line.called().is_none());
+        } else {
+            let called = lines.iter().filter_map(Line::called).collect();
+            lines.extend(calling::call_others(inner, called));
             timeout = PollTimeout::try_from(RETRY).unwrap_or(PollTimeout::ZERO);
         }
         let Some(fired) = wait(listener, &lines, stop, timeout) else {
@@ -188,9 +239,8 @@ fn accept(listener: &UnixListener, lines: &mut Vec<Line>) {
         if !is_own_user(&stream) || stream.set_nonblocking(true).is_err() {
             continue;
         }
-        let is_stranger = |line: &Line| !matches!(line.stage, Stage::Met { .. });
-        if lines.iter().filter(|line| is_stranger(line)).count() >= MAX_STRANGERS {
-            if let Some(oldest) = lines.iter().position(is_stranger) {
+        if lines.iter().filter(|line| line.is_strangers()).count() >= MAX_STRANGERS {
+            if let Some(oldest) = lines.iter().position(Line::is_strangers) {
                 drop(lines.remove(oldest));
             }
         }

@@ -3,7 +3,7 @@
 //! The newcomer's part of a meeting: it takes a seat and calls those who are there.
 
 use super::super::frame::{brought, Frame, Kind};
-use super::super::rendezvous::{address, hear, listen, read_by, Failure, RETRY};
+use super::super::rendezvous::{dial, hear, listen, read_by, tell_met, Failure, RETRY};
 use super::attendant::Line;
 use super::inner::{Inner, Peer};
 use crate::fabric::{FabricError, NodeSet};
@@ -12,7 +12,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
-/// How long one node is waited for: another one may answer.
+/// How long the rest of an answer may take whose beginning is there.
 const ANSWER_TIME: Duration = Duration::from_millis(100);
 
 /// Takes the lowest seat of which a node says that it is empty.
@@ -22,8 +22,10 @@ pub(super) fn take_seat(
     end: Instant,
 ) -> Result<(usize, UnixListener), FabricError> {
     let mut somebody = false;
+    let mut asked = Vec::new();
     loop {
-        let vacant = ask(name, seats);
+        ask(name, seats, &mut asked);
+        let vacant = hear_vacant(&mut asked);
         somebody |= vacant.is_some();
         for seat in vacant
             .unwrap_or_default()
@@ -66,36 +68,47 @@ pub(super) fn take_that_seat(
     }
 }
 
-/// Which seats are empty, as the node says that answers first, if one does.
-fn ask(name: &str, seats: usize) -> Option<NodeSet> {
-    let end = Instant::now() + ANSWER_TIME;
-    let mut asked: Vec<UnixStream> = (0..seats).filter_map(|seat| question(name, seat)).collect();
-    while !asked.is_empty() && Instant::now() < end {
-        for at in answered(&asked).into_iter().rev() {
-            let line = asked.swap_remove(at);
-            match hear(&line, end) {
-                Ok((answer, _)) if answer.kind == Kind::Vacant => {
-                    return Some(NodeSet::from_bits(answer.nodes));
-                }
-                // A newcomer itself, or one that goes.
-                _ => {}
-            }
+/// A line to the node of a seat, which has not answered yet.
+type Asked = (usize, UnixStream);
+
+/// Asks the nodes which seats are empty. One that has not answered is not asked again: it may be
+/// stopped, and keeps all lines that are opened to it.
+fn ask(name: &str, seats: usize, asked: &mut Vec<Asked>) {
+    for seat in 0..seats {
+        if asked.iter().all(|other| other.0 != seat) {
+            asked.extend(question(name, seat).map(|line| (seat, line)));
         }
     }
-    None
 }
 
 fn question(name: &str, seat: usize) -> Option<UnixStream> {
-    let line = UnixStream::connect_addr(&address(name, seat).ok()?).ok()?;
+    let line = dial(name, seat)?;
     Frame::new(Kind::Question).send(&line, None).ok()?;
     Some(line)
 }
 
+/// Which seats are empty, as a node says, if one answers in a moment.
+fn hear_vacant(asked: &mut Vec<Asked>) -> Option<NodeSet> {
+    let mut vacant = None;
+    for at in answered(asked.iter().map(|asked| &asked.1))
+        .into_iter()
+        .rev()
+    {
+        let (_, line) = asked.swap_remove(at);
+        match hear(&line, Instant::now() + ANSWER_TIME) {
+            Ok((answer, _)) if answer.kind == Kind::Vacant => {
+                vacant = Some(NodeSet::from_bits(answer.nodes));
+            }
+            // A newcomer itself, or one that goes.
+            _ => {}
+        }
+    }
+    vacant
+}
+
 /// Waits a moment until some have answered, or have ended: which, in order.
-fn answered(lines: &[UnixStream]) -> Vec<usize> {
-    let fds = lines
-        .iter()
-        .map(|line| PollFd::new(line.as_fd(), PollFlags::POLLIN));
+fn answered<'a>(lines: impl Iterator<Item = &'a UnixStream>) -> Vec<usize> {
+    let fds = lines.map(|line| PollFd::new(line.as_fd(), PollFlags::POLLIN));
     let mut fds: Vec<PollFd<'_>> = fds.collect();
     let timeout = PollTimeout::try_from(RETRY).unwrap_or(PollTimeout::ZERO);
     match poll(&mut fds, timeout) {
@@ -107,28 +120,38 @@ fn answered(lines: &[UnixStream]) -> Vec<usize> {
     }
 }
 
-/// Calls all who are there, until one at least has answered.
+/// Calls all who are there, until one at least has answered. The attendant hears the others.
 pub(super) fn call_first(
     inner: &Inner,
     end: Instant,
     hellos: &mut [Vec<u8>],
 ) -> Result<(Vec<Line>, NodeSet), FabricError> {
+    let mut called: Vec<Asked> = Vec::new();
     loop {
+        let missing = |seat: usize| called.iter().all(|called| called.0 != seat);
+        let new = call(inner, missing);
+        called.extend(new);
         let mut lines = Vec::new();
         let mut met = NodeSet::EMPTY;
-        for (seat, line) in call(inner, |_| true) {
-            match hear_answer(inner, seat, line) {
-                Ok(Called::Peer(line)) => lines.push(line),
+        for at in answered(called.iter().map(|called| &called.1))
+            .into_iter()
+            .rev()
+        {
+            let (seat, line) = called.swap_remove(at);
+            match hear_answer(inner, seat, &line) {
+                Ok(Called::Peer { incarnation }) => {
+                    lines.push(Line::met(seat, incarnation, line));
+                    hellos[seat].clone_from(&inner.hello);
+                }
                 Ok(Called::Stranger(hello)) => hellos[seat] = hello,
                 Err(Failure::Late | Failure::Gone) => continue,
                 Err(Failure::Other(error)) => return Err(error),
             }
             met = met.with(seat);
-            if hellos[seat].is_empty() {
-                hellos[seat].clone_from(&inner.hello);
-            }
         }
         if !met.is_empty() {
+            let unanswered = called.into_iter();
+            lines.extend(unanswered.map(|(seat, line)| Line::calling(seat, line)));
             return Ok((lines, met));
         }
         if Instant::now() >= end {
@@ -141,34 +164,30 @@ pub(super) fn call_first(
     }
 }
 
-/// Calls those who are there by now. For a newcomer that waits to be taken in.
-pub(super) fn call_others(inner: &Inner) -> Vec<Line> {
-    let down = inner.down();
-    let is_missing = |seat: usize| !inner.held().contains(seat) || down.contains(seat);
-    let mut lines = Vec::new();
-    for (seat, line) in call(inner, is_missing) {
-        match hear_answer(inner, seat, line) {
-            Ok(Called::Peer(line)) => lines.push(line),
-            Ok(Called::Stranger(_)) => tracing::warn!(seat, "has other settings"),
-            // It will be tried again.
-            Err(_) => {}
-        }
-    }
-    lines
+/// Calls those who are there by now, but for those who have been and have not answered. For a
+/// newcomer that waits to be taken in.
+pub(super) fn call_others(inner: &Inner, called: NodeSet) -> impl Iterator<Item = Line> {
+    let known = inner.held().minus(inner.down()).union(called);
+    let called = call(inner, |seat| !known.contains(seat));
+    called
+        .into_iter()
+        .map(|(seat, line)| Line::calling(seat, line))
 }
 
-enum Called {
-    Peer(Line),
+/// How a node has answered.
+pub(super) enum Called {
+    Peer {
+        incarnation: u64,
+    },
     /// It has other settings, which are these.
     Stranger(Vec<u8>),
 }
 
-/// Calls those that are there, all before one of them has answered: each has to wake for it.
-fn call(inner: &Inner, whom: impl Fn(usize) -> bool) -> Vec<(usize, UnixStream)> {
+/// Calls those that are there.
+fn call(inner: &Inner, whom: impl Fn(usize) -> bool) -> Vec<Asked> {
     let seats = (0..inner.seats()).filter(|&seat| seat != inner.rank && whom(seat));
     let called = seats.filter_map(|seat| {
-        let address = address(&inner.name, seat).ok()?;
-        let line = UnixStream::connect_addr(&address).ok()?;
+        let line = dial(&inner.name, seat)?;
         let call = Frame::of(inner, Kind::Call);
         call.send(&line, Some(&inner.fd)).ok()?;
         Some((seat, line))
@@ -176,16 +195,21 @@ fn call(inner: &Inner, whom: impl Fn(usize) -> bool) -> Vec<(usize, UnixStream)>
     called.collect()
 }
 
-/// Waits for the answer of a node, and knows it from then on. By then it may have admitted
-/// this one.
-fn hear_answer(inner: &Inner, seat: usize, mut line: UnixStream) -> Result<Called, Failure> {
+/// Takes the answer of a node, of which something is there, and knows it from then on. That one is
+/// told only then: when it admits this node, others may name it in a view, and this node posts
+/// to it.
+pub(super) fn hear_answer(
+    inner: &Inner,
+    seat: usize,
+    line: &UnixStream,
+) -> Result<Called, Failure> {
     let end = Instant::now() + ANSWER_TIME;
-    let (answer, memory) = hear(&line, end)?;
+    let (answer, memory) = hear(line, end)?;
     if answer.kind != Kind::Answer || answer.rank != seat {
         return Err(Failure::Gone);
     }
     let mut hello = vec![0; answer.hello_bytes];
-    read_by(&mut line, &mut hello, end)?;
+    read_by(line, &mut hello, end)?;
     if hello != inner.hello {
         return Ok(Called::Stranger(hello));
     }
@@ -198,7 +222,12 @@ fn hear_answer(inner: &Inner, seat: usize, mut line: UnixStream) -> Result<Calle
         memory,
     };
     inner.seat(seat, &peer).map_err(Failure::Other)?;
-    Ok(Called::Peer(Line::met(seat, incarnation, line)))
+    if tell_met(line).is_err() {
+        // It is called again.
+        inner.note_end(seat, incarnation);
+        return Err(Failure::Gone);
+    }
+    Ok(Called::Peer { incarnation })
 }
 
 impl Frame {

@@ -217,7 +217,7 @@ impl Inner {
 }
 
 /// Tells hellos apart without their bytes (FNV-1a).
-fn number_of(hello: &[u8]) -> u64 {
+pub(super) fn number_of(hello: &[u8]) -> u64 {
     let add = |hash: u64, &byte: &u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     hello.iter().fold(0xcbf2_9ce4_8422_2325, add)
 }

@@ -8,6 +8,9 @@
 //! incarnation is the time of the host's clock at which it has taken the seat, so a later
 //! holder's is higher.
 //!
+//! A newcomer calls each node on a line of its own: a frame with its memory, the node's answer with
+//! that one's, and a byte when the newcomer has mapped it. The node may admit it from then on.
+//!
 //! A member gives a seat to a newcomer when the line to the former holder has ended, behind
 //! which that one has no mapping of this node's memory (see [`super`]). So nothing of it can
 //! arrive any more, and its memory, which the member still has mapped until then, is not looked
@@ -20,10 +23,13 @@ mod attendant;
 mod calling;
 mod endpoint;
 mod inner;
+#[cfg(test)]
+mod tests;
 
 use super::frame::Kind;
 use super::rendezvous::{self, Met, Node};
 use super::{check, MAX_HELLO_BYTES};
+use crate::deadline::end_of;
 use crate::fabric::{Connected, Fabric, FabricError, Meeting, Newcomer, MAX_INCARNATION};
 use attendant::Line;
 use endpoint::SeatsEndpoint;
@@ -31,7 +37,7 @@ use inner::{Inner, Peer};
 use nix::time::{clock_gettime, ClockId};
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A node of a shared-memory fabric with seats, before it meets the others: for groups with
 /// views ([`Builder::with_views`](crate::multicast::Builder::with_views)), and for
@@ -87,7 +93,7 @@ impl ShmSeats {
     /// is there, [`FabricError::NoSeat`] if somebody is in all seats.
     pub fn newcomer(name: &str, seats: usize, timeout: Duration) -> Result<Self, FabricError> {
         check(name, 0, seats)?;
-        let (rank, listener) = calling::take_seat(name, seats, Instant::now() + timeout)?;
+        let (rank, listener) = calling::take_seat(name, seats, end_of(timeout))?;
         Ok(Self {
             name: name.to_owned(),
             seats,
@@ -115,7 +121,7 @@ impl ShmSeats {
     ) -> Result<Self, FabricError> {
         let Newcomer { seat, incarnation } = newcomer;
         check(name, seat, seats)?;
-        let listener = calling::take_that_seat(name, seat, Instant::now() + timeout)?;
+        let listener = calling::take_that_seat(name, seat, end_of(timeout))?;
         Ok(Self {
             name: name.to_owned(),
             seats,
@@ -206,7 +212,7 @@ unsafe impl Fabric for ShmSeats {
                 incarnation,
             } => {
                 inner.incarnation = incarnation;
-                let end = Instant::now() + timeout;
+                let end = end_of(timeout);
                 let (lines, met) = calling::call_first(&inner, end, &mut hellos)?;
                 let meeting = Meeting::Newcomer { incarnation, met };
                 start(inner, listener, lines, hellos, meeting)

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Holders of a seat, one after the other, over a transport that carries nothing.
+
+use super::*;
+use crate::fabric::rdma::control::CONTROL_BYTES;
+use crate::fabric::rdma::Gone;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::ptr::NonNull;
+
+const REGION_BYTES: usize = 64;
+
+/// Carries nothing, and notes to whom something was posted.
+#[derive(Debug, Default)]
+struct Silence {
+    health: Arc<Health>,
+    posted: Mutex<Vec<usize>>,
+}
+
+impl Transport for Silence {
+    type Link = ();
+
+    fn seat(&self, _peer: usize, _link: ()) {}
+
+    fn post(&self, peer: usize, _writes: &[Write]) -> Result<(), Gone> {
+        self.posted.lock().expect("no panic").push(peer);
+        Ok(())
+    }
+
+    fn read(&self, _peer: usize, _what: Write) -> Result<(), Gone> {
+        Ok(())
+    }
+
+    fn poll(&self) {}
+
+    fn sever(&self, _peer: usize) -> bool {
+        true
+    }
+
+    fn health(&self) -> &Arc<Health> {
+        &self.health
+    }
+}
+
+#[repr(align(4096))]
+struct Page {
+    _words: [AtomicU64; CONTROL_BYTES / size_of::<u64>()],
+}
+
+fn memory() -> Memory {
+    let page = || Page {
+        _words: [const { AtomicU64::new(0) }; CONTROL_BYTES / size_of::<u64>()],
+    };
+    let pages: Arc<[Page]> = Arc::new([page(), page()]);
+    let base = NonNull::from(&*pages).cast();
+    // SAFETY: the pages live as long as what is handed over with them, are more than enough and
+    // aligned; they are atomics.
+    unsafe { Memory::new(base, REGION_BYTES, Arc::new(pages)) }
+}
+
+/// A peer, and its end of the line.
+fn peer(incarnation: u64) -> (Arc<Peer>, TcpStream) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let address = listener.local_addr().expect("its address");
+    let theirs = TcpStream::connect(address).expect("a line");
+    let (ours, _) = listener.accept().expect("its other end");
+    let line = Line::new(ours).expect("a line");
+    (Arc::new(Peer::new(incarnation, REGION_BYTES, line)), theirs)
+}
+
+#[test]
+fn what_a_former_holder_has_said_is_nothing_to_the_next_one() {
+    let inner = Inner::new(0, 2, memory(), Silence::default()).expect("a node");
+    // Given a peer that was rung while it was awake,
+    let (former, _its_end) = peer(1);
+    inner.seat(1, Arc::clone(&former), ());
+    assert!(!former.door.ring());
+    // and whose seat another one has got,
+    inner.evict(1);
+    assert!(inner.severed().contains(1));
+    let (next, _its_end) = peer(2);
+    inner.note_call(
+        1,
+        Call {
+            peer: next,
+            link: (),
+        },
+    );
+    assert_eq!(inner.admit(1), Ok(2));
+    // when the node is late to hear that the first one sleeps,
+    inner.fell_asleep(1, &former);
+    // then it rings nobody, and the next one is not taken for down.
+    assert!(inner.transport.posted.lock().expect("no panic").is_empty());
+    assert!(!inner.health().is_down(1));
+}

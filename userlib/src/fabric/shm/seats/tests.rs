@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! A newcomer that is driven by hand.
+
+use super::super::frame::Frame;
+use super::super::memory::Memory;
+use super::super::rendezvous::{abstract_name, dial, tell_met};
+use super::inner::number_of;
+use super::*;
+use nix::sys::socket::{self, AddressFamily, Backlog, SockFlag, SockType, UnixAddr};
+use std::io::Read;
+use std::os::fd::AsRawFd;
+use std::sync::mpsc;
+use std::time::Instant;
+
+const REGION_BYTES: usize = 4096;
+const HELLO: &[u8] = b"the same for all";
+const SEATS: usize = 2;
+const LONG: Duration = Duration::from_secs(10);
+
+fn founder() -> (String, Connected) {
+    let (name, nodes) = ShmSeats::threads(1, SEATS).expect("a fabric");
+    let node = nodes.into_iter().next().expect("a founder");
+    // SAFETY: nobody looks at the region.
+    let connected = unsafe { node.connect(REGION_BYTES, HELLO, LONG) };
+    (name, connected.expect("it meets nobody"))
+}
+
+#[test]
+fn a_newcomer_is_no_caller_before_it_can_post() {
+    let (name, founder) = founder();
+    // Given a newcomer that has called and was answered,
+    let (_memory, fd) = Memory::create(REGION_BYTES).expect("memory");
+    let mut line = dial(&name, 0).expect("a line");
+    let call = Frame {
+        rank: 1,
+        nodes: number_of(HELLO),
+        region_bytes: REGION_BYTES,
+        incarnation: 7,
+        ..Frame::new(Kind::Call)
+    };
+    assert!(call.send(&line, Some(&fd)).is_ok());
+    let answer = Frame::receive(&line).ok().map(|heard| heard.0);
+    assert!(answer.is_some_and(|answer| answer.kind == Kind::Answer));
+    line.read_exact(&mut [0; HELLO.len()]).expect("the hello");
+    // when it takes its time,
+    std::thread::sleep(Duration::from_millis(50));
+    // then nobody admits it,
+    let refusal = FabricError::NoCaller(1);
+    assert_eq!(founder.endpoint.admit(1), Err(refusal));
+    // until it has said that it knows the other one.
+    tell_met(&line).expect("the line goes on");
+    let end = Instant::now() + LONG;
+    while founder.endpoint.callers().is_empty() && Instant::now() < end {
+        std::thread::sleep(rendezvous::RETRY);
+    }
+    assert_eq!(founder.endpoint.admit(1), Ok(7));
+}
+
+/// Somebody who has a seat, and is stopped: what comes in stays where it is, and there is room for
+/// little.
+fn stopped(name: &str, seat: usize) -> UnixListener {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let listener = socket::socket(AddressFamily::Unix, SockType::Stream, flags, None);
+    let listener = listener.expect("a socket");
+    let name = abstract_name(name, seat);
+    let address = UnixAddr::new_abstract(name.as_bytes()).expect("a name");
+    socket::bind(listener.as_raw_fd(), &address).expect("the seat is free");
+    let backlog = Backlog::new(3).expect("some room");
+    socket::listen(&listener, backlog).expect("it listens");
+    UnixListener::from(listener)
+}
+
+#[test]
+fn where_all_are_stopped_a_newcomer_says_so_in_time() {
+    let name = super::super::fresh_name();
+    let _stopped = [0, 1].map(|seat| stopped(&name, seat));
+    let (tell, told) = mpsc::channel();
+    let newcomer = std::thread::spawn(move || {
+        for _ in 0..8 {
+            let newcomer = ShmSeats::newcomer(&name, SEATS, Duration::from_millis(20));
+            tell.send(newcomer.err()).expect("it is heard");
+        }
+    });
+    let missing = [0, 1].into_iter().collect();
+    for _ in 0..8 {
+        let refusal = told.recv_timeout(LONG).expect("an answer in time");
+        assert_eq!(refusal, Some(FabricError::Timeout { missing }));
+    }
+    newcomer.join().expect("no panic");
+}
+
+#[test]
+fn one_that_is_stopped_is_called_once() {
+    const SEATS: usize = 3;
+    let (name, nodes) = ShmSeats::threads(1, SEATS).expect("a fabric");
+    let connect = |node: ShmSeats| {
+        // SAFETY: nobody looks at the region.
+        unsafe { node.connect(REGION_BYTES, HELLO, LONG) }.expect("it meets the others")
+    };
+    let _founder: Vec<_> = nodes.into_iter().map(connect).collect();
+    // Given a seat whose holder is stopped,
+    let stopped = stopped(&name, 1);
+    // when a newcomer calls those who are there, and waits to be taken in,
+    let newcomer = ShmSeats::newcomer_as(&name, SEATS, Newcomer::new(2, 7), LONG);
+    let _newcomer = connect(newcomer.expect("the seat is free"));
+    std::thread::sleep(Duration::from_millis(300));
+    // then one line waits for the stopped one.
+    let _line = stopped.accept().expect("a line");
+    assert!(stopped.accept().is_err());
+}
