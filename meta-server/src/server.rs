@@ -4,7 +4,7 @@
 
 use std::collections::HashSet;
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{stdout, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -142,7 +142,9 @@ impl<'a> Server<'a> {
             if signal.ssi_signo != report {
                 return Ok(true);
             }
-            println!(
+            // A full disk or a closed pipe is no reason to end.
+            let _ = writeln!(
+                stdout(),
                 "weft-meta records={} connections={}",
                 self.directory.len(),
                 self.connections.len()

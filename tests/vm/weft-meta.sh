@@ -3,7 +3,7 @@
 # the right incarnation withdraws, only the node itself publishes, noise, floods, crowds
 # and a full table do no harm, signals and errors are answered as the manual says.
 # vm: --no-module --nodes 2 --timeout 600
-# checks: 74
+# checks: 77
 . "$(dirname "$0")/lib.sh"
 
 HERE=$(dirname "$0")
@@ -171,6 +171,18 @@ is "all of them are gone again" "$(report)" "weft-meta records=1 connections=0"
 check "a second server on the port says what is wrong" fails_with "another program listens" weft-meta
 check "so does one on the address" fails_with "another program listens" weft-meta --listen 10.77.0.1:7471
 check "a second server on another port runs beside it" timeout -s TERM --preserve-status "$(seconds 3)" weft-meta --listen 10.77.0.1:7472
+
+# given a server that can write nothing, then it serves
+weft-meta --listen 10.77.0.1:7472 >/dev/full 2>/dev/full &
+mute=$!
+publish_there() { weft-probe --server 10.77.0.1:7472 publish "$NODE" "$1"; }
+check "a server on a full disk takes records" within 10 publish_there 1
+kill -USR1 $mute
+check "a report that it cannot write does not end it" publish_there 2
+kill -TERM $mute
+wait $mute
+is "SIGTERM does, cleanly" "$?" 0
+
 stop TERM
 is "SIGTERM ends it cleanly" "$STATUS" 0
 
