@@ -13,7 +13,7 @@ mod log;
 mod peers;
 mod server;
 
-use std::io::IsTerminal;
+use std::io::{stderr, stdout, IsTerminal as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
 
@@ -60,14 +60,16 @@ fn main() -> ExitCode {
                 .with_default_directive(LevelFilter::INFO.into())
                 .from_env_lossy(),
         )
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(stderr)
+        .with_ansi(stderr().is_terminal())
+        // The library would tell stderr that stderr cannot be written, and panic.
+        .log_internal_errors(false)
         .with_target(false)
         .init();
     match run(&args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("weft-meta: error: {error:#}");
+            let _ = writeln!(stderr(), "weft-meta: error: {error:#}");
             ExitCode::FAILURE
         }
     }
@@ -87,7 +89,9 @@ fn run(args: &Args) -> Result<()> {
     let directory = Directory::new(pages.words(), geometry);
     let mut server = Server::listen(args.listen, &args.registrar, &pages, directory, signals)
         .with_context(|| format!("cannot listen on {}", args.listen))?;
-    println!(
+    // A full disk or a closed pipe is no reason not to serve.
+    let _ = writeln!(
+        stdout(),
         "weft-meta ready listen={} capacity={} table_bytes={bytes} bytes_per_record={:.1}",
         args.listen,
         args.capacity,

@@ -2,8 +2,9 @@
 
 //! The event loop: one thread that sleeps until a node or a signal comes.
 
+use std::collections::HashSet;
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{stdout, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -41,6 +42,8 @@ pub struct Server<'a> {
     table: Arc<Pages>,
     directory: Directory<'a>,
     connections: Connections,
+    /// Connections that messages have ended, until [`Self::handle_messages`] forgets them.
+    over: HashSet<ConnectionId>,
     log: LogLimit,
     /// Where tokens are from.
     random: File,
@@ -68,6 +71,7 @@ impl<'a> Server<'a> {
             table: table.clone(),
             directory,
             connections: Connections::new(),
+            over: HashSet::new(),
             log: LogLimit::default(),
             random: File::open(RANDOM).context(RANDOM)?,
             registrars: registrars.to_vec(),
@@ -102,16 +106,23 @@ impl<'a> Server<'a> {
             .into_iter()
             .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
             .collect();
-        let due = self.log.due().into_iter().chain(self.connections.due());
-        let timeout = due.min().map_or(PollTimeout::NONE, |due| {
-            // A millisecond more, since the rest of one is cut off.
-            let wait = due.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
-            PollTimeout::try_from(wait).unwrap_or(PollTimeout::MAX)
-        });
-        match poll(&mut fds, timeout) {
+        match poll(&mut fds, self.patience()) {
             Ok(_) | Err(Errno::EINTR) => Ok(()),
             Err(errno) => Err(errno).context("cannot wait for events"),
         }
+    }
+
+    /// How long until something is due.
+    fn patience(&self) -> PollTimeout {
+        if !self.over.is_empty() {
+            return PollTimeout::ZERO;
+        }
+        let due = self.log.due().into_iter().chain(self.connections.due());
+        due.min().map_or(PollTimeout::NONE, |due| {
+            // A millisecond more, since the rest of one is cut off.
+            let wait = due.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
+            PollTimeout::try_from(wait).unwrap_or(PollTimeout::MAX)
+        })
     }
 
     /// Does what is due.
@@ -131,7 +142,9 @@ impl<'a> Server<'a> {
             if signal.ssi_signo != report {
                 return Ok(true);
             }
-            println!(
+            // A full disk or a closed pipe is no reason to end.
+            let _ = writeln!(
+                stdout(),
                 "weft-meta records={} connections={}",
                 self.directory.len(),
                 self.connections.len()
@@ -220,37 +233,49 @@ impl<'a> Server<'a> {
         Ok(self.devices.len() - 1)
     }
 
-    /// Forgets a connection; its node's record stays.
+    /// Ends a connection; its node's record stays.
     fn disconnect(&mut self, id: ConnectionId) {
         // Messages first: once the queue pair is gone, so are its completions,
         // and with them the receives that they hold.
-        self.handle_messages();
-        if let Some(over) = self.connections.remove(id) {
-            debug!(peer = %over.peer, "disconnected");
+        self.take_messages();
+        self.forget(id);
+    }
+
+    /// Takes a connection out of all tables; its queue pair is there until what this
+    /// answers is dropped.
+    fn forget(&mut self, id: ConnectionId) -> Option<Connected> {
+        self.over.remove(&id);
+        let forgotten = self.connections.remove(id)?;
+        debug!(peer = %forgotten.peer, "disconnected");
+        Some(forgotten)
+    }
+
+    /// Applies all messages that have arrived, and ends the connections that are over.
+    fn handle_messages(&mut self) {
+        self.take_messages();
+        let over = std::mem::take(&mut self.over).into_iter();
+        let forgotten: Vec<_> = over.filter_map(|id| self.forget(id)).collect();
+        if !forgotten.is_empty() {
+            // Messages that came meanwhile hold receives as well; these are given back
+            // before the queue pairs go. Connections that end by them wait for the next
+            // turn of `run`, so that signals and events are looked at however fast they
+            // come.
+            self.take_messages();
         }
     }
 
     /// Applies all messages that have arrived.
-    fn handle_messages(&mut self) {
-        let mut over = Vec::new();
+    fn take_messages(&mut self) {
         for at in 0..self.devices.len() {
             for class in [Class::Node, Class::Reader] {
-                if let Err(error) = self.drain(at, class, &mut over) {
+                if let Err(error) = self.drain(at, class) {
                     warn!(device = self.devices[at].name(), "cannot receive: {error}");
                 }
             }
         }
-        for id in over {
-            self.disconnect(id);
-        }
     }
 
-    fn drain(
-        &mut self,
-        at: usize,
-        class: Class,
-        over: &mut Vec<ConnectionId>,
-    ) -> weft_verbs::Result<()> {
+    fn drain(&mut self, at: usize, class: Class) -> weft_verbs::Result<()> {
         let intake = self.devices[at].intake(class);
         // Armed before the queue is polled: what comes later makes an event. No more is
         // taken than the queue held, so that nobody who keeps sending has all the turns.
@@ -266,7 +291,8 @@ impl<'a> Server<'a> {
             }
             taken += completions.len();
             for wc in completions {
-                over.extend(self.handle_completion(at, class, wc)?);
+                let over = self.handle_completion(at, class, wc)?;
+                self.over.extend(over);
             }
         }
         Ok(())

@@ -1,7 +1,8 @@
 # Looks for what must not be in a kernel's log. Sourced after common.sh.
 
 # Bugs that the kernel found: crashes, warnings, memory that was misused,
-# locks and lists that are wrong, tasks that hang, Rust code that panicked.
+# locks and lists that are wrong, tasks that hang, network devices that somebody does not
+# let go of, Rust code that panicked.
 VM_REPORTS='BUG:|BUG [a-zA-Z0-9_-]+ |Oops|WARNING: |cut here|Kernel panic|kernel BUG|general protection|[Uu]nable to handle'
 VM_REPORTS+='|KFENCE: |KASAN: |UBSAN: |(Poison|Redzone|Padding|Left Redzone|Right Redzone) overwritten|Object already free|Slab corruption'
 VM_REPORTS+='|refcount_t: |suspicious RCU|possible (circular|recursive) locking|inconsistent lock state|INFO: .*lock'
@@ -10,6 +11,7 @@ VM_REPORTS+='|held lock freed|lock held when returning|bad unlock balance|Invali
 VM_REPORTS+='|turning off the locking correctness validator'
 VM_REPORTS+='|blocked for more than|soft lockup|hard LOCKUP|detected (expedited )?stalls|self-detected stall|scheduling while atomic'
 VM_REPORTS+='|list_(add|del)[a-z_. ]* corruption|unreferenced object|suspected memory leak|Objects remaining|bad page state|panicked at'
+VM_REPORTS+='|unregister_netdevice: waiting'
 
 # The statuses of a run whose kernel's log has reports in it.
 KERNEL_BUG=86 EMULATOR_BUG=89

@@ -21,6 +21,7 @@ machine() {
 }
 
 # sends SIGNAL RUN FILE: to the machine's emulator, as soon as FILE is in the run's folder.
+# Fails if it never is.
 sends() {
   local tries
   for ((tries = 0; tries < 1200; tries++)); do
@@ -30,6 +31,7 @@ sends() {
     fi
     sleep 0.05
   done
+  return 1
 }
 
 export WEFT_VM_BOOT_SECONDS=12
@@ -39,9 +41,14 @@ wait $!
 check "which is told" grep -q "booted again" "$SCRATCH/early.out"
 is "and the command runs once" "$(grep -c '^hello' "$SCRATCH/early.out")" 1
 
+# It would end well before it is killed if nobody stopped it.
 sends STOP "$SCRATCH/late" up &
-machine "$SCRATCH/late" --timeout 15 -- sleep 60
-is "one that stops when it is up is not: it is killed" "$? $(grep -c 'was killed after 15 s' "$SCRATCH/late.out")" "124 1"
+sender=$!
+machine "$SCRATCH/late" --timeout 15 -- sleep 3
+status=$?
+wait $sender
+is "one that stops when it is up is not: it is killed" \
+  "$? $status $(grep -c 'was killed after 15 s' "$SCRATCH/late.out") $(grep -c 'booted again' "$SCRATCH/late.out")" "0 124 1 0"
 
 sends ABRT "$SCRATCH/crash" up &
 machine "$SCRATCH/crash" -- sleep 60

@@ -1,7 +1,7 @@
 #!/bin/bash
 # The scan of a machine's log has to find each kind of kernel report, and
 # nothing in the log of a healthy boot.
-# checks: 32
+# checks: 33
 . "$(dirname "$0")/../../scripts/lib/common.sh"
 . "$WEFT_ROOT/scripts/lib/vm-scan.sh"
 
@@ -48,6 +48,7 @@ finds "a protection fault" "general protection fault, probably for non-canonical
 finds "a corrupted list" "list_del corruption. prev->next should be ff11000104f0d2a8, but was 6b6b6b6b6b6b6b6b"
 finds "a leak" "kmemleak: 3 new suspected memory leaks (see /sys/kernel/debug/kmemleak)"
 finds "a Rust panic" "rust_kernel: panicked at kmod/session.rs:10:5:"
+finds "a network device that does not go" "unregister_netdevice: waiting for v1 to become free. Usage count = 2"
 finds "a sleep in atomic context" "BUG: scheduling while atomic: swapper/0/0/0x00000101"
 
 printf '[    0.1] %s\n' "kfence: initialized - using 2097152 bytes for 255 objects" \

@@ -61,7 +61,8 @@ def take_all_contexts(to, target, addresses):
     """Opens contexts, equally many from each address, until there are no more. So none of
     the addresses has reached its own limit. Then a context that there is is asked for
     again and again. Prints how many searches for idle contexts that has made, and how
-    many of its answers were good; nothing if contexts went faster than they came."""
+    many of its answers were good; if contexts went faster than they came, `too-slow` and
+    how many there are."""
     socks = []
     for address in addresses:
         socks.append(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
@@ -76,6 +77,7 @@ def take_all_contexts(to, target, addresses):
                 sock.send(request(READ, 2, random.getrandbits(64), 0, target))
         heard = [answer for sock in socks for answer in answers(sock)]
     if (BUSY, 32) not in heard:
+        print("too-slow", counter("contexts"))
         return
     before, good = counter("context_searches"), 0
     for _ in range(1000):
@@ -88,6 +90,8 @@ def take_all_contexts(to, target, addresses):
     socks[1].send(request(READ, 3, random.getrandbits(64), 0, target))
     if (BUSY, 32) in answers(socks[1], 0.5):
         print(searches, good)
+    else:
+        print("too-slow", counter("contexts"))
 
 
 def main():

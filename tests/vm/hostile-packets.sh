@@ -73,13 +73,15 @@ for last in 201 202 203 204 205 206; do
   in_node 2 ip addr add "10.77.0.$last/24" dev v2
 done
 read -r searches good < <(hostile 10.77.0.2 all-contexts "${NODE1[@]}" 10.77.0.20{1..6})
-if [ -n "${searches:-}" ]; then
-  check "a stream that there is goes on when all contexts are taken" test "$good" -gt 500
-  is "and nobody looks for idle contexts because of it" "$searches" 0
-else
+# More contexts than four addresses may have mean that there is no limit for all of them.
+if [ "$searches" = too-slow ] && [ "$good" -le $((4 * limit)) ]; then
   why="they cannot all be taken in time"
   skip "a stream that there is goes on when all contexts are taken" "$why"
   skip "and nobody looks for idle contexts because of it" "$why"
+else
+  check "a stream that there is goes on when all contexts are taken" \
+    eval '[ "$searches" != too-slow ] && [ "${good:-0}" -gt 500 ]'
+  is "and nobody looks for idle contexts because of it" "$searches" 0
 fi
 check "then others can have contexts again" within 60 few_contexts
 check "and do" weft-check data

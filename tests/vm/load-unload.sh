@@ -35,7 +35,7 @@ grown() {
 # A leak stays and grows with each cycle. What RCU or a work queue frees late
 # on a busy machine goes, and so do freed address ranges, with the next cycle.
 nothing_has_grown() {
-  cycle && objects >/tmp/after && grown /tmp/before /tmp/after >/tmp/grown
+  cycle && objects >/tmp/after && grown /tmp/before /tmp/after >/tmp/grown || return 1
   cat /tmp/grown
   [ ! -s /tmp/grown ]
 }

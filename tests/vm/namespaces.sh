@@ -2,10 +2,12 @@
 # What becomes of a node when addresses come and go beside its own, when somebody else
 # has its UDP port, and when its network namespace is left by everybody.
 # vm: --meta --nodes 3
-# checks: 31
+# checks: 32
 . "$(dirname "$0")/lib.sh"
 
 readonly UDP_PORT=4793
+# Seconds after which the kernel tells of a device that it waits for.
+readonly TOLD_AFTER=3
 
 nodes_are() { [ "$(counter nodes)" = "$1" ]; }
 published_are() { [ "$(counter nodes_published)" = "$1" ]; }
@@ -14,6 +16,14 @@ incarnation() { weftctl lookup "$1" 2>/dev/null | grep -io 'incarnation[^,]*' | 
 messages() { dmesg | grep -c "$1"; }
 gone() { [ ! -e "/sys/class/infiniband/$1" ]; }
 is_up() { nodes_are "$1" && published_are "$1"; }
+# waits_told: how often the kernel has told of a device, after it had the time to.
+waits_told() {
+  sleep "$(seconds $((TOLD_AFTER + 2)))"
+  messages 'waiting for .* to become free'
+}
+
+check "the kernel tells soon of a device that it waits for" \
+  sysctl -qw "net.core.netdev_unregister_timeout_secs=$(seconds $TOLD_AFTER)"
 
 # given a node whose address has not the lowest index: a first one that went
 check "a second address comes" ip -n n1 address add 10.77.0.102/24 dev v1
@@ -52,7 +62,7 @@ check "a namespace is left" ip netns del n2
 check "its node goes" within 15 nodes_are 2
 check "its device goes" within 20 gone rxe2
 check "the others stay" is_up 2
-is "no device was waited for" "$(messages 'waiting for .* to become free')" 0
+is "no device was waited for" "$(waits_told)" 0
 
 # when one is left while its node, connected to nobody, tries servers that do not answer,
 # then it gives up, and begins no further connection in a namespace that has begun to go
@@ -69,7 +79,7 @@ check "a node tries to reach the first" within 20 resolves 10.77.0.91
 check "its namespace is left meanwhile" ip netns del n1
 check "its node goes too" within 30 nodes_are 1
 check "its device goes too" within 30 gone rxe1
-is "none of its devices was waited for" "$(messages 'waiting for .* to become free')" 0
+is "none of its devices was waited for" "$(waits_told)" 0
 check "one of them is no longer a meta server" weftctl meta remove 10.77.0.91:7471
 check "node 0 finds it" eval "weftctl meta add $SERVER && within 60 weftctl lookup 10.77.0.1"
 done_testing

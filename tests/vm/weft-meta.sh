@@ -3,7 +3,7 @@
 # the right incarnation withdraws, only the node itself publishes, noise, floods, crowds
 # and a full table do no harm, signals and errors are answered as the manual says.
 # vm: --no-module --nodes 2 --timeout 600
-# checks: 74
+# checks: 77
 . "$(dirname "$0")/lib.sh"
 
 HERE=$(dirname "$0")
@@ -13,14 +13,10 @@ readonly LOG=$VM_RUN/meta.log OUT=$VM_RUN/meta.out NODE=::ffff:10.77.0.1
 
 # start ARG...: starts a server and waits until it is ready.
 start() {
-  local tries
   : >"$OUT"
   weft-meta "$@" >"$OUT" 2>"$LOG" &
   SERVER=$!
-  for ((tries = 0; tries < 100; tries++)); do
-    ! grep -q '^weft-meta ready' "$OUT" || return 0
-    sleep 0.05
-  done
+  within 10 grep -q '^weft-meta ready' "$OUT" && return
   cat "$LOG"
   return 1
 }
@@ -60,10 +56,22 @@ fails_with() {
 # log_has COUNT TEXT: the server's log has so many lines with TEXT.
 log_has() { [ "$(grep -c -- "$2" "$LOG")" = "$1" ]; }
 
+# said_more_than N: whether the server has said more than N lines.
+said_more_than() { [ "$(wc -l <"$OUT")" -gt "$1" ]; }
+
+# report: what the server answers to SIGUSR1.
 report() {
+  local before
+  before=$(wc -l <"$OUT")
   kill -USR1 "$SERVER"
-  sleep 0.2
-  tail -n 1 "$OUT"
+  within 10 said_more_than "$before" && tail -n 1 "$OUT"
+}
+
+# reports TEXT: it answers so.
+reports() {
+  local got
+  got=$(report)
+  [ "$got" = "$1" ] || { echo "it said ${got:-nothing}"; return 1; }
 }
 
 readonly USER_ID=(--reuid 65534 --regid 65534 --clear-groups)
@@ -133,7 +141,7 @@ weft-probe noise 2000 >/dev/null 2>&1
 check "nobody can write the table" weft-probe intrude
 check "it serves as before" weft-probe publish "$NODE" 9
 check "what it is told after noise is found" lookup_is "$NODE" 9
-is "SIGUSR1 reports records and connections" "$(report)" "weft-meta records=1 connections=0"
+check "SIGUSR1 reports records and connections" within 10 reports "weft-meta records=1 connections=0"
 
 for ((n = 1; n <= 20; n++)); do
   sources+=(--source "10.77.0.$((100 + n))")
@@ -171,6 +179,18 @@ is "all of them are gone again" "$(report)" "weft-meta records=1 connections=0"
 check "a second server on the port says what is wrong" fails_with "another program listens" weft-meta
 check "so does one on the address" fails_with "another program listens" weft-meta --listen 10.77.0.1:7471
 check "a second server on another port runs beside it" timeout -s TERM --preserve-status "$(seconds 3)" weft-meta --listen 10.77.0.1:7472
+
+# given a server that can write nothing, then it serves
+weft-meta --listen 10.77.0.1:7472 >/dev/full 2>/dev/full &
+mute=$!
+publish_there() { weft-probe --server 10.77.0.1:7472 publish "$NODE" "$1"; }
+check "a server on a full disk takes records" within 10 publish_there 1
+kill -USR1 $mute
+check "a report that it cannot write does not end it" publish_there 2
+kill -TERM $mute
+wait $mute
+is "SIGTERM does, cleanly" "$?" 0
+
 stop TERM
 is "SIGTERM ends it cleanly" "$STATUS" 0
 

@@ -50,7 +50,7 @@ weft-check data || FAILURES=$((FAILURES + 1))
 check "requests go by it" test "$(counter rc_chains)" -gt "$chains"
 check "the pool shows it" says "pin" weftctl pool
 check "its requests are sent by DC" says "sent by DC" weftctl pool use 10.77.0.2 dc
-check "the pool says who has chosen that" says "use" weftctl pool
+check "the pool says who has chosen that" says '"chosen_by": "use"' weftctl --json pool
 check "that is left to the pool again" says "left to the pool" weftctl pool use 10.77.0.2 auto
 check "a way that there is not is refused" refuses 2 "invalid value" weftctl pool use 10.77.0.2 ud
 check "the peer is unpinned" says "unpinned node" weftctl pool unpin 10.77.0.2

@@ -24,7 +24,7 @@ mod sweep;
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{ensure, Result};
 use nix::errno::Errno;
 
 use crate::rc::pin;
@@ -67,6 +67,29 @@ struct Step {
     posts: bool,
 }
 
+/// Points that have failed, of the calling threads and elsewhere.
+#[derive(Default)]
+struct Failed {
+    thread: u32,
+    elsewhere: u32,
+}
+
+impl Failed {
+    /// Checks that there were some of both kinds. A choice of steps may have none.
+    fn check(&self, report: &mut Report, pass: &str, args: &Args) {
+        let Self { thread, elsewhere } = self;
+        println!("# {pass}: {thread} points of threads failed in turn, {elsewhere} elsewhere");
+        if args.only.is_some() {
+            return;
+        }
+        report.check(&format!("{pass}: points of both kinds fail"), || {
+            ensure!(*thread > 0, "no point of a thread has failed");
+            ensure!(*elsewhere > 0, "no point elsewhere has failed");
+            Ok(())
+        });
+    }
+}
+
 /// All checks.
 pub fn run(report: &mut Report, args: &Args) {
     let ready = report.need("the kernel injects faults", prepare_kernel);
@@ -74,22 +97,21 @@ pub fn run(report: &mut Report, args: &Args) {
         return;
     }
     let wanted = |name: &str| args.only.as_ref().is_none_or(|only| name.contains(only));
-    let mut failed = 0;
     if let Some(module) = &args.module {
-        module::run(report, module, &args.module_args, &mut failed, &wanted);
+        let failed = module::run(report, module, &args.module_args, &wanted);
+        failed.check(report, "the module", args);
     } else {
-        calls(report, Transport::Usual, &mut failed, &wanted);
+        calls(report, Transport::Usual, &wanted).check(report, "calls", args);
         if wanted("pins") {
-            pins::run(report, &mut failed);
+            pins::run(report);
         }
         if report
             .need("a pinned peer is connected by RC", pin)
             .is_some()
         {
-            calls(report, Transport::Rc, &mut failed, &wanted);
+            calls(report, Transport::Rc, &wanted).check(report, "calls by RC", args);
         }
     }
-    println!("# {failed} points failed in turn");
     if leaks::are_looked_for() {
         report.check_within("kmemleak finds no leak", LONGEST, leaks::none);
     } else {
@@ -97,8 +119,9 @@ pub fn run(report: &mut Report, args: &Args) {
     }
 }
 
-/// Each point of each call, the thread's own and those elsewhere.
-fn calls(report: &mut Report, by: Transport, failed: &mut u32, wanted: &impl Fn(&str) -> bool) {
+/// Fails each point of each call, the thread's own and those elsewhere.
+fn calls(report: &mut Report, by: Transport, wanted: &impl Fn(&str) -> bool) -> Failed {
+    let mut failed = Failed::default();
     for step in STEPS
         .iter()
         .filter(|step| step.by.contains(&by) && wanted(step.name))
@@ -108,7 +131,8 @@ fn calls(report: &mut Report, by: Transport, failed: &mut u32, wanted: &impl Fn(
             Transport::Rc => format!("{}, by RC", step.name),
         };
         let seen = if step.posts { by } else { Transport::Usual };
-        sweep::thread(report, &name, step, seen, failed);
-        sweep::elsewhere(report, &name, step, seen, failed);
+        failed.thread += sweep::thread(report, &name, step, seen);
+        failed.elsewhere += sweep::elsewhere(report, &name, step, seen);
     }
+    failed
 }

@@ -29,8 +29,6 @@ const BOUND: Duration = Duration::from_secs(20);
 const NOTICED: Duration = Duration::from_secs(20);
 /// How long the server is slow: several times as long as a node's patience.
 const SLOW_FOR: Duration = Duration::from_secs(12);
-/// A node probes a link every two seconds, and waits two for the answer.
-const ONE_PROBE: Duration = Duration::from_secs(5);
 /// Look-ups after a link has broken, from each CPU in turn.
 const LOOKUPS: usize = 40;
 /// The machine's CPUs, and so the links of a node to a server.
@@ -102,16 +100,23 @@ fn run_on(cpus: impl IntoIterator<Item = usize>) -> Result<()> {
     Ok(sched_setaffinity(Pid::from_raw(0), &set)?)
 }
 
+fn has_all_links(device: &Device) -> Result<bool> {
+    let servers = device.meta_servers()?;
+    Ok(servers.iter().all(|server| server.connected))
+}
+
 /// A server whose process is stopped cannot accept anybody, but still answers READs. If
 /// one of a node's links to it breaks then, the others have to do.
 fn one_link_breaks(report: &mut Report, meta: &Meta) -> Result<()> {
     let device = Device::open_on(1)?;
+    wait_for("all links", FOUND, || has_all_links(&device))?;
     meta.signal(Signal::SIGSTOP)?;
-    // Long enough for one probe to fail, and for no second one to begin.
+    // Until one probe has failed, and no longer, so that no second one does.
     system("tc -n n1 qdisc add dev v1 root netem loss 100%")?;
-    thread::sleep(ONE_PROBE);
+    let broken = wait_for("a link breaks", NOTICED, || Ok(!has_all_links(&device)?));
     system("tc -n n1 qdisc del dev v1 root")?;
     report.check("when one link breaks, look-ups go by the others", || {
+        broken?;
         for round in 0..LOOKUPS {
             // Links are chosen by CPU.
             run_on([round % CPUS])?;
@@ -128,12 +133,7 @@ fn one_link_breaks(report: &mut Report, meta: &Meta) -> Result<()> {
     meta.signal(Signal::SIGCONT)?;
     report.check(
         "once the server accepts again, all links are made anew",
-        || {
-            wait_for("all links", FOUND, || {
-                let servers = device.meta_servers()?;
-                Ok(servers.iter().all(|server| server.connected))
-            })
-        },
+        || wait_for("all links again", FOUND, || has_all_links(&device)),
     );
     Ok(())
 }

@@ -21,7 +21,7 @@ use super::elsewhere::{Elsewhere, Kind};
 use super::inject::Injection;
 use super::leaks::{self, Unloaded};
 use super::spared::Spared;
-use super::{sweep, MAX_POINTS};
+use super::{sweep, Failed, MAX_POINTS};
 use crate::raw::Session;
 use crate::rc::wait_until_up;
 use crate::world::{counter, gauges, gid, timely, wait_for, SETTLE};
@@ -42,13 +42,13 @@ pub fn run(
     report: &mut Report,
     path: &Path,
     arguments: &str,
-    failed: &mut u32,
     wanted: &impl Fn(&str) -> bool,
-) {
+) -> Failed {
+    let mut failed = Failed::default();
     // Opened once, without a failure.
     let opened = report.need("the module's file opens", || Module::open(path, arguments));
     let Some(module) = opened else {
-        return;
+        return failed;
     };
     let names = ["load", "unload", "unload with RC up", "connect by RC"];
     for name in names.into_iter().filter(|name| wanted(name)) {
@@ -59,9 +59,13 @@ pub fn run(
             "unload with RC up" => module.unload_points(pin_and_wait, &mut points),
             _ => module.pin_points(&mut points),
         });
-        *failed += points;
+        match name {
+            "connect by RC" => failed.elsewhere += points,
+            _ => failed.thread += points,
+        }
         println!("# {name}: {points} points");
     }
+    failed
 }
 
 struct Module {

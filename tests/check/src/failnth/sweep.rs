@@ -15,8 +15,9 @@ use weft_testkit::report::Report;
 /// Rounds of a sweep at most, of those elsewhere.
 const ROUNDS: u32 = 300;
 
-/// Fails each point of the calling thread in turn. Requests go by `seen`.
-pub fn thread(report: &mut Report, name: &str, step: &Step, seen: Transport, failed: &mut u32) {
+/// Fails each point of the calling thread in turn, and answers how many have. Requests go
+/// by `seen`.
+pub fn thread(report: &mut Report, name: &str, step: &Step, seen: Transport) -> u32 {
     let mut points = 0;
     report.check_within(name, LONGEST, || {
         wait_until_goes_by(seen)?;
@@ -32,8 +33,8 @@ pub fn thread(report: &mut Report, name: &str, step: &Step, seen: Transport, fai
             baseline.is_back()
         })
     });
-    *failed += points;
     println!("# {name}: {points} points");
+    points
 }
 
 /// Waits until requests go by `seen`: a slow kernel loses a queue pair now and then, and
@@ -55,8 +56,9 @@ fn try_once(step: &Step, nth: u32) -> Result<bool> {
     Ok(hit)
 }
 
-/// Fails allocations of the module's own, whoever makes them. Requests go by `seen`.
-pub fn elsewhere(report: &mut Report, name: &str, step: &Step, seen: Transport, failed: &mut u32) {
+/// Fails allocations of the module's own, whoever makes them, and answers how many have.
+/// Requests go by `seen`.
+pub fn elsewhere(report: &mut Report, name: &str, step: &Step, seen: Transport) -> u32 {
     let mut points = 0;
     report.check_within(&format!("{name}, elsewhere"), LONGEST, || {
         let baseline = Baseline::take(2)?;
@@ -66,8 +68,8 @@ pub fn elsewhere(report: &mut Report, name: &str, step: &Step, seen: Transport, 
         }
         baseline.is_back()
     });
-    *failed += points;
     println!("# {name}, elsewhere: {points} points");
+    points
 }
 
 /// Tries a step with the first allocation failing that has no space.

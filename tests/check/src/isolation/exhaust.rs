@@ -108,23 +108,28 @@ pub fn regions(stage: &mut Stage) -> Result<Outcome> {
         }
     }
     eprintln!("# {count} regions in {} sessions", sessions.len());
+    let least = weft_core::uapi::MAX_MRS_PER_USER as usize / 2;
+    ensure!(count >= least, "only {count} regions could be registered");
     stage.hold((sessions, memory));
     Ok(Outcome::Said("registered"))
 }
 
 /// All VQPs of many sessions.
 pub fn vqps(stage: &mut Stage) -> Result<Outcome> {
-    let mut sessions = Vec::new();
-    'all: for _ in 0..SESSIONS {
+    let (mut sessions, mut count) = (Vec::new(), 0);
+    for _ in 0..SESSIONS {
         let session = open_victims()?;
-        for _ in 0..MANY_VQPS {
-            if session.create_vqp(1).is_err() {
-                sessions.push(session);
-                break 'all;
-            }
-        }
+        let vqps = (0..MANY_VQPS).map(|_| session.create_vqp(1));
+        let made = vqps.take_while(|vqp| vqp.is_ok()).count();
         sessions.push(session);
+        count += made;
+        if made < MANY_VQPS {
+            break;
+        }
     }
+    eprintln!("# {count} VQPs in {} sessions", sessions.len());
+    // How many a process gets depends on how much memory it may lock.
+    ensure!(count >= 4 * MANY_VQPS, "only {count} VQPs could be made");
     stage.hold(sessions);
     Ok(Outcome::Said("made"))
 }

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 
 use anyhow::{ensure, Result};
 use nix::errno::Errno;
-use weft_core::uapi::{Pod, Wc, MAX_SENDERS};
+use weft_core::uapi::{Pod, SendWr, Wc, MAX_SENDERS};
 
 use super::attacker::{Outcome, Stage};
 use super::crowd::{Crowd, Ready};
@@ -26,6 +26,8 @@ const DEEP: u32 = 16;
 /// More processes than it takes, with what one may lock, to hold all that there is.
 const PROCESSES: usize = 5;
 const SESSIONS: usize = 8;
+/// With fewer things an attempt to have as many as there are says nothing.
+const LEAST: u64 = 4096;
 /// A port where nobody receives.
 const NO_PORT: u32 = 60_000;
 
@@ -142,27 +144,34 @@ fn as_many(ready: &Ready, make: impl Fn(&Session) -> Result<(), Errno>) -> Resul
     Ok(sessions)
 }
 
-/// Each VQP for messages has a stream, once it has posted something.
-pub fn streams(stage: &mut Stage) -> Result<Outcome> {
-    let (crowd, count) = Crowd::of(PROCESSES, |ready| {
-        as_many(ready, |session| {
-            let vqp = session.create_vqp(1)?;
-            session.qconnect_port(vqp, gid(1), NO_PORT)?;
-            // Its ring says: a WRITE of no bytes.
-            session.enter(vqp, 1, 0, 0).map(drop)
-        })
-    })?;
-    eprintln!("# {count} streams");
+/// Holds in several processes as much as is not refused.
+fn hold_all(
+    stage: &mut Stage,
+    what: &str,
+    make: impl Fn(&Session) -> Result<(), Errno>,
+) -> Result<Outcome> {
+    let (crowd, count) = Crowd::of(PROCESSES, |ready| as_many(ready, &make))?;
+    eprintln!("# {count} {what}");
+    ensure!(count >= LEAST, "only {count} {what} could be made");
     stage.hold(crowd);
     Ok(Outcome::Said("made"))
 }
 
+/// Each VQP for messages has a stream, once it has posted something.
+pub fn streams(stage: &mut Stage) -> Result<Outcome> {
+    hold_all(stage, "streams", |session| {
+        let queue = session.queue(1, 0)?;
+        session.qconnect_port(queue.vqp, gid(1), NO_PORT)?;
+        let write_of_no_bytes = SendWr::zeroed();
+        queue
+            .enter(session, &[write_of_no_bytes], &mut [], 0, 0)
+            .map(drop)
+    })
+}
+
 /// Each VQP that receives has a name.
 pub fn names(stage: &mut Stage) -> Result<Outcome> {
-    let (crowd, count) = Crowd::of(PROCESSES, |ready| {
-        as_many(ready, |session| session.describe_vqp(1, 1).map(drop))
-    })?;
-    eprintln!("# {count} receivers");
-    stage.hold(crowd);
-    Ok(Outcome::Said("made"))
+    hold_all(stage, "receivers", |session| {
+        session.describe_vqp(1, 1).map(drop)
+    })
 }

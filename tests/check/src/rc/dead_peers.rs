@@ -110,7 +110,11 @@ fn pinned(report: &mut Report, usual: Duration) -> Result<()> {
 }
 
 fn used(report: &mut Report, usual: Duration) -> Result<()> {
+    let before = counter("rc_wants")?;
     let wanters = Wanters::new(DEAD)?;
+    wait_for("all dead peers are wanted", FORGOTTEN, || {
+        Ok(counter("rc_wants")? >= before + DEAD.count() as i64)
+    })?;
     report.check(
         "ten dead peers in use delay the attempt that reaches a live one by less than 3 s",
         || is_up_in_time(1, usual),
