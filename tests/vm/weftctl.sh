@@ -2,7 +2,7 @@
 # What an operator changes with weftctl while the module is in use: meta servers, and
 # which peers have an RC queue pair. And what it says to what cannot be.
 # vm: --nodes 2
-# checks: 51
+# checks: 53
 . "$(dirname "$0")/lib.sh"
 
 readonly A=10.77.0.1:7471 B=10.77.0.1:7472
@@ -49,6 +49,8 @@ chains=$(counter rc_chains)
 weft-check data || FAILURES=$((FAILURES + 1))
 check "requests go by it" test "$(counter rc_chains)" -gt "$chains"
 check "the pool shows it" says "pin" weftctl pool
+check "what cannot be written is told" refuses 1 "cannot be written" bash -c 'weftctl status >/dev/full'
+check "a reader that has had enough is no failure" says "10.77.0.2" bash -o pipefail -c 'weftctl --json pool --watch | grep -m 1 10.77.0.2'
 check "its requests are sent by DC" says "sent by DC" weftctl pool use 10.77.0.2 dc
 check "the pool says who has chosen that" says '"chosen_by": "use"' weftctl --json pool
 check "that is left to the pool again" says "left to the pool" weftctl pool use 10.77.0.2 auto

@@ -7,6 +7,7 @@
 mod report;
 
 use clap::{Parser, Subcommand};
+use std::io::{self, Write as _};
 use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;
 use weft_core::meta::DEFAULT_PORT;
@@ -117,33 +118,45 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let shown = match &args.command {
         Command::Pool(PoolArgs { watch: true, .. }) => watch(&args),
-        _ => run(&args),
+        _ => show_once(&args),
     };
-    match shown {
-        Ok(output) => {
-            println!("{output}");
-            ExitCode::SUCCESS
+    let failure = match shown {
+        Ok(()) => return ExitCode::SUCCESS,
+        // Its reader has had enough.
+        Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+            return ExitCode::SUCCESS
         }
-        Err(error) => {
-            eprintln!("weftctl: {error}");
-            match error {
-                Error::NotLoaded => ExitCode::from(EXIT_NOT_LOADED),
-                _ => ExitCode::FAILURE,
-            }
-        }
+        Err(failure) => failure,
+    };
+    // If that cannot be written either, the status alone tells.
+    let _ = writeln!(io::stderr(), "weftctl: {failure}");
+    match failure {
+        Failure::Device(Error::NotLoaded) => ExitCode::from(EXIT_NOT_LOADED),
+        _ => ExitCode::FAILURE,
     }
 }
 
+/// Why nothing is shown any more.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error(transparent)]
+    Device(#[from] Error),
+    #[error("the report cannot be written: {0}")]
+    Output(#[from] io::Error),
+}
+
+fn show_once(args: &Args) -> Result<(), Failure> {
+    let report = run(args)?;
+    Ok(writeln!(io::stdout(), "{report}")?)
+}
+
 /// Shows the pool every second.
-fn watch(args: &Args) -> Result<String, Error> {
+fn watch(args: &Args) -> Result<(), Failure> {
+    // Clears the terminal.
+    let before = if args.json { "" } else { "\x1b[2J\x1b[H" };
     loop {
         let report = run(args)?;
-        if args.json {
-            println!("{report}");
-        } else {
-            // Clears the terminal.
-            println!("\x1b[2J\x1b[H{report}");
-        }
+        writeln!(io::stdout(), "{before}{report}")?;
         std::thread::sleep(std::time::Duration::from_secs(1));
     }
 }
