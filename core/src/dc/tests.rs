@@ -257,7 +257,9 @@ fn a_clock_that_comes_late_repeats_nothing_that_the_target_may_have_forgotten() 
 #[test]
 fn a_stream_that_broke_takes_nothing_until_all_is_reaped() {
     let mut initiator = initiator(HERE, 4096);
-    (0..3).for_each(|cookie| drop(initiator.push(op(cookie, OpKind::Read, 0, 8))));
+    for cookie in 0..3 {
+        initiator.push(op(cookie, OpKind::Read, 0, 8)).unwrap();
+    }
     initiator.fail_all(WcStatus::RetryExcErr);
     let other = Op {
         flow: 2,
