@@ -196,7 +196,7 @@ impl PacketOpening {
         peer: &PacketPeer,
         handler: Arc<dyn Handler>,
     ) -> Result<Arc<PacketLink>> {
-        // What is named last is dropped first: the queue pair uses the link's entries.
+        // The queue pair, which is named behind the link, is dropped first: it uses the entries.
         let Self { link, qp, psn, .. } = self;
         for index in 0..BUFFERS {
             link.post_buffer(&link.state.lock(), &qp, index)?;

@@ -33,7 +33,7 @@ pub(super) struct Seat {
 enum Progress {
     /// Not begun, or over.
     None,
-    /// That one has answered, and the newcomer has not heard it.
+    /// The node has answered, and the newcomer has not heard it.
     Answered(u64),
     /// The newcomer has heard it, which that one does not know.
     Heard(u64),

@@ -87,7 +87,7 @@ fn question(name: &str, seat: usize) -> Option<UnixStream> {
     Some(line)
 }
 
-/// Which seats are empty, as a node says, if one answers in a moment.
+/// The seats that are empty, as a node says, if one answers in a moment.
 fn hear_vacant(asked: &mut Vec<Asked>) -> Option<NodeSet> {
     let mut vacant = None;
     for at in answered(asked.iter().map(|asked| &asked.1))
