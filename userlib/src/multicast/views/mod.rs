@@ -205,6 +205,10 @@ impl Views {
         self.status.note_polling_thread();
         let mut fired = false;
         self.post_together(|views| fired = views.advance());
+        if self.phase == Phase::Changing {
+            // Its echo is under way: the application may take its time with deliveries.
+            self.post_together(|views| fired |= views.decide());
+        }
         if std::mem::take(&mut self.is_new) {
             // The others go on meanwhile: the application may take its time.
             self.post_together(Self::tell_application);
@@ -272,8 +276,7 @@ impl Views {
         self.phase = Phase::Changing;
         // First: a member that has left is down when all agree.
         fired |= self.copy_decision();
-        if let Some(decision) = self.decision() {
-            self.install(&decision);
+        if self.decide() {
             return true;
         }
         match self.find_suspects(down) {
@@ -287,9 +290,16 @@ impl Views {
         }
         fired |= self.tell_suspicions();
         fired |= self.wedge();
-        // The next step decides: what was posted here is under way when the application is
-        // delivered messages.
         self.copy_decision() || self.propose() || self.echo() || fired
+    }
+
+    /// Installs the next view if it is decided; answers whether it is.
+    fn decide(&mut self) -> bool {
+        let decision = self.decision();
+        if let Some(decision) = &decision {
+            self.install(decision);
+        }
+        decision.is_some()
     }
 
     /// Computes who is in which subgroup in this view.
