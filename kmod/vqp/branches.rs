@@ -261,13 +261,15 @@ impl Vqp {
         if table.is_stopped {
             return Err(EBADF);
         }
-        let known = table.get(handle);
-        if let Some(branch) = known.filter(|branch| !branch.to.is_closed()) {
-            return Ok(branch.vqp.clone());
-        }
+        let was_closed = match table.get(handle) {
+            Some(branch) if !branch.to.is_closed() => return Ok(branch.vqp.clone()),
+            known => known.is_some(),
+        };
         let to = open()?;
-        // Of a closed peer: after some thousand others the handle is another one's.
-        table.by_handle.remove(handle);
+        if was_closed {
+            // After some thousand others the handle is that of another peer.
+            table.by_handle.remove(handle);
+        }
         let (at, before) = table.make_place()?;
         let flow = next_flow();
         let renewed = before.and_then(|branch| branch.vqp.renew(handle, flow));
