@@ -54,9 +54,9 @@ pub const RECEIVES: u32 = 1;
 /// At least one request in so many is signalled, so that places come back long
 /// before the queue is full.
 pub const SIGNAL_INTERVAL: u32 = DEPTH / 4;
-/// Bytes outstanding on one queue pair from which on no more are posted. Bounds how long a request waits for those of
-/// other virtual queue pairs, and with that how long a peer waits for the end of a
-/// region ([`crate::mr`]).
+/// Bytes outstanding on one queue pair from which on no more are posted. Bounds how long
+/// a request waits for those of other virtual queue pairs, and with that how long a peer
+/// waits for the end of a region ([`crate::mr`]).
 pub const BUDGET_BYTES: u64 = 2 << 20;
 /// Bytes of a request that is posted as it is. Longer ones are cut into pieces of so
 /// many.

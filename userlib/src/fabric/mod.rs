@@ -305,8 +305,8 @@ pub unsafe trait Endpoint: Send + Sync + fmt::Debug {
     fn down(&self) -> NodeSet;
 
     /// Seats for which a newcomer has called that can be admitted: what the node before it had
-    /// posted here has arrived or is lost, and it posts no more; the newcomer can post. None, if all nodes meet at
-    /// the beginning.
+    /// posted here has arrived or is lost, and it posts no more; the newcomer can post. None,
+    /// if all nodes meet at the beginning.
     fn callers(&self) -> NodeSet {
         NodeSet::EMPTY
     }

@@ -8,8 +8,8 @@
 //!
 //! A newcomer calls all who are there ([`calling`]). Each answers with an offer that no one else
 //! has ([`super::Linker`]): so whoever had the seat before can be cut off by itself, and is
-//! before the seat is vacant. The two link, the newcomer says that it is ready once it can post, and waits
-//! until it is admitted ([`Endpoint::admit`](crate::fabric::Endpoint::admit)).
+//! before the seat is vacant. The two link, the newcomer says that it is ready once it can post,
+//! and waits until it is admitted ([`Endpoint::admit`](crate::fabric::Endpoint::admit)).
 
 mod calling;
 mod reception;
