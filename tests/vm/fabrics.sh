@@ -11,10 +11,10 @@ take_base
 
 # How words go by default depends on the processor, so both ways are tried; the
 # suite has too many rounds for words one by one.
-for kind in verbs weft; do
+for kind in verbs verbs-inline64 weft; do
   weft-fabric suite "$kind" || FAILURES=$((FAILURES + 1))
 done
-for kind in verbs verbs-single weft weft-single; do
+for kind in verbs verbs-single verbs-inline64 verbs-inline-all weft weft-single; do
   weft-fabric processes "$kind" || FAILURES=$((FAILURES + 1))
 done
 for kind in verbs weft; do

@@ -38,6 +38,10 @@ pub enum Kind {
     Verbs,
     /// The same, words one by one.
     VerbsSingle,
+    /// Plain queue pairs whose requests carry 64 bytes themselves and no more.
+    VerbsInline64,
+    /// Plain queue pairs that are asked for room for more bytes than any device has.
+    VerbsInlineAll,
     /// Virtual queue pairs.
     Weft,
     /// The same, words one by one.
@@ -49,7 +53,9 @@ impl Kind {
     /// soft-RoCE are 32 requests that wait for answers, where there was one.
     pub fn fewer(self, rounds: u64) -> u64 {
         match self {
-            Self::Shm | Self::Verbs | Self::Weft => rounds,
+            Self::Shm | Self::Verbs | Self::VerbsInline64 | Self::VerbsInlineAll | Self::Weft => {
+                rounds
+            }
             Self::VerbsSingle | Self::WeftSingle => rounds / 20,
         }
     }
@@ -57,7 +63,18 @@ impl Kind {
     fn words(self) -> Words {
         match self {
             Self::VerbsSingle | Self::WeftSingle => Words::Single,
-            Self::Shm | Self::Verbs | Self::Weft => Words::Auto,
+            Self::Shm | Self::Verbs | Self::VerbsInline64 | Self::VerbsInlineAll | Self::Weft => {
+                Words::Auto
+            }
+        }
+    }
+
+    /// Bytes that requests over verbs are to carry themselves, if not as many as usual.
+    fn max_inline(self) -> Option<usize> {
+        match self {
+            Self::VerbsInline64 => Some(64),
+            Self::VerbsInlineAll => Some(1 << 24),
+            _ => None,
         }
     }
 
@@ -88,6 +105,8 @@ impl fmt::Display for Kind {
             Self::Shm => "shm",
             Self::Verbs => "verbs",
             Self::VerbsSingle => "verbs-single",
+            Self::VerbsInline64 => "verbs-inline64",
+            Self::VerbsInlineAll => "verbs-inline-all",
             Self::Weft => "weft",
             Self::WeftSingle => "weft-single",
         })
@@ -215,7 +234,10 @@ unsafe impl Fabric for Placed {
             // SAFETY: the caller's promise.
             unsafe { node.connect(region_bytes, hello, timeout) }
         } else {
-            let node = Verbs::new(self.rank, &addrs)?.words(words);
+            let mut node = Verbs::new(self.rank, &addrs)?.words(words);
+            if let Some(bytes) = self.kind.max_inline() {
+                node = node.max_inline(bytes);
+            }
             // SAFETY: the caller's promise.
             unsafe { node.connect(region_bytes, hello, timeout) }
         }
@@ -249,7 +271,7 @@ impl Seats {
             Kind::Weft | Kind::WeftSingle => {
                 Seat::Weft(WeftSeats::founder(rank, founders, &addrs)?.words(words))
             }
-            Kind::Verbs | Kind::VerbsSingle => {
+            Kind::Verbs | Kind::VerbsSingle | Kind::VerbsInline64 | Kind::VerbsInlineAll => {
                 Seat::Verbs(VerbsSeats::founder(rank, founders, &addrs)?.words(words))
             }
         })
@@ -273,7 +295,7 @@ impl Seats {
             Kind::Weft | Kind::WeftSingle => {
                 Seat::Weft(WeftSeats::newcomer(&addrs, timeout)?.words(words))
             }
-            Kind::Verbs | Kind::VerbsSingle => {
+            Kind::Verbs | Kind::VerbsSingle | Kind::VerbsInline64 | Kind::VerbsInlineAll => {
                 Seat::Verbs(VerbsSeats::newcomer(&addrs, timeout)?.words(words))
             }
         })
@@ -296,7 +318,7 @@ impl Seats {
             Kind::Weft | Kind::WeftSingle => {
                 Seat::Weft(WeftSeats::newcomer_as(&addrs, newcomer, timeout)?.words(words))
             }
-            Kind::Verbs | Kind::VerbsSingle => {
+            Kind::Verbs | Kind::VerbsSingle | Kind::VerbsInline64 | Kind::VerbsInlineAll => {
                 Seat::Verbs(VerbsSeats::newcomer_as(&addrs, newcomer, timeout)?.words(words))
             }
         })

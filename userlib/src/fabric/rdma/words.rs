@@ -51,3 +51,9 @@ fn moves_strings() -> bool {
 pub(in crate::fabric) fn has_whole_words(write: &Write) -> bool {
     (write.local | write.remote | write.len) % WORD == 0 && write.len <= WORD_ATOMIC_BYTES
 }
+
+/// Whether a write is of words that travel in its request, which carries so
+/// many bytes at most.
+pub(in crate::fabric) fn goes_inline(write: &Write, most: usize) -> bool {
+    has_whole_words(write) && write.len <= most
+}

@@ -6,9 +6,10 @@ use super::transport::{Link, Target, VerbsTransport, SEND_QUEUE};
 use crate::fabric::rdma::control::Memory;
 use crate::fabric::rdma::seats::Opened;
 use crate::fabric::rdma::Linker;
-use crate::fabric::{FabricError, Words, WORD_ATOMIC_BYTES};
+use crate::fabric::{FabricError, Words, COPIED_BYTES, WORD_ATOMIC_BYTES};
 use std::net::{IpAddr, SocketAddr};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::Instant;
 use weft_core::gid::Gid;
@@ -19,11 +20,44 @@ use weft_verbs::{
 /// The card: a queue pair's address, the memory's address, its key.
 const CARD_BYTES: usize = QpAddress::BYTES + 8 + 4;
 
+/// Bytes that a request may carry itself, the most first: as long as a write of words may be;
+/// what irdma and erdma have, rounded down to words; and what a fabric promises to copy.
+const INLINE_ROOMS: [usize; 3] = [WORD_ATOMIC_BYTES, 96, COPIED_BYTES];
+
 /// Which port a node uses.
 pub(super) struct Port {
     /// The node's address: the RDMA device is the one whose port has the same IP address.
     pub(super) addr: SocketAddr,
+    pub(super) choices: Choices,
+}
+
+/// What a program may choose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Choices {
     pub(super) words: Words,
+    /// Most bytes that a request carries itself, if the device has room for them.
+    pub(super) max_inline: usize,
+}
+
+impl Default for Choices {
+    fn default() -> Self {
+        Self {
+            words: Words::default(),
+            max_inline: WORD_ATOMIC_BYTES,
+        }
+    }
+}
+
+impl Choices {
+    pub(super) fn words(self, words: Words) -> Self {
+        Self { words, ..self }
+    }
+
+    /// No less than what is promised to be copied.
+    pub(super) fn max_inline(self, bytes: usize) -> Self {
+        let max_inline = bytes.max(COPIED_BYTES);
+        Self { max_inline, ..self }
+    }
 }
 
 impl Port {
@@ -45,7 +79,7 @@ impl Port {
             let pages = Pages::zeroed(bytes)?;
             let cq = Cq::new(&context, entries)?;
             // What has ATOMIC WRITE is soft-RoCE so far, and what has not needs none.
-            let is_atomic = self.words.are_single(context.has_atomic_write()?);
+            let is_atomic = self.choices.words.are_single(context.has_atomic_write()?);
             let mr = Mr::register(&pd, &pages, Access::All)?;
             let linker = VerbsLinker {
                 addr: self.addr,
@@ -55,6 +89,7 @@ impl Port {
                 pd,
                 cq,
                 is_atomic,
+                inline_room: AtomicUsize::new(self.choices.max_inline),
             };
             Ok((linker, mr))
         };
@@ -93,38 +128,64 @@ pub(super) struct VerbsLinker {
     pd: Pd,
     cq: Cq,
     is_atomic: bool,
+    /// Bytes that a request carries itself: the most that the device has not refused.
+    inline_room: AtomicUsize,
+}
+
+/// A queue pair that knows no peer yet.
+pub(super) struct QpOffer {
+    qp: InitQp,
+    inline_room: usize,
+}
+
+impl VerbsLinker {
+    /// A queue pair whose requests carry up to so many bytes themselves.
+    fn queue_pair(&self, inline_room: usize) -> weft_verbs::Result<InitQp> {
+        let config = QpConfig {
+            max_send_wr: SEND_QUEUE,
+            max_inline: u32::try_from(inline_room).unwrap_or(u32::MAX),
+            atomic_write: self.is_atomic,
+            ..QpConfig::default()
+        };
+        InitQp::with_config(&self.pd, &self.cq, self.local, &config)
+    }
 }
 
 impl Linker for VerbsLinker {
     type Transport = VerbsTransport;
-    type Offer = InitQp;
+    type Offer = QpOffer;
 
-    fn offer(&self) -> Result<InitQp, FabricError> {
-        let config = QpConfig {
-            max_send_wr: SEND_QUEUE,
-            // Devices with less room than this for a request's own bytes (irdma, bnxt_re,
-            // erdma) refuse to make the queue pair.
-            max_inline: WORD_ATOMIC_BYTES as u32,
-            atomic_write: self.is_atomic,
-            ..QpConfig::default()
+    /// A device that has less room for a request's own bytes than it is asked for refuses to
+    /// make the queue pair (`ibv_create_qp(3)`: `EINVAL`), so it is asked for less.
+    fn offer(&self) -> Result<QpOffer, FabricError> {
+        let mut inline_room = self.inline_room.load(Ordering::Relaxed);
+        let qp = loop {
+            let less = INLINE_ROOMS.into_iter().find(|&room| room < inline_room);
+            match (self.queue_pair(inline_room), less) {
+                (Ok(qp), _) => break qp,
+                (Err(error), Some(less)) if error.errno() == Some(libc::EINVAL) => {
+                    inline_room = less;
+                }
+                (Err(error), _) => return Err(refusal(self.addr, &error)),
+            }
         };
-        let qp = InitQp::with_config(&self.pd, &self.cq, self.local, &config);
-        qp.map_err(|error| refusal(self.addr, &error))
+        self.inline_room.store(inline_room, Ordering::Relaxed);
+        Ok(QpOffer { qp, inline_room })
     }
 
-    fn card(&self, offer: &InitQp) -> Vec<u8> {
-        let mut card = offer.endpoint().encode().to_vec();
+    fn card(&self, offer: &QpOffer) -> Vec<u8> {
+        let mut card = offer.qp.endpoint().encode().to_vec();
         card.extend(self.pages.addr().to_le_bytes());
         card.extend(self.rkey.to_le_bytes());
         card
     }
 
-    fn link(&self, peer: usize, offer: InitQp, card: &[u8]) -> Result<Link, FabricError> {
+    fn link(&self, peer: usize, offer: QpOffer, card: &[u8]) -> Result<Link, FabricError> {
         let what = "its card cannot be read";
         let (address, target) = read_card(card).ok_or(FabricError::Protocol { peer, what })?;
-        let qp = offer.connect(&address);
+        let qp = offer.qp.connect(&address);
         let qp = qp.map_err(|error| refusal(self.addr, &error))?;
-        Ok(Link::new(qp, target))
+        Ok(Link::new(qp, target, offer.inline_room))
     }
 }
 

@@ -19,7 +19,7 @@ use super::rdma::place::Place;
 use super::rdma::seats::Role;
 use super::{Connected, Fabric, FabricError, Words};
 use crate::deadline::end_of;
-use linker::Port;
+use linker::{Choices, Port};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ const KIND: u8 = 1;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verbs {
     place: Place,
-    words: Words,
+    choices: Choices,
 }
 
 impl Verbs {
@@ -44,14 +44,24 @@ impl Verbs {
     pub fn new(rank: usize, addrs: &[SocketAddr]) -> Result<Self, FabricError> {
         Ok(Self {
             place: Place::new(rank, addrs)?,
-            words: Words::default(),
+            choices: Choices::default(),
         })
     }
 
     /// How words get there whole, if the default is not right.
     #[must_use]
     pub fn words(self, words: Words) -> Self {
-        Self { words, ..self }
+        let choices = self.choices.words(words);
+        Self { choices, ..self }
+    }
+
+    /// Most bytes of a write of words that its request carries itself, at least 64, if 256 is
+    /// not right. A device that has less room is asked for less. What is longer the device
+    /// reads from the region.
+    #[must_use]
+    pub fn max_inline(self, bytes: usize) -> Self {
+        let choices = self.choices.max_inline(bytes);
+        Self { choices, ..self }
     }
 }
 
@@ -74,7 +84,7 @@ unsafe impl Fabric for Verbs {
         let end = end_of(timeout);
         let port = Port {
             addr: self.place.own(),
-            words: self.words,
+            choices: self.choices,
         };
         let opened = port.open(region_bytes, self.place.seats(), end)?;
         Role::Founder(self.place).connect(KIND, hello, opened, end)

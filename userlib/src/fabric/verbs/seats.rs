@@ -2,7 +2,7 @@
 
 //! Nodes over plain queue pairs that may come later than others.
 
-use super::linker::Port;
+use super::linker::{Choices, Port};
 use super::KIND;
 use crate::deadline::end_of;
 use crate::fabric::rdma::place::Place;
@@ -17,7 +17,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct VerbsSeats {
     role: Role,
-    words: Words,
+    choices: Choices,
 }
 
 impl VerbsSeats {
@@ -67,14 +67,24 @@ impl VerbsSeats {
     fn with(role: Role) -> Self {
         Self {
             role,
-            words: Words::default(),
+            choices: Choices::default(),
         }
     }
 
     /// How words get there whole, if the default is not right.
     #[must_use]
     pub fn words(self, words: Words) -> Self {
-        Self { words, ..self }
+        let choices = self.choices.words(words);
+        Self { choices, ..self }
+    }
+
+    /// Most bytes of a write of words that its request carries itself, at least 64, if 256 is
+    /// not right. A device that has less room is asked for less. What is longer the device
+    /// reads from the region.
+    #[must_use]
+    pub fn max_inline(self, bytes: usize) -> Self {
+        let choices = self.choices.max_inline(bytes);
+        Self { choices, ..self }
     }
 }
 
@@ -101,7 +111,7 @@ unsafe impl Fabric for VerbsSeats {
         let end = end_of(timeout);
         let port = Port {
             addr: self.role.place().own(),
-            words: self.words,
+            choices: self.choices,
         };
         let opened = port.open(region_bytes, self.nodes(), end)?;
         self.role.connect(KIND, hello, opened, end)

@@ -7,7 +7,7 @@
 //! room in a queue is known.
 
 use crate::fabric::rdma::health::Health;
-use crate::fabric::rdma::words::{has_whole_words, WORD};
+use crate::fabric::rdma::words::{goes_inline, has_whole_words, WORD};
 use crate::fabric::rdma::{Gone, Transport};
 use crate::fabric::{Region, Write, WORD_ATOMIC_BYTES};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -58,6 +58,8 @@ impl Target {
 pub(super) struct Link {
     qp: RcQp,
     target: Target,
+    /// Bytes that a request carries itself at most.
+    inline_room: usize,
     /// Tells it apart from those to the same peer before it.
     number: u64,
     queue: Mutex<Queue>,
@@ -74,10 +76,11 @@ struct Queue {
 }
 
 impl Link {
-    pub(super) fn new(qp: RcQp, target: Target) -> Self {
+    pub(super) fn new(qp: RcQp, target: Target, inline_room: usize) -> Self {
         Self {
             qp,
             target,
+            inline_room,
             number: 0,
             queue: Mutex::default(),
             done: AtomicU64::new(0),
@@ -180,22 +183,23 @@ impl VerbsTransport {
     }
 
     fn add(&self, peer: usize, link: &Link, queue: &mut Queue, write: &Write) -> Result<(), Gone> {
-        if !has_whole_words(write) {
-            let (wr_id, signaled) = self.next(peer, link, queue)?;
-            let request = self.request(Op::Write, wr_id, link, write);
-            queue.list.push(&request, signaled);
-        } else if self.is_atomic {
+        if self.is_atomic && has_whole_words(write) {
             for (at, word) in self.words(write).enumerate() {
                 let (wr_id, signaled) = self.next(peer, link, queue)?;
                 let remote = link.target.at(write.remote + at * WORD);
                 queue.list.push_atomic(wr_id, remote, signaled, word);
             }
-        } else {
-            let (wr_id, signaled) = self.next(peer, link, queue)?;
+            return Ok(());
+        }
+        let (wr_id, signaled) = self.next(peer, link, queue)?;
+        if goes_inline(write, link.inline_room) {
             let remote = link.target.at(write.remote);
             queue
                 .list
                 .push_words(wr_id, remote, signaled, self.words(write));
+        } else {
+            let request = self.request(Op::Write, wr_id, link, write);
+            queue.list.push(&request, signaled);
         }
         Ok(())
     }

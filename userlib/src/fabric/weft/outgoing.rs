@@ -2,8 +2,7 @@
 
 //! Writes that were posted and that the module does not have yet.
 
-use super::transport::goes_inline;
-use crate::fabric::rdma::words::{has_whole_words, WORD};
+use crate::fabric::rdma::words::{goes_inline, has_whole_words, WORD};
 use crate::fabric::{FabricError, Region, Write};
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;

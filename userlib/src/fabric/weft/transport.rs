@@ -9,7 +9,6 @@
 
 use super::outgoing::{Outgoing, Payloads, Posted};
 use crate::fabric::rdma::health::Health;
-use crate::fabric::rdma::words::has_whole_words;
 use crate::fabric::rdma::{Gone, Transport};
 use crate::fabric::{Region, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -348,9 +347,4 @@ impl Transport for WeftTransport {
 fn this_thread() -> u64 {
     thread_local!(static MARK: u8 = const { 0 });
     MARK.with(|mark| std::ptr::from_ref(mark).addr() as u64)
-}
-
-/// Whether a write is of words that travel in its request.
-pub(super) fn goes_inline(write: &Write, most: usize) -> bool {
-    has_whole_words(write) && write.len <= most
 }
