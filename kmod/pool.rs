@@ -18,13 +18,14 @@ use kernel::prelude::*;
 use kernel::sync::{Arc, Mutex};
 use weft_core::gid::Gid;
 use weft_core::pool::{Action, ByRc, Mode, TrafficView, Transport, PROBES};
+use weft_core::rc::Lane;
 use weft_core::uapi::{self, PoolPeer, PoolTraffic, PoolUse};
 
 use crate::array_vec::{room, ArrayVec};
 use crate::boxed;
 use crate::clock::now_ns;
 use crate::dc::Requester;
-use crate::rc::{Rc, MAX_LINKS, MAX_WANTS};
+use crate::rc::{lanes, Rc, RcQueue, MAX_FIRST_LINKS, MAX_WANTS};
 use crate::sync::{new_periodic, Periodic, Routine};
 use crate::trace;
 
@@ -42,6 +43,8 @@ type Policy = weft_core::pool::Pool;
 #[pin_data]
 pub(crate) struct Pool<R: Requester> {
     mode: Mode,
+    /// Queue pairs to a peer, at most.
+    lanes: u8,
     rc: Arc<Rc<R>>,
     #[pin]
     routes: Mutex<KVVec<Arc<Route<R>>>>,
@@ -60,6 +63,7 @@ impl<R: Requester> Pool<R> {
         Arc::pin_init(
             pin_init!(Self {
                 mode: mode::mode(is_software),
+                lanes: lanes(is_software),
                 rc,
                 routes <- kernel::new_mutex!(KVVec::new(), "weft_pool_routes"),
                 policy <- kernel::new_mutex!(policy, "weft_pool"),
@@ -74,7 +78,7 @@ impl<R: Requester> Pool<R> {
         self.work.stop();
         let routes = core::mem::take(&mut *self.routes.lock());
         for route in &routes {
-            route.set(None, ByRc::default());
+            route.clear();
         }
     }
 
@@ -87,11 +91,10 @@ impl<R: Requester> Pool<R> {
     pub(crate) fn route(&self, gid: &Gid) -> Result<RouteUse<R>> {
         let mut routes = self.routes.lock();
         let by_rc = self.policy.lock().carries(gid);
-        let queue = match by_rc == ByRc::default() {
-            true => None,
-            false => self.rc.queue(gid),
-        };
-        let route = Route::new(*gid, queue, by_rc)?;
+        let route = Route::new(*gid, self.lanes)?;
+        if by_rc != ByRc::default() {
+            self.lead(&route, self.rc.queue(gid).as_ref(), by_rc);
+        }
         routes.push(route.clone(), GFP_KERNEL)?;
         drop(routes);
         self.work.schedule(LOOK_MS);
@@ -176,6 +179,8 @@ impl<R: Requester> Pool<R> {
             (view.user.is_some(), uapi::POOL_HAS_USER),
         ];
         let set = flags.iter().filter(|(is_set, _)| *is_set);
+        // There are fewer than a byte can say.
+        let queue_pairs = (self.rc.lanes_up(&view.gid) as u32) << uapi::POOL_QUEUE_PAIRS_SHIFT;
         Ok(PoolPeer {
             index,
             transport: match view.requests.uses {
@@ -183,7 +188,7 @@ impl<R: Requester> Pool<R> {
                 Transport::Rc => uapi::POOL_USE_RC,
             },
             gid: view.gid,
-            flags: set.fold(0, |flags, (_, flag)| flags | flag),
+            flags: set.fold(queue_pairs, |flags, (_, flag)| flags | flag),
             moves: view.requests.moves,
             requests: told(&view.requests),
             messages: told(&view.messages),
@@ -206,9 +211,25 @@ impl<R: Requester> Pool<R> {
                 requests: true,
                 messages: true,
             };
-            route.set(Some(&queue), by_rc);
+            self.lead(route, Some(&queue), by_rc);
         }
         Ok(())
+    }
+
+    /// Has a route lead over a peer's first queue pair, and over the further ones that are up.
+    fn lead(&self, route: &Route<R>, queue: Option<&Arc<RcQueue<R>>>, by_rc: ByRc) {
+        let gid = *route.gid();
+        route.set(queue, by_rc, |number| {
+            self.rc.queue_of(&Lane { gid, number })
+        });
+    }
+
+    /// Asks for further queue pairs to a peer where they would be used.
+    fn want_more(&self, route: &Route<R>) {
+        let gid = *route.gid();
+        for number in route.needs() {
+            self.rc.want_more(&Lane { gid, number });
+        }
     }
 
     /// Takes in what was seen of the peers, and does what follows. Answers the peers to ask
@@ -246,7 +267,7 @@ impl<R: Requester> Pool<R> {
 
     /// Has each route lead where the policy says, over the queue pair that there is now.
     fn direct(&self, routes: &[Arc<Route<R>>], policy: &Policy) {
-        let mut room = room::<_, MAX_LINKS>();
+        let mut room = room::<_, MAX_FIRST_LINKS>();
         let mut by_rc = ArrayVec::new(&mut room);
         for (gid, carries) in policy.by_rc() {
             if let Some(queue) = self.rc.queue(gid) {
@@ -256,8 +277,11 @@ impl<R: Requester> Pool<R> {
         for route in routes {
             let mut ways = by_rc.as_slice().iter();
             match ways.find(|(gid, ..)| gid == route.gid()) {
-                Some((_, queue, carries)) => route.set(Some(queue), *carries),
-                None => route.set(None, ByRc::default()),
+                Some((_, queue, carries)) => {
+                    self.lead(route, Some(queue), *carries);
+                    self.want_more(route);
+                }
+                None => route.clear(),
             }
         }
     }

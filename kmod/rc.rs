@@ -4,6 +4,7 @@
 //! that is not DC. They are made in the background, never on a caller's path.
 //!
 //! - [`wants`]: the peers that are to get one, and the work that connects to them.
+//! - [`lanes`]: which of the queue pairs to a peer a processor uses.
 //! - [`handshake`]: offers and answers, which travel as messages of the nodes
 //!   (`dc::Inbox`).
 //! - [`links`]: the queue pairs that there are, and their upkeep.
@@ -19,6 +20,7 @@ mod chain;
 mod closing;
 mod control;
 mod handshake;
+mod lanes;
 mod link;
 mod links;
 mod long;
@@ -47,6 +49,7 @@ use crate::sync::{new_event_count, new_lock, new_periodic, EventCount, FastLock,
 
 pub(crate) use control::Behind;
 use handshake::{Pending, MAX_PENDING};
+pub(crate) use lanes::{check_parameter, lane_of_this_cpu, lanes};
 use link::Hardware;
 use links::{end, Link};
 pub(crate) use polling::{Attending, LONGEST_SPIN_NS};
@@ -57,8 +60,11 @@ use wants::{Connector, WantTable};
 
 /// Peers that a node wants a queue pair to, at most; each has a work item.
 pub(crate) const MAX_WANTS: usize = 64;
-/// RC queue pairs of a node: those that are up, and those that are half open.
-pub(crate) const MAX_LINKS: usize = 64 + MAX_HALF_OPEN;
+/// First RC queue pairs of a node to its peers: those that are up, and those that are half open.
+pub(crate) const MAX_FIRST_LINKS: usize = 64 + MAX_HALF_OPEN;
+/// Further ones.
+const MAX_MORE_LANES: usize = 64;
+const MAX_LINKS: usize = MAX_FIRST_LINKS + MAX_MORE_LANES;
 const _: () = assert!(MAX_LINKS <= LEDGER_LINES);
 /// How often links are looked after.
 const TICK_MS: u32 = 1000;

@@ -21,7 +21,7 @@ mod run;
 mod senders;
 mod submit;
 
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicU8, Ordering};
 
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::prelude::*;
@@ -132,6 +132,8 @@ pub(crate) struct Vqp {
     has_left: AtomicBool,
     /// What has been decided of its route so far ([`crate::pool::Route::version`]).
     route_seen: AtomicU32,
+    /// Which of the RC queue pairs to its peer it takes, if there are several.
+    lane: AtomicU8,
     /// Requests are not held before that for others to pass.
     held_until_ns: AtomicU64,
     /// Of a VQP that is bound to a port.
@@ -194,6 +196,7 @@ impl Vqp {
                 queue <- new_lock!(None, "weft_vqp_queue"),
                 has_left: AtomicBool::new(false),
                 route_seen: AtomicU32::new(NO_VERSION),
+                lane: AtomicU8::new(0),
                 held_until_ns: AtomicU64::new(0),
                 bound: Once::new(),
                 branches,

@@ -52,6 +52,10 @@ module! {
             default: 4793,
             description: "UDP port of the software DC transport",
         },
+        rc_lanes: u8 {
+            default: 0,
+            description: "RC queue pairs to a peer, at most: processors take them in turn (default 4, on soft-RoCE 1)",
+        },
     },
 }
 
@@ -76,6 +80,7 @@ impl kernel::Module for Weft {
         // SAFETY: the first thing that the module does, once.
         unsafe { node::init() };
         pool::check_parameter()?;
+        rc::check_parameter()?;
         meta::load_parameter()?;
         let rings = rings::FlushOnUnload::new()?;
         let debugfs = counters::Debugfs::new()?;

@@ -86,7 +86,8 @@ impl Hold {
 
 /// How often the peer is asked.
 const ASK_NS: u64 = 100_000_000;
-/// How long it may take: longer than any request of it can.
+/// How long nothing may be heard of requests that are under way at either end: longer than one
+/// piece of a request takes.
 const PATIENCE_NS: u64 = 3_000_000_000;
 
 /// What is to be done next to close a queue pair.
@@ -96,6 +97,8 @@ pub enum CloseStep {
     Wait(u64),
     /// Ask the peer.
     Ask,
+    /// Tell the peer, who has asked, that requests of this end are still under way.
+    TellBusy,
     /// Tell the peer that it is closed, and let go.
     Answer,
     /// Let go.
@@ -106,10 +109,15 @@ pub enum CloseStep {
 /// more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Close {
-    begun_ns: u64,
+    /// When it began, or requests were last heard of.
+    heard_ns: u64,
+    /// Requests of this end that had ended then, over the wrap of numbers.
+    ended: u32,
     asked_ns: Option<u64>,
     /// The peer has asked: it has nothing under way.
     was_asked: bool,
+    /// It has asked again, and is to be told that this end has.
+    owes_word: bool,
     is_agreed: bool,
 }
 
@@ -118,9 +126,11 @@ impl Close {
     #[must_use]
     pub fn new(now_ns: u64) -> Self {
         Self {
-            begun_ns: now_ns,
+            heard_ns: now_ns,
+            ended: 0,
             asked_ns: None,
             was_asked: false,
+            owes_word: false,
             is_agreed: false,
         }
     }
@@ -128,6 +138,12 @@ impl Close {
     /// The peer asks.
     pub fn asked(&mut self) {
         self.was_asked = true;
+        self.owes_word = true;
+    }
+
+    /// The peer, which was asked, says that requests of its are still under way.
+    pub fn peer_is_busy(&mut self, now_ns: u64) {
+        self.heard_ns = self.heard_ns.max(now_ns);
     }
 
     /// The peer says that it is closed.
@@ -136,14 +152,21 @@ impl Close {
         self.is_agreed |= self.asked_ns.is_some();
     }
 
-    /// What is to be done now. `is_idle`: nothing that this end has posted is under way.
-    pub fn step(&mut self, is_idle: bool, now_ns: u64) -> CloseStep {
-        if now_ns.saturating_sub(self.begun_ns) >= PATIENCE_NS {
-            // The peer is gone, or its requests are older than they can get.
+    /// The next thing to do. `is_idle`: nothing that this end has posted is under way; `ended`
+    /// counts what was, over the wrap of numbers.
+    pub fn step(&mut self, is_idle: bool, ended: u32, now_ns: u64) -> CloseStep {
+        if self.ended != ended {
+            (self.ended, self.heard_ns) = (ended, now_ns);
+        }
+        if now_ns.saturating_sub(self.heard_ns) >= PATIENCE_NS {
+            // The peer is gone, or the device has forgotten requests.
             return CloseStep::End;
         }
         if !is_idle {
-            return CloseStep::Wait(now_ns.saturating_add(1_000_000));
+            return match core::mem::take(&mut self.owes_word) {
+                true => CloseStep::TellBusy,
+                false => CloseStep::Wait(now_ns.saturating_add(1_000_000)),
+            };
         }
         if self.was_asked {
             return CloseStep::Answer;

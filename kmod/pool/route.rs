@@ -4,7 +4,7 @@
 //! one word to see whether that has changed: no lock, and nothing that nodes share.
 
 use core::ops::Deref;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU8, Ordering};
 
 use kernel::prelude::*;
 use kernel::sync::Arc;
@@ -28,8 +28,14 @@ pub(crate) struct Route<R: Requester> {
     /// What its streams carry of one-sided requests, and of messages.
     meter: Arc<Meter>,
     messages: Arc<Meter>,
+    /// The first queue pair.
     #[pin]
     queue: Versioned<RcQueue<R>>,
+    /// The further ones, by their numbers less one. In place of one that is not up there is the
+    /// first.
+    more: KVec<Arc<Versioned<RcQueue<R>>>>,
+    /// A bit for each queue pair whose processors have requests for the peer.
+    needed: AtomicU8,
     /// The link that the packets of its streams of messages are to go over.
     packets: Arc<Versioned<PacketLink>>,
     /// Nobody knows the peer by this record any more.
@@ -39,19 +45,23 @@ pub(crate) struct Route<R: Requester> {
 }
 
 impl<R: Requester> Route<R> {
-    /// A way to a peer, to which the queue pair carries that.
-    pub(super) fn new(gid: Gid, queue: Option<Arc<RcQueue<R>>>, by_rc: ByRc) -> Result<Arc<Self>> {
-        let link = link_of(queue.as_ref(), by_rc).cloned();
-        let queue = queue.filter(|_| by_rc.requests);
+    /// A way to a peer over so many queue pairs at most. It is set before anybody takes it.
+    pub(super) fn new(gid: Gid, lanes: u8) -> Result<Arc<Self>> {
         let meter = Arc::new(Meter::new(), GFP_KERNEL)?;
         let messages = Arc::new(Meter::new(), GFP_KERNEL)?;
-        let packets = Arc::pin_init(Versioned::new(link), GFP_KERNEL)?;
+        let packets = Arc::pin_init(Versioned::new(None), GFP_KERNEL)?;
+        let mut more = KVec::new();
+        for _ in 1..lanes {
+            more.push(Arc::pin_init(Versioned::new(None), GFP_KERNEL)?, GFP_KERNEL)?;
+        }
         Arc::pin_init(
             pin_init!(Self {
                 gid,
                 meter,
                 messages,
-                queue <- Versioned::new(queue),
+                queue <- Versioned::new(None),
+                more,
+                needed: AtomicU8::new(0),
                 packets,
                 is_gone: AtomicBool::new(false),
                 users: Users(AtomicU32::new(0)),
@@ -90,15 +100,44 @@ impl<R: Requester> Route<R> {
         self.users.0.load(Ordering::Relaxed)
     }
 
-    /// A number that changes with the way; to be read before [`Route::queue`].
+    /// Queue pairs to the peer, at most.
     #[inline]
-    pub(crate) fn version(&self) -> u32 {
-        self.queue.version()
+    pub(crate) fn lanes(&self) -> u8 {
+        // There are at most `MAX_LANES`.
+        self.more.len() as u8 + 1
     }
 
-    /// The RC queue that requests are to take; `None`: they go by DC.
-    pub(crate) fn queue(&self) -> Option<Arc<RcQueue<R>>> {
-        self.queue.get()
+    #[inline]
+    fn lane(&self, lane: u8) -> &Versioned<RcQueue<R>> {
+        match lane.checked_sub(1) {
+            None => &self.queue,
+            Some(index) => self
+                .more
+                .get(usize::from(index))
+                .map_or(&self.queue, |of| of),
+        }
+    }
+
+    /// A number that changes with the way of a lane; to be read before [`Route::queue`].
+    #[inline]
+    pub(crate) fn version(&self, lane: u8) -> u32 {
+        self.lane(lane).version()
+    }
+
+    /// The RC queue that requests of a lane are to take; `None`: they go by DC.
+    pub(crate) fn queue(&self, lane: u8) -> Option<Arc<RcQueue<R>>> {
+        self.lane(lane).get()
+    }
+
+    /// A processor of this lane has requests for the peer.
+    pub(crate) fn note_need(&self, lane: u8) {
+        self.needed.fetch_or(1 << lane, Ordering::Relaxed);
+    }
+
+    /// The further queue pairs that would be used.
+    pub(super) fn needs(&self) -> impl Iterator<Item = u8> {
+        let needed = self.needed.load(Ordering::Relaxed);
+        (1..self.lanes()).filter(move |lane| needed >> lane & 1 != 0)
     }
 
     /// The link that packets of messages go over, if they go by RC.
@@ -106,10 +145,26 @@ impl<R: Requester> Route<R> {
         &self.packets
     }
 
-    /// What the queue pair carries from now on.
-    pub(super) fn set(&self, queue: Option<&Arc<RcQueue<R>>>, by_rc: ByRc) {
-        self.queue.set(queue.filter(|_| by_rc.requests));
+    /// What the queue pair carries from now on; `of` answers with the further ones that are up.
+    pub(super) fn set(
+        &self,
+        queue: Option<&Arc<RcQueue<R>>>,
+        by_rc: ByRc,
+        of: impl Fn(u8) -> Option<Arc<RcQueue<R>>>,
+    ) {
+        let first = queue.filter(|_| by_rc.requests);
+        self.queue.set(first);
+        for (lane, place) in (1..).zip(&self.more) {
+            let own = first.and_then(|_| of(lane));
+            place.set(own.as_ref().or(first));
+        }
         self.packets.set(link_of(queue, by_rc));
+    }
+
+    /// Everything goes by DC from now on.
+    pub(super) fn clear(&self) {
+        self.set(None, ByRc::default(), |_| None);
+        self.needed.store(0, Ordering::Relaxed);
     }
 
     pub(super) fn is_gone(&self) -> bool {

@@ -12,7 +12,7 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 use weft_core::gid::Gid;
 use weft_core::mr::{Notice, NoticeKind};
-use weft_core::rc::Role;
+use weft_core::rc::{Lane, Role, MAX_LANES};
 use weft_core::transfer::{Close, CloseStep};
 
 use crate::clock::now_ns;
@@ -27,6 +27,9 @@ use crate::trace;
 
 /// How often it is looked whether requests have ended.
 const LOOK_MS: u32 = 1;
+/// The number of a notice that is about a close, and about no removal of a region: those have
+/// numbers from 1 on.
+pub(super) const CLOSING: u64 = 0;
 
 impl<R: Requester> RcQueue<R> {
     /// Nothing more is posted.
@@ -61,17 +64,29 @@ struct Next<R: Requester> {
 }
 
 impl<R: Requester> Rc<R> {
-    /// Closes the queue pair to a peer, or stops asking for one.
+    /// Closes the queue pairs to a peer that this node has asked for, or stops asking. The peer
+    /// closes its own when it misses the first one.
     pub(crate) fn close(&self, gid: &Gid) {
-        self.unwant(gid);
-        let queue = self.queue(gid);
-        if let Some(queue) = queue {
-            self.with_close(&queue, |_| {});
+        for number in 0..MAX_LANES {
+            let lane = Lane { gid: *gid, number };
+            self.unwant(&lane);
+            let queue = self.queue_of(&lane);
+            if let Some(queue) = queue.filter(|queue| lane.is_first() || self.has_asked_for(queue))
+            {
+                self.with_close(&queue, |_| {});
+            }
         }
     }
 
+    /// Whether it was this node that has offered a queue pair.
+    fn has_asked_for(&self, queue: &Arc<RcQueue<R>>) -> bool {
+        let links = self.links.lock();
+        let mut ours = links.iter().filter(|link| is_ours(link.role));
+        ours.any(|link| Arc::ptr_eq(&link.queue, queue))
+    }
+
     /// Closes a queue pair, and reports to its closing.
-    fn with_close(&self, queue: &Arc<RcQueue<R>>, report: impl FnOnce(&mut Close)) {
+    pub(super) fn with_close(&self, queue: &Arc<RcQueue<R>>, report: impl FnOnce(&mut Close)) {
         queue.begin_close();
         {
             let mut links = self.links.lock();
@@ -96,12 +111,15 @@ impl<R: Requester> Rc<R> {
                 if !queue.is_closing() {
                     // The peer does not want it: this node asks for no other by itself. Who
                     // asks from now on gets another.
-                    self.unwant(&queue.gid);
+                    self.unwant(&queue.lane);
                 }
                 self.with_close(&queue, Close::asked);
             }
             (NoticeKind::Closed, Some(queue)) if queue.is_closing() => {
                 self.with_close(&queue, Close::agreed);
+            }
+            (NoticeKind::InUse, Some(queue)) if queue.is_closing() => {
+                self.with_close(&queue, |close| close.peer_is_busy(now_ns()));
             }
             (NoticeKind::Close, None) => {
                 let kind = NoticeKind::Closed;
@@ -120,12 +138,15 @@ impl<R: Requester> Rc<R> {
             closing.nth(index)?.queue.clone()
         };
         let is_idle = queue.has_drained() || queue.failure().is_some();
+        let ended = queue.window.ended();
         let mut links = self.links.lock();
         let is_it = |link: &&mut Link<R>| Arc::ptr_eq(&link.queue, &queue);
         let link = links.iter_mut().find(is_it);
         let close = link.and_then(|link| link.close.as_mut());
         // Another work may have taken it out meanwhile.
-        let step = close.map_or(CloseStep::Wait(0), |close| close.step(is_idle, now_ns()));
+        let step = close.map_or(CloseStep::Wait(0), |close| {
+            close.step(is_idle, ended, now_ns())
+        });
         Some(Next { queue, step })
     }
 
@@ -141,7 +162,7 @@ impl<R: Requester> Rc<R> {
         let token = queue.token;
         Notice {
             token,
-            seq: 0,
+            seq: CLOSING,
             kind,
         }
     }
@@ -164,6 +185,10 @@ unsafe impl<R: Requester> Routine<3> for Rc<R> {
                 CloseStep::Wait(_) => index += 1,
                 CloseStep::Ask => {
                     self.tell(&queue.gid, &Self::close_notice(&queue, NoticeKind::Close));
+                    index += 1;
+                }
+                CloseStep::TellBusy => {
+                    self.tell(&queue.gid, &Self::close_notice(&queue, NoticeKind::InUse));
                     index += 1;
                 }
                 CloseStep::Answer => {

@@ -211,9 +211,11 @@ impl<R: Requester> RcQueue<R> {
         while let Some(this) = post.take() {
             let seen = self.room_seen();
             post = self.try_request(this)?;
-            if post.is_some() {
-                self.wait_for_room(seen, NAP_NS, false);
+            if post.is_none() {
+                break;
             }
+            self.wait_for_room(seen, NAP_NS, false);
+            // One that was posted has to be waited for: its answer would be taken for another's.
             if now_ns().saturating_sub(start_ns) > PATIENCE_NS {
                 return Err(ETIMEDOUT);
             }

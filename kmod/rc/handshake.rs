@@ -15,8 +15,7 @@
 //! Lock order: `offers` and `admission` are held alone.
 
 use kernel::prelude::*;
-use weft_core::gid::Gid;
-use weft_core::rc::{Hello, Role};
+use weft_core::rc::{Hello, Lane, Role};
 
 use crate::clock::now_ns;
 use crate::counters::COUNTERS;
@@ -41,10 +40,10 @@ pub(super) struct Pending {
 }
 
 impl<R: Requester> Rc<R> {
-    /// Makes a queue pair to a peer, and the offer to send. The device has to be
+    /// Makes a queue pair of a lane, and the offer to send. The device has to be
     /// there until the result is finished or dropped.
-    pub(super) fn begin(&self, to: &Gid) -> Result<(Opening<R>, HelloBytes)> {
-        let opening = self.open(to, Role::Offer, None)?;
+    pub(super) fn begin(&self, lane: &Lane) -> Result<(Opening<R>, HelloBytes)> {
+        let opening = self.open(lane, Role::Offer, None)?;
         let offer = opening.hello().encode();
         Ok((opening, offer))
     }
@@ -53,8 +52,9 @@ impl<R: Requester> Rc<R> {
     /// knows.
     pub(super) fn finish(&self, opening: Opening<R>, theirs: &Hello, claim: &Claim) -> Result {
         let ours = *opening.hello();
-        let to = opening.peer();
-        if theirs.role != Role::Answer || theirs.token != ours.token || theirs.gid != to {
+        let lane = *opening.lane();
+        let answers_ours = theirs.token == ours.token && theirs.lane_to_sender() == lane;
+        if theirs.role != Role::Answer || !answers_ours {
             return Err(crate::errno::proto());
         }
         let queue = opening.connect(theirs, claim.from)?;
@@ -62,7 +62,10 @@ impl<R: Requester> Rc<R> {
         self.register_all()
             .and_then(|()| queue.complete_offer(theirs.nonce))
             .inspect_err(|_| self.discard(&queue))?;
-        pr_info!("RC to {} is up\n", Shown(to));
+        match lane.is_first() {
+            true => pr_info!("RC to {} is up\n", Shown(lane.gid)),
+            false => pr_debug!("RC to {} has lane {}\n", Shown(lane.gid), lane.number),
+        }
         self.links_changed();
         Ok(())
     }
@@ -93,8 +96,10 @@ impl<R: Requester> Rc<R> {
         }
         {
             let mut pending = self.offers.lock();
-            // A sender gives up an offer before it makes the next.
-            pending.retain(|other| other.claim.gid() != gid || other.is_known != is_known);
+            // A sender gives up an offer before it makes the next of that lane.
+            pending.retain(|other| {
+                other.offer.lane_to_sender() != offer.lane_to_sender() || other.is_known != is_known
+            });
             let lookups = pending.iter().filter(|other| !other.is_known).count();
             if !is_known && lookups >= MAX_PENDING_LOOKUPS {
                 return Err(EBUSY);
@@ -133,16 +138,26 @@ impl<R: Requester> Rc<R> {
     /// # Errors
     ///
     /// `EPROTO` (malformed), `EBUSY` (this node has offered too, and its offer
-    /// counts), `EOPNOTSUPP`, `ENOSPC`, and those of ib_core.
+    /// counts; or there is no first one, which a further one needs), `EOPNOTSUPP`, `ENOSPC`, and
+    /// those of ib_core.
     fn accept(&self, theirs: &Hello, claim: &Claim) -> Result<HelloBytes> {
         if theirs.role != Role::Offer {
             return Err(crate::errno::proto());
         }
-        // Of two that offer at once, the offer of the lower GID counts.
-        if self.gid.0 < theirs.gid.0 && self.has_offer(&theirs.gid) {
+        let lane = theirs.lane_to_sender();
+        if !lane.is_first() && self.queue(&lane.gid).is_none() {
             return Err(EBUSY);
         }
-        let opening = self.open(&theirs.gid, Role::Answer, Some(theirs.token))?;
+        if !self.begin_answer(&lane) {
+            return Err(EBUSY);
+        }
+        let answer = self.make_answer(&lane, theirs, claim);
+        self.end_answer(&lane);
+        answer
+    }
+
+    fn make_answer(&self, lane: &Lane, theirs: &Hello, claim: &Claim) -> Result<HelloBytes> {
+        let opening = self.open(lane, Role::Answer, Some(theirs.token))?;
         let answer = opening.hello().encode();
         let queue = opening.connect(theirs, claim.from)?;
         self.insert(&queue, Role::Answer)?;
@@ -151,14 +166,14 @@ impl<R: Requester> Rc<R> {
         Ok(answer)
     }
 
-    fn open(&self, to: &Gid, role: Role, token: Option<u64>) -> Result<Opening<R>> {
+    fn open(&self, lane: &Lane, role: Role, token: Option<u64>) -> Result<Opening<R>> {
         let hardware = self
             .hardware
             .lock()
             .clone()
             .ok_or_else(crate::errno::not_supported)?;
         let packets = self.exchange()?.packets();
-        Opening::new(hardware, &self.mrs, self.gid, *to, role, token, packets)
+        Opening::new(hardware, &self.mrs, self.gid, *lane, role, token, packets)
     }
 }
 

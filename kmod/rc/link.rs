@@ -8,7 +8,7 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 use weft_core::gid::Gid;
 use weft_core::rc::{
-    Blocks, Hello, PacketEnd, Role, WrId, CQ_ENTRIES, DEPTH, READ_DEPTH, RECEIVES,
+    Blocks, Hello, Lane, PacketEnd, Role, WrId, CQ_ENTRIES, DEPTH, READ_DEPTH, RECEIVES,
 };
 use weft_core::uapi::{WcStatus, MAX_INLINE};
 
@@ -46,12 +46,13 @@ pub(crate) struct Opening<R: Requester> {
 }
 
 impl<R: Requester> Opening<R> {
-    /// A queue pair of node `own` to node `to`.
+    /// A queue pair of node `own`, of a lane to its peer. Only the first has another one with it
+    /// for packets.
     pub(super) fn new(
         hardware: Hardware,
         mrs: &Arc<MrTable>,
         own: Gid,
-        to: Gid,
+        lane: Lane,
         role: Role,
         token: Option<u64>,
         (handler, longest): (Arc<dyn Handler>, u32),
@@ -69,7 +70,7 @@ impl<R: Requester> Opening<R> {
             Role::Offer => 0,
             Role::Answer => random_u32(),
         };
-        let queue = RcQueue::<R>::new(to, token, nonce, mrs.clone(), port)?;
+        let queue = RcQueue::<R>::new(lane, token, nonce, mrs.clone(), port)?;
         // SAFETY: the queue is pinned and counted. It outlives the completion
         // queue: here by the order of fields, later by `shut_down`, which whoever
         // takes it out of the node's list calls first.
@@ -84,10 +85,14 @@ impl<R: Requester> Opening<R> {
         };
         let qp = Qp::new(port, hardware.pd.clone(), cq.clone(), &capacity)?;
         // Without it messages go by UDP, as to all peers without RC.
-        let packets = PacketOpening::new(port, hardware.pd.clone(), longest).ok();
+        let packets = match lane.is_first() {
+            true => PacketOpening::new(port, hardware.pd.clone(), longest).ok(),
+            false => None,
+        };
         let hello = Hello {
             role,
             gid: own,
+            lane: lane.number,
             token,
             qpn: qp.number(),
             psn: random_u32() & PSN_MASK,
@@ -115,9 +120,9 @@ impl<R: Requester> Opening<R> {
         &self.hello
     }
 
-    /// The peer.
-    pub(super) fn peer(&self) -> Gid {
-        self.queue.gid
+    /// The lane that the queue pair is to be of.
+    pub(super) fn lane(&self) -> &Lane {
+        &self.queue.lane
     }
 
     /// Connects to the other half, whose packets come from `endpoint` by UDP. The queue is

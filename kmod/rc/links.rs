@@ -9,7 +9,7 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 use weft_core::gid::Gid;
 use weft_core::pool::LinkState;
-use weft_core::rc::{displaced, is_superseded, usable, LinkView, Role, Stage};
+use weft_core::rc::{displaced, is_superseded, usable, Lane, LinkView, Role, Stage};
 use weft_core::transfer::Close;
 use weft_core::uapi::WcStatus;
 
@@ -17,20 +17,25 @@ use crate::clock::now_ns;
 use crate::dc::Requester;
 use crate::rc::closing::is_ours;
 use crate::rc::queue::RcQueue;
-use crate::rc::{Rc, TICK_MS};
+use crate::rc::{Rc, MAX_MORE_LANES, TICK_MS};
 use crate::sync::Routine;
 use crate::text::Shown;
 
 /// Checks of a queue pair that its peer does not complete before it is given up.
 const MAX_CHECKS: u32 = 5;
+/// Checks of a further queue pair to a peer, while there is no first one, before the end that
+/// has offered it closes it; and before the other end does.
+const ORPHAN_CHECKS: (u32, u32) = (3, 10);
 
 /// A queue pair to a peer.
 pub(super) struct Link<R: Requester> {
     pub(super) queue: Arc<RcQueue<R>>,
     /// Whether this node sent the offer, or the answer to the peer's.
-    role: Role,
+    pub(super) role: Role,
     /// Checks of it while it was not up.
     checks: u32,
+    /// Checks of it, a further one, since the first one to the peer was up.
+    orphaned: u32,
     /// It is being closed.
     pub(super) close: Option<Close>,
 }
@@ -49,9 +54,25 @@ impl<R: Requester> Link<R> {
             Stage::Finishing
         };
         LinkView {
-            gid: self.queue.gid,
+            lane: self.queue.lane,
             stage,
         }
+    }
+
+    /// Whether this end closes it now, because the first one to the peer is gone (`has_first`
+    /// says that there is one).
+    fn is_orphan(&mut self, has_first: bool) -> bool {
+        if self.queue.lane.is_first() || has_first {
+            self.orphaned = 0;
+            return false;
+        }
+        self.orphaned += 1;
+        let (ours, theirs) = ORPHAN_CHECKS;
+        self.orphaned
+            >= match is_ours(self.role) {
+                true => ours,
+                false => theirs,
+            }
     }
 
     /// Its state for the pool, if it can be used.
@@ -72,6 +93,8 @@ fn views<R: Requester>(links: &[Link<R>]) -> impl Iterator<Item = LinkView> + '_
 enum Verdict {
     /// It is checked again.
     Keep,
+    /// The first queue pair to the peer is gone.
+    Orphan,
     /// It broke, or was never completed.
     Lost,
     /// The peer has spoken on a newer one.
@@ -79,11 +102,34 @@ enum Verdict {
 }
 
 impl<R: Requester> Rc<R> {
-    /// The queue to a peer, if there is one that can be used.
+    /// The first queue to a peer, if there is one that can be used.
     pub(crate) fn queue(&self, gid: &Gid) -> Option<Arc<RcQueue<R>>> {
+        self.queue_of(&Lane::first(*gid))
+    }
+
+    /// The queue of a lane, if there is one that can be used.
+    pub(crate) fn queue_of(&self, lane: &Lane) -> Option<Arc<RcQueue<R>>> {
         let links = self.links.lock();
-        let index = usable(views(&links), gid)?;
+        let index = usable(views(&links), lane)?;
         Some(links.get(index)?.queue.clone())
+    }
+
+    /// Whether a peer has offered a queue pair of a lane, and not spoken on it.
+    pub(super) fn is_half_open(&self, lane: &Lane) -> bool {
+        let is_it = |link: LinkView| link.lane == *lane && link.stage == Stage::HalfOpen;
+        views(&self.links.lock()).any(is_it)
+    }
+
+    /// Whether there is a queue pair of a lane, in whatever stage.
+    pub(super) fn has_link(&self, lane: &Lane) -> bool {
+        views(&self.links.lock()).any(|link| link.lane == *lane)
+    }
+
+    /// The queue pairs to a peer that can be used.
+    pub(crate) fn lanes_up(&self, gid: &Gid) -> usize {
+        let links = self.links.lock();
+        let is_it = |link: &LinkView| link.lane.gid == *gid && link.stage == Stage::Up;
+        views(&links).filter(is_it).count()
     }
 
     /// How long there has been a queue pair to a peer that can be used; 0: there is none.
@@ -95,10 +141,11 @@ impl<R: Requester> Rc<R> {
     /// What there is to a peer.
     pub(crate) fn link_state(&self, gid: &Gid) -> LinkState {
         let links = self.links.lock();
-        if let Some(index) = usable(views(&links), gid) {
+        let first = Lane::first(*gid);
+        if let Some(index) = usable(views(&links), &first) {
             return links.get(index).map_or(LinkState::None, Link::up_state);
         }
-        let is_closing = |link: LinkView| link.gid == *gid && link.stage == Stage::Closing;
+        let is_closing = |link: LinkView| link.lane == first && link.stage == Stage::Closing;
         let has_closing = views(&links).any(is_closing);
         match has_closing {
             true => LinkState::Closing,
@@ -112,7 +159,7 @@ impl<R: Requester> Rc<R> {
         let (old, pushed) = {
             let mut links = self.links.lock();
             let place = match role {
-                Role::Answer => displaced(views(&links), &queue.gid),
+                Role::Answer => displaced(views(&links), &queue.lane),
                 Role::Offer => None,
             };
             let old = place.and_then(|place| links.remove(place).ok());
@@ -120,9 +167,14 @@ impl<R: Requester> Rc<R> {
                 queue: queue.clone(),
                 role,
                 checks: 0,
+                orphaned: 0,
                 close: None,
             };
-            (old, links.push_within_capacity(link).is_ok())
+            // Further ones take no room from the first ones to other peers.
+            let more = views(&links).filter(|link| !link.lane.is_first()).count();
+            let has_room = queue.lane.is_first() || more < MAX_MORE_LANES;
+            let pushed = has_room && links.push_within_capacity(link).is_ok();
+            (old, pushed)
         };
         if let Some(old) = old {
             end(&old.queue, WcStatus::RetryExcErr);
@@ -142,21 +194,28 @@ impl<R: Requester> Rc<R> {
             .retain(|link| !Arc::ptr_eq(&link.queue, queue));
         end(queue, WcStatus::RetryExcErr);
         self.links_changed();
-        self.reconnect(&queue.gid);
+        self.reconnect(&queue.lane);
     }
 
     /// The `index`th link's queue, and what is to become of it.
     fn inspect(&self, index: usize) -> Option<(Arc<RcQueue<R>>, Verdict)> {
         let mut links = self.links.lock();
+        let first = Lane::first(links.get(index)?.queue.gid);
+        let has_first = usable(views(&links), &first).is_some();
         let link = links.get_mut(index)?;
         // That of one which is being closed ends by itself.
         let is_waited_for = !link.queue.is_usable() && link.close.is_none();
         link.checks += u32::from(is_waited_for);
+        let is_orphan = link.is_orphan(has_first);
+        // One that is being closed may still have requests, and ends by itself.
+        let is_closing = link.close.is_some();
         let queue = link.queue.clone();
         let verdict = if queue.failure().is_some() || link.checks > MAX_CHECKS {
             Verdict::Lost
-        } else if is_superseded(views(&links), index, &queue.gid) {
+        } else if !is_closing && is_superseded(views(&links), index, &queue.lane) {
             Verdict::Superseded
+        } else if is_orphan {
+            Verdict::Orphan
         } else {
             Verdict::Keep
         };
@@ -172,6 +231,11 @@ impl<R: Requester> Rc<R> {
                     if queue.maintain() {
                         self.note_use(&queue.gid);
                     }
+                    index += 1;
+                    continue;
+                }
+                Verdict::Orphan => {
+                    self.with_close(&queue, |_| {});
                     index += 1;
                     continue;
                 }

@@ -21,7 +21,7 @@ use weft_core::kv::Geometry;
 use weft_core::mr::Store;
 use weft_core::pool::{Meter, Stopwatch};
 use weft_core::rc::{
-    Attendance, Blocks, Limits, Poster, Stall, Window, BUDGET_BYTES, DEPTH, SIGNAL_INTERVAL,
+    Attendance, Blocks, Lane, Limits, Poster, Stall, Window, BUDGET_BYTES, DEPTH, SIGNAL_INTERVAL,
 };
 use weft_core::uapi::WcStatus;
 
@@ -70,6 +70,8 @@ pub(super) struct RemoteTable {
 #[pin_data]
 pub(crate) struct RcQueue<R: Requester> {
     pub(super) gid: Gid,
+    /// Which of the queue pairs to the peer it is.
+    pub(super) lane: Lane,
     /// The number of the connection, the same at both ends.
     pub(super) token: u64,
     /// The device's limits for one request.
@@ -158,7 +160,7 @@ impl<R: Requester> RcQueue<R> {
     /// A queue to a peer, not connected. Its work has to be stopped before it is dropped
     /// ([`Self::stop_work`]).
     pub(super) fn new(
-        gid: Gid,
+        lane: Lane,
         token: u64,
         nonce: u32,
         mrs: Arc<MrTable>,
@@ -184,7 +186,8 @@ impl<R: Requester> RcQueue<R> {
         let slots = Slots::new()?;
         Arc::pin_init(
             pin_init!(Self {
-                gid,
+                gid: lane.gid,
+                lane,
                 token,
                 limits,
                 probe_addr,

@@ -21,6 +21,7 @@ use weft_core::gid::Gid;
 use weft_core::mr::{Notice, NoticeKind};
 use weft_core::uapi::WcStatus;
 
+use super::closing::CLOSING;
 use super::{Rc, RcQueue};
 use crate::counters::COUNTERS;
 use crate::dc::Requester;
@@ -117,7 +118,7 @@ impl<R: Requester> RcQueue<R> {
 
 impl<R: Requester> Rc<R> {
     /// The queue of a token.
-    fn queue_of(&self, token: u64) -> Option<Arc<RcQueue<R>>> {
+    fn queue_with(&self, token: u64) -> Option<Arc<RcQueue<R>>> {
         let links = self.links.lock();
         let mut queues = links.iter().map(|link| &link.queue);
         queues.find(|queue| queue.token == token).cloned()
@@ -132,12 +133,15 @@ impl<R: Requester> Rc<R> {
         notice: &Notice,
         can_answer: bool,
     ) -> Option<Notice> {
-        let queue = self.queue_of(notice.token);
+        let queue = self.queue_with(notice.token);
         if queue.as_ref().is_some_and(|queue| queue.gid != *from) {
             return None;
         }
         match (&notice.kind, queue) {
             (NoticeKind::Close | NoticeKind::Closed, queue) => {
+                self.on_close_notice(notice, queue, can_answer)
+            }
+            (NoticeKind::InUse, queue) if notice.seq == CLOSING => {
                 self.on_close_notice(notice, queue, can_answer)
             }
             (NoticeKind::Gone(keys), Some(queue)) => {

@@ -13,7 +13,7 @@
 use kernel::prelude::*;
 use kernel::sync::{Arc, Mutex};
 use weft_core::gid::Gid;
-use weft_core::rc::{makes_room, passes_to, Hello, Step, Want, WantedBy};
+use weft_core::rc::{makes_room, passes_to, Hello, Lane, Step, Want, WantedBy};
 
 use crate::clock::now_ns;
 use crate::counters::{Counted, COUNTERS};
@@ -30,6 +30,8 @@ use crate::text::Shown;
 const MAX_STEPS: usize = 4;
 /// How long who connects waits for a queue pair, and between two looks.
 const QUEUE_WAIT_NS: u64 = 3_000_000_000;
+/// How long a peer that has offered a queue pair may take between two looks whether it is up.
+const ANSWERING_NS: u64 = 50_000_000;
 const QUEUE_NAP_NS: u64 = 100_000_000;
 
 /// A wanted peer.
@@ -46,6 +48,10 @@ struct Entry {
 pub(super) struct WantTable {
     slots: KVec<Option<Entry>>,
     last_id: u64,
+    /// Whose offer is being answered.
+    answering: Option<Lane>,
+    /// The node has stopped: nothing is wanted any more.
+    is_stopped: bool,
 }
 
 impl WantTable {
@@ -54,23 +60,31 @@ impl WantTable {
         for _ in 0..MAX_WANTS {
             slots.push(None, GFP_KERNEL)?;
         }
-        Ok(Self { slots, last_id: 0 })
+        Ok(Self {
+            slots,
+            last_id: 0,
+            answering: None,
+            is_stopped: false,
+        })
     }
 
-    fn find(&mut self, gid: &Gid) -> Option<(usize, &mut Entry)> {
+    fn find(&mut self, lane: &Lane) -> Option<(usize, &mut Entry)> {
         let slots = self.slots.iter_mut().enumerate();
         let mut taken = slots.filter_map(|(slot, entry)| Some((slot, entry.as_mut()?)));
-        taken.find(|(_, entry)| entry.want.gid() == gid)
+        taken.find(|(_, entry)| entry.want.lane() == lane)
     }
 
     fn wants(&self) -> impl Iterator<Item = &Want> + Clone {
         self.slots.iter().flatten().map(|entry| &entry.want)
     }
 
-    /// Wants a peer; answers its slot if that is new. `Err`: all slots are taken, and
-    /// none makes room.
-    fn add(&mut self, gid: &Gid, by: WantedBy, now_ns: u64) -> Result<Option<usize>, ()> {
-        if let Some((slot, _)) = self.find(gid) {
+    /// Wants a queue pair; answers its slot if that is new. `Err`: all slots are taken, and
+    /// none makes room; or the node has stopped.
+    fn add(&mut self, lane: &Lane, by: WantedBy, now_ns: u64) -> Result<Option<usize>, ()> {
+        if self.is_stopped {
+            return Err(());
+        }
+        if let Some((slot, _)) = self.find(lane) {
             self.use_again(slot, by, now_ns);
             return Ok(None);
         }
@@ -82,7 +96,7 @@ impl WantTable {
         if let Some(free) = self.slots.get_mut(slot) {
             *free = Some(Entry {
                 id: self.last_id,
-                want: Want::new(*gid, by, now_ns),
+                want: Want::new(*lane, by, now_ns),
                 answered_by: None,
                 _count: Counted::one(&COUNTERS.rc_wants),
             });
@@ -98,7 +112,8 @@ impl WantTable {
         let passes = match (entry.want.by(), by) {
             (WantedBy::Pin, _) => false,
             (_, WantedBy::Pin) => true,
-            (WantedBy::Pool, _) | (_, WantedBy::Pool) => false,
+            (WantedBy::Pool | WantedBy::Processor, _) => false,
+            (_, WantedBy::Pool | WantedBy::Processor) => false,
             (WantedBy::User(owner), WantedBy::User(user)) => passes_to(self.wants(), owner, user),
         };
         if let Some(Some(entry)) = self.slots.get_mut(slot) {
@@ -171,14 +186,14 @@ impl<R: Requester> Connector<R> {
         // That of a peer that made room for this one.
         let unused = self.opening.lock().take();
         drop(unused);
-        let (opening, offer) = rc.begin(&next.gid)?;
+        let (opening, offer) = rc.begin(&next.lane)?;
         let token = opening.hello().token;
         // Before it is sent, so that its answer finds both.
         *self.opening.lock() = Some(opening);
         rc.with_want(self.index, next.id, |want, now_ns| {
             want.offered(token, now_ns);
         });
-        rc.exchange()?.send(&next.gid, &offer)
+        rc.exchange()?.send(&next.lane.gid, &offer)
     }
 
     /// Connects with a peer's answer, if its sender is the peer.
@@ -201,7 +216,7 @@ impl<R: Requester> Connector<R> {
             return false;
         };
         let failed = |error: Error| {
-            pr_debug!("no RC to {}: {error:?}\n", Shown(next.gid));
+            pr_debug!("no RC to {}: {error:?}\n", Shown(next.lane.gid));
         };
         match next.step {
             Step::Offer => {
@@ -256,7 +271,7 @@ unsafe impl<R: Requester> Routine for Connector<R> {
 /// A connector's next step.
 struct Next {
     id: u64,
-    gid: Gid,
+    lane: Lane,
     step: Step,
     has_offer: bool,
     answered_by: Option<Claim>,
@@ -287,8 +302,9 @@ impl<R: Requester> Rc<R> {
             // that was tried, and has made room for another, comes back with the next call
             // only: else those of dead peers would take the slots from one another, and from
             // live ones, before an answer can come.
-            if !was_wanted || self.is_wanted(gid) {
-                was_wanted |= self.add_want(gid, WantedBy::User(user));
+            let lane = Lane::first(*gid);
+            if !was_wanted || self.is_wanted(&lane) {
+                was_wanted |= self.add_want(&lane, WantedBy::User(user));
             }
             let left_ns = QUEUE_WAIT_NS.saturating_sub(now_ns().saturating_sub(start_ns));
             if left_ns == 0 {
@@ -303,14 +319,21 @@ impl<R: Requester> Rc<R> {
     /// Asks for a queue to a peer that the pool has found to be used much.
     pub(crate) fn want(&self, gid: &Gid) {
         // If there is no room the pool tries again.
-        let _ = self.add_want(gid, WantedBy::Pool);
+        let _ = self.add_want(&Lane::first(*gid), WantedBy::Pool);
+    }
+
+    /// Asks for a further queue to a peer, for the processors whose it is, unless there is one.
+    pub(crate) fn want_more(&self, lane: &Lane) {
+        if !self.has_link(lane) {
+            let _ = self.add_want(lane, WantedBy::Processor);
+        }
     }
 
     /// Asks no more, unless an administrator has asked too.
-    pub(super) fn unwant(&self, gid: &Gid) {
+    pub(super) fn unwant(&self, lane: &Lane) {
         let slot = {
             let mut wants = self.wants.lock();
-            let Some((slot, entry)) = wants.find(gid) else {
+            let Some((slot, entry)) = wants.find(lane) else {
                 return;
             };
             if entry.want.by() == WantedBy::Pin {
@@ -346,7 +369,7 @@ impl<R: Requester> Rc<R> {
     /// Those of [`Rc::check_peer`]; `ENOSPC` (too many are pinned).
     pub(crate) fn pin(&self, gid: &Gid) -> Result {
         self.check_peer(gid)?;
-        self.add_want(gid, WantedBy::Pin)
+        self.add_want(&Lane::first(*gid), WantedBy::Pin)
             .then_some(())
             .ok_or(ENOSPC)
     }
@@ -359,7 +382,7 @@ impl<R: Requester> Rc<R> {
     pub(crate) fn unpin(&self, gid: &Gid) -> Result {
         let slot = {
             let mut wants = self.wants.lock();
-            let (slot, entry) = wants.find(gid).ok_or(ENOENT)?;
+            let (slot, entry) = wants.find(&Lane::first(*gid)).ok_or(ENOENT)?;
             if entry.want.by() != WantedBy::Pin {
                 return Err(ENOENT);
             }
@@ -371,12 +394,12 @@ impl<R: Requester> Rc<R> {
         Ok(())
     }
 
-    fn is_wanted(&self, gid: &Gid) -> bool {
-        self.wants.lock().find(gid).is_some()
+    fn is_wanted(&self, lane: &Lane) -> bool {
+        self.wants.lock().find(lane).is_some()
     }
 
-    fn add_want(&self, gid: &Gid, by: WantedBy) -> bool {
-        let added = self.wants.lock().add(gid, by, now_ns());
+    fn add_want(&self, lane: &Lane, by: WantedBy) -> bool {
+        let added = self.wants.lock().add(lane, by, now_ns());
         if let Ok(Some(slot)) = added {
             self.hurry(slot);
         }
@@ -391,32 +414,46 @@ impl<R: Requester> Rc<R> {
 
     /// A peer is in use.
     pub(super) fn note_use(&self, gid: &Gid) {
-        if let Some((_, entry)) = self.wants.lock().find(gid) {
+        if let Some((_, entry)) = self.wants.lock().find(&Lane::first(*gid)) {
             entry.want.used(now_ns());
         }
     }
 
-    /// The queue to a peer is gone: if it is wanted, another one is made.
-    pub(super) fn reconnect(&self, gid: &Gid) {
-        let slot = self.wants.lock().find(gid).map(|(slot, _)| slot);
+    /// The queue of a lane is gone: if it is wanted, another one is made.
+    pub(super) fn reconnect(&self, lane: &Lane) {
+        let slot = self.wants.lock().find(lane).map(|(slot, _)| slot);
         if let Some(slot) = slot {
             self.hurry(slot);
         }
     }
 
-    /// Whether this node's offer to a peer is out.
-    pub(super) fn has_offer(&self, gid: &Gid) -> bool {
+    /// Begins to answer an offer of a peer, unless this node has offered too and its offer
+    /// counts: of two that cross, that of the lower GID. Until [`Rc::end_answer`], and as long as
+    /// the queue pair is half open then, this node makes no offer of that lane. So no two queue
+    /// pairs come up of which each end would use another.
+    pub(super) fn begin_answer(&self, lane: &Lane) -> bool {
         let mut wants = self.wants.lock();
-        wants
-            .find(gid)
-            .is_some_and(|(_, entry)| entry.want.has_offer())
+        let has_offer = wants
+            .find(lane)
+            .is_some_and(|(_, entry)| entry.want.has_offer());
+        if has_offer && self.gid.0 < lane.gid.0 {
+            return false;
+        }
+        wants.answering = Some(*lane);
+        true
+    }
+
+    /// The offer was answered, or cannot be.
+    pub(super) fn end_answer(&self, lane: &Lane) {
+        self.wants.lock().answering = None;
+        self.reconnect(lane);
     }
 
     /// Takes an answer to an offer. Its sender is looked at by the work.
     pub(crate) fn on_answer(&self, claim: &Claim, answer: &Hello) {
         let slot = {
             let mut wants = self.wants.lock();
-            let Some((slot, entry)) = wants.find(&answer.gid) else {
+            let Some((slot, entry)) = wants.find(&answer.lane_to_sender()) else {
                 return;
             };
             if !entry.want.answered(&claim.gid(), answer) {
@@ -431,12 +468,19 @@ impl<R: Requester> Rc<R> {
     /// The next step of a slot's connector; `None`: the slot is free.
     fn next_step(&self, slot: usize, now_ns: u64) -> Option<Next> {
         let mut wants = self.wants.lock();
+        let answering = wants.answering;
         let entry = wants.slots.get_mut(slot)?.as_mut()?;
-        let is_connected = self.queue(entry.want.gid()).is_some();
-        let step = entry.want.step(is_connected, now_ns, random_u32());
+        let lane = *entry.want.lane();
+        let is_offered = || answering == Some(lane) || self.is_half_open(&lane);
+        let step = if entry.want.yields_to_offers(now_ns) && is_offered() {
+            Step::Wait(Some(now_ns.saturating_add(ANSWERING_NS)))
+        } else {
+            let is_connected = self.queue_of(&lane).is_some();
+            entry.want.step(is_connected, now_ns, random_u32())
+        };
         let next = Next {
             id: entry.id,
-            gid: *entry.want.gid(),
+            lane,
             step,
             has_offer: entry.want.has_offer(),
             answered_by: entry.answered_by,
@@ -461,6 +505,7 @@ impl<R: Requester> Rc<R> {
     /// Forgets all: the node stops.
     pub(super) fn clear_wants(&self) {
         let mut wants = self.wants.lock();
+        wants.is_stopped = true;
         wants.slots.iter_mut().for_each(|slot| *slot = None);
     }
 }

@@ -102,6 +102,8 @@ impl Table {
     /// A place for another branch, and the branch that it had, which was let go of. Some may
     /// be dropped here: no lock of a stream is held.
     fn make_place(&mut self) -> Result<(usize, Option<Branch>)> {
+        // For a place that is taken again too: it may have had no handle.
+        self.make_room()?;
         if self.places.len() >= MANY {
             self.shrink();
             let mut busy = 0;
@@ -116,7 +118,6 @@ impl Table {
                 }
             }
         }
-        self.make_room()?;
         self.places.push(None, GFP_KERNEL_ACCOUNT)?;
         self.surplus.grew();
         Ok((self.places.len() - 1, None))
@@ -327,6 +328,7 @@ impl Vqp {
             queue,
             has_left,
             route_seen,
+            lane,
             held_until_ns,
             bound: _,
             branches: _,
@@ -353,6 +355,7 @@ impl Vqp {
             *flag.get_mut() = false;
         }
         *route_seen.get_mut() = NO_VERSION;
+        *lane.get_mut() = 0;
         *held_until_ns.get_mut() = 0;
         *connection = Once::new();
         Some(unique.into())

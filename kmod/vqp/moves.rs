@@ -16,8 +16,8 @@ use weft_core::transfer::{Held, Hold};
 use super::{Peer, Vqp, VqpQueue};
 use crate::clock::now_ns;
 use crate::counters::COUNTERS;
-use crate::rc::Behind;
-use crate::sync::{is_same, Woken};
+use crate::rc::{lane_of_this_cpu, Behind};
+use crate::sync::{is_same, Woken, NO_VERSION};
 use crate::trace;
 
 /// How long the proof of placement is looked for before anything else is looked at.
@@ -73,7 +73,7 @@ impl Vqp {
         before_wait: impl FnOnce(),
     ) -> Option<Arc<VqpQueue>> {
         let current = submitter.take().or_else(|| self.queue());
-        let version = peer.route().version();
+        let version = peer.route().version(self.lane.load(Ordering::Relaxed));
         let is_settled = match &current {
             Some(queue) => queue.is_usable(),
             None => !self.has_left.load(Ordering::Relaxed),
@@ -94,7 +94,8 @@ impl Vqp {
         before_wait: impl FnOnce(),
     ) -> Option<Arc<VqpQueue>> {
         let is_barred = self.only_dc.load(Ordering::Relaxed);
-        let decided = peer.route().queue();
+        let (lane, version) = self.settle_lane(peer, version);
+        let decided = peer.route().queue(lane);
         let wanted = decided.filter(|queue| !is_barred && queue.is_usable());
         if !is_same(current.as_ref(), wanted.as_ref()) {
             // More requests may follow of the kind for which it has left RC: it goes back when
@@ -110,6 +111,9 @@ impl Vqp {
             // queue that can give it.
             let gives_proof = current.as_deref().is_some_and(VqpQueue::is_usable);
             let must_wait = !is_idle || gives_proof;
+            if must_wait && now_ns() < self.held_until_ns.load(Ordering::Relaxed) {
+                return current;
+            }
             if must_wait {
                 before_wait();
             }
@@ -129,13 +133,24 @@ impl Vqp {
         wanted
     }
 
+    /// Which of the peer's queue pairs it takes: that of the processor that it first posts
+    /// from. Answers with the version of that way, too, which was `version`.
+    fn settle_lane(&self, peer: &Peer, version: u32) -> (u8, u32) {
+        let lane = self.lane.load(Ordering::Relaxed);
+        if self.route_seen.load(Ordering::Relaxed) != NO_VERSION {
+            peer.route().note_need(lane);
+            return (lane, version);
+        }
+        let lane = lane_of_this_cpu(peer.route().lanes());
+        self.lane.store(lane, Ordering::Relaxed);
+        peer.route().note_need(lane);
+        (lane, peer.route().version(lane))
+    }
+
     /// Waits until all requests have ended, and what they have written is in place.
     /// Answers whether that is so.
     fn waits_for_others(&self, queue: Option<&VqpQueue>) -> bool {
         let mut now = now_ns();
-        if now < self.held_until_ns.load(Ordering::Relaxed) {
-            return false;
-        }
         let done = self.cq.done();
         let mut placement = Placement::new(queue);
         let mut hold = Hold::new(self.under_way() + 1, now);

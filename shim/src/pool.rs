@@ -79,6 +79,9 @@ pub struct PoolPeer {
     pub is_in_trial: bool,
     /// How long there has been a queue pair to it, in nanoseconds; `None`: there is none.
     pub age_ns: Option<u64>,
+    /// Queue pairs to it. There may be one for each of this host's processors, up to the
+    /// module's parameter `rc_lanes`.
+    pub queue_pairs: u32,
     /// Times that its requests were sent another way.
     pub moves: u32,
     /// VQPs of all users that are connected to it; of an unconnected one, each peer counts.
@@ -111,6 +114,7 @@ impl PoolPeer {
             is_forced: has(uapi::POOL_FORCED),
             is_in_trial: has(uapi::POOL_TRIAL),
             age_ns: known(raw.age_ns),
+            queue_pairs: raw.flags >> uapi::POOL_QUEUE_PAIRS_SHIFT,
             moves: raw.moves,
             vqps: raw.vqps,
             user: has(uapi::POOL_HAS_USER).then_some(raw.user),

@@ -16,7 +16,7 @@ use crate::gid::Gid;
 
 /// Connections that a node may have, those that are being opened or closed
 /// included.
-pub const LEDGER_LINES: usize = 96;
+pub const LEDGER_LINES: usize = 160;
 /// How long a notice may go without an answer before it is repeated.
 pub const REPEAT_NS: u64 = 250_000_000;
 

@@ -9,6 +9,7 @@
 //! other does not post. That message carries the answer's nonce, which proves that
 //! its sender has seen the answer: whoever forges the source of an offer has not.
 
+use super::links::{Lane, MAX_LANES};
 use crate::gid::Gid;
 use crate::kv::Geometry;
 use crate::mr::BlockSize;
@@ -51,13 +52,16 @@ pub struct PacketEnd {
 ///
 /// # Invariants
 ///
-/// `qpn` and `psn` have 24 bits, `mtu` is one of InfiniBand's, `gid` is not zero.
+/// `qpn` and `psn` have 24 bits, `mtu` is one of InfiniBand's, `gid` is not zero, `lane` is
+/// below [`MAX_LANES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
     /// Offer or answer.
     pub role: Role,
     /// The sender.
     pub gid: Gid,
+    /// Which of the queue pairs between the two this is, below [`MAX_LANES`].
+    pub lane: u8,
     /// The offer's number, random; the answer repeats it.
     pub token: u64,
     /// The sender's queue pair.
@@ -84,6 +88,15 @@ pub struct Hello {
 }
 
 impl Hello {
+    /// Which queue pair to its sender it is about.
+    #[must_use]
+    pub fn lane_to_sender(&self) -> Lane {
+        Lane {
+            gid: self.gid,
+            number: self.lane,
+        }
+    }
+
     /// The record as bytes.
     #[must_use]
     pub fn encode(&self) -> [u8; HELLO_BYTES] {
@@ -96,10 +109,11 @@ impl Hello {
         out[4..8].copy_from_slice(&[VERSION, role, self.mtu, self.read_depth]);
         out[8..24].copy_from_slice(&self.gid.0);
         out[24..32].copy_from_slice(&self.token.to_le_bytes());
-        // The number has 24 bits.
+        // Both numbers have 24 bits.
         out[32..36].copy_from_slice(&self.qpn.to_le_bytes());
         out[35] = self.blocks.shift();
         out[36..40].copy_from_slice(&self.psn.to_le_bytes());
+        out[39] = self.lane;
         out[40..48].copy_from_slice(&self.table_addr.to_le_bytes());
         out[48..52].copy_from_slice(&self.table_rkey.to_le_bytes());
         out[52..56].copy_from_slice(&self.geometry.main_buckets().to_le_bytes());
@@ -129,7 +143,8 @@ impl Hello {
             gid: Gid(bytes[8..24].try_into().ok()?),
             token: u64::from_le_bytes(bytes[24..32].try_into().ok()?),
             qpn: word(bytes, 32) & MAX_24,
-            psn: word(bytes, 36),
+            psn: word(bytes, 36) & MAX_24,
+            lane: bytes[39],
             mtu,
             read_depth,
             table_addr: u64::from_le_bytes(bytes[40..48].try_into().ok()?),
@@ -145,7 +160,7 @@ impl Hello {
             .checked_add(hello.geometry.bytes())
             .is_some();
         // INVARIANT: just checked.
-        let sane = hello.psn <= MAX_24
+        let sane = hello.lane < MAX_LANES
             && MTUS.contains(&mtu)
             && read_depth != 0
             && (role == Role::Answer || hello.nonce == 0)

@@ -1,14 +1,41 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! Which queue pairs a node keeps to a peer. An offer never ends one that works: the
+//! The queue pairs that a node keeps to a peer. An offer never ends one that works: the
 //! queue pair that answers it stays half open until the peer has spoken on it, and only
 //! then takes the older one's place. Whoever forges an offer's source address sees no
 //! answer, so cannot speak on what it offered.
 
 use crate::gid::Gid;
 
-/// Queue pairs that may wait for their peers' first message, one for each peer.
+/// Queue pairs that may wait for their peers' first message, one for each lane.
 pub const MAX_HALF_OPEN: usize = 16;
+
+/// Queue pairs that two nodes share at most.
+pub const MAX_LANES: u8 = 8;
+
+/// One of the queue pairs to a peer. The first is the connection: the others are there only
+/// as long as it is, so that processors do not share one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lane {
+    /// The peer.
+    pub gid: Gid,
+    /// Which it is, below [`MAX_LANES`]; 0 is the first.
+    pub number: u8,
+}
+
+impl Lane {
+    /// The first one to a peer.
+    #[must_use]
+    pub const fn first(gid: Gid) -> Self {
+        Self { gid, number: 0 }
+    }
+
+    /// Whether it is the first.
+    #[must_use]
+    pub const fn is_first(&self) -> bool {
+        self.number == 0
+    }
+}
 
 /// How far a queue pair is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,29 +55,29 @@ pub enum Stage {
 /// A queue pair in a list of which the newest is last.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkView {
-    /// The peer.
-    pub gid: Gid,
+    /// Which it is.
+    pub lane: Lane,
     /// How far it is.
     pub stage: Stage,
 }
 
-/// The index of the queue pair that requests to a peer use: the newest that is up.
-pub fn usable(links: impl Iterator<Item = LinkView>, gid: &Gid) -> Option<usize> {
-    let is_it = |link: &LinkView| link.gid == *gid && link.stage == Stage::Up;
+/// The index of the queue pair that requests of a lane use: the newest that is up.
+pub fn usable(links: impl Iterator<Item = LinkView>, lane: &Lane) -> Option<usize> {
+    let is_it = |link: &LinkView| link.lane == *lane && link.stage == Stage::Up;
     let indexed = links.enumerate().filter(|(_, link)| is_it(link));
     indexed.last().map(|(index, _)| index)
 }
 
-/// The index of the half-open queue pair that makes room for a new one to `gid`: that
-/// to the same peer, which has given up an offer before it makes the next; else, if
-/// there are as many as may be, the oldest.
-pub fn displaced(links: impl Iterator<Item = LinkView>, gid: &Gid) -> Option<usize> {
+/// The index of the half-open queue pair that makes room for a new one of `lane`: one of the
+/// same lane, whose peer has given up an offer before it makes the next; else, if there are as
+/// many as may be, the oldest.
+pub fn displaced(links: impl Iterator<Item = LinkView>, lane: &Lane) -> Option<usize> {
     let (mut oldest, mut count) = (None, 0);
     for (index, link) in links.enumerate() {
         if link.stage != Stage::HalfOpen {
             continue;
         }
-        if link.gid == *gid {
+        if link.lane == *lane {
             return Some(index);
         }
         oldest = oldest.or(Some(index));
@@ -59,11 +86,11 @@ pub fn displaced(links: impl Iterator<Item = LinkView>, gid: &Gid) -> Option<usi
     oldest.filter(|_| count >= MAX_HALF_OPEN)
 }
 
-/// Whether the queue pair at `index` has to go because a newer one to the same peer is
-/// up.
-pub fn is_superseded(links: impl Iterator<Item = LinkView>, index: usize, gid: &Gid) -> bool {
+/// Whether the queue pair at `index`, of `lane`, has to go because a newer one of the same lane
+/// is up.
+pub fn is_superseded(links: impl Iterator<Item = LinkView>, index: usize, lane: &Lane) -> bool {
     let mut newer = links.skip(index.saturating_add(1));
-    newer.any(|link| link.gid == *gid && link.stage == Stage::Up)
+    newer.any(|link| link.lane == *lane && link.stage == Stage::Up)
 }
 
 #[cfg(all(test, not(loom)))]

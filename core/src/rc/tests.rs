@@ -250,6 +250,7 @@ fn hello() -> Hello {
     Hello {
         role: Role::Offer,
         gid: Gid::from_ipv4([10, 77, 0, 1]),
+        lane: MAX_LANES - 1,
         token: 0x0123_4567_89ab_cdef,
         qpn: 17,
         psn: 0x00ab_cdef,
@@ -296,7 +297,7 @@ fn a_hello_survives_its_bytes() {
 fn a_hello_with_impossible_numbers_is_none() {
     for bad in [
         Hello {
-            psn: 1 << 24,
+            lane: MAX_LANES,
             ..hello()
         },
         Hello { mtu: 6, ..hello() },

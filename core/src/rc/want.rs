@@ -9,6 +9,7 @@
 mod room;
 
 use super::handshake::{Hello, Role};
+use super::links::Lane;
 use crate::gid::Gid;
 
 pub use room::{makes_room, passes_to};
@@ -65,11 +66,14 @@ pub enum WantedBy {
     Pool,
     /// This user uses it.
     User(u32),
+    /// A processor of this host has requests for a peer that has a queue pair. It is wanted
+    /// until it is up, for [`UNREACHABLE_NS`] at most, and makes room for any other want.
+    Processor,
 }
 
 /// A wanted peer.
 pub struct Want {
-    gid: Gid,
+    lane: Lane,
     by: WantedBy,
     used_ns: u64,
     state: State,
@@ -83,11 +87,11 @@ pub struct Want {
 }
 
 impl Want {
-    /// A peer that is wanted from now on.
+    /// A queue pair that is wanted from now on.
     #[must_use]
-    pub fn new(gid: Gid, by: WantedBy, now_ns: u64) -> Self {
+    pub fn new(lane: Lane, by: WantedBy, now_ns: u64) -> Self {
         Self {
-            gid,
+            lane,
             by,
             used_ns: now_ns,
             state: State::Resting { until_ns: now_ns },
@@ -97,10 +101,10 @@ impl Want {
         }
     }
 
-    /// The peer.
+    /// The queue pair.
     #[must_use]
-    pub fn gid(&self) -> &Gid {
-        &self.gid
+    pub fn lane(&self) -> &Lane {
+        &self.lane
     }
 
     /// On whose behalf it is wanted.
@@ -123,6 +127,14 @@ impl Want {
     #[must_use]
     pub fn has_offer(&self) -> bool {
         !matches!(self.state, State::Resting { .. })
+    }
+
+    /// Whether a peer's offer, if there is one, is waited for before this end makes its own: not
+    /// for ever, because whoever forges offers would keep it from that.
+    #[must_use]
+    pub fn yields_to_offers(&self, now_ns: u64) -> bool {
+        let is_young = |missing_ns| missing_ns < ANSWER_NS;
+        !self.has_offer() && self.missing_ns(now_ns).is_some_and(is_young)
     }
 
     /// How long there has been no queue pair. `None`: there is one, or the peer has
@@ -176,8 +188,12 @@ impl Want {
     fn leaves_ns(&self) -> Option<u64> {
         let idle_ns = self.used_ns.saturating_add(IDLE_NS);
         let unreachable_ns = self.missing_since_ns.saturating_add(UNREACHABLE_NS);
-        let leaves = matches!(self.by, WantedBy::User(_));
-        leaves.then_some(idle_ns.min(unreachable_ns))
+        match self.by {
+            WantedBy::Pin | WantedBy::Pool => None,
+            WantedBy::User(_) => Some(idle_ns.min(unreachable_ns)),
+            WantedBy::Processor if self.is_up => Some(0),
+            WantedBy::Processor => Some(unreachable_ns),
+        }
     }
 
     /// An offer with this token has gone out.
@@ -193,7 +209,7 @@ impl Want {
             return false;
         };
         let is_ours = answer.role == Role::Answer && answer.token == token;
-        if !is_ours || answer.gid != self.gid || *from != self.gid {
+        if !is_ours || answer.lane_to_sender() != self.lane || *from != self.lane.gid {
             return false;
         }
         self.state = State::Answered(*answer);

@@ -101,15 +101,15 @@ impl Window {
         Some((window, poster))
     }
 
-    /// Takes a place for a request of `len` bytes. `None`: there is none, or the
-    /// bytes outstanding are enough. That does not depend on `len`: a long request would wait
-    /// for ever while short ones come.
+    /// Takes a place for a request of `len` bytes. `None`: there is none, or the bytes
+    /// outstanding are enough for requests that have any. How many it has does not count: a long
+    /// request would wait for ever while short ones come.
     #[inline]
     pub fn claim(&self, poster: &mut Poster, len: u32) -> Option<Claim> {
         // Acquire: what the reaper did with the place is over.
         let head = self.head.load(Ordering::Acquire);
         let bytes = self.bytes();
-        let fits = bytes == 0 || bytes < self.budget;
+        let fits = len == 0 || bytes == 0 || bytes < self.budget;
         if poster.next.wrapping_sub(head) >= self.depth || !fits {
             return None;
         }

@@ -35,7 +35,7 @@ fn a_hold_ends_if_nothing_else_does() {
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct End {
     /// `None`: it is used as always, or gone.
-    close: Option<(Option<u64>, bool, bool)>,
+    close: Option<Close>,
     is_there: bool,
     /// Requests that it has under way at the other end.
     under_way: u8,
@@ -49,6 +49,7 @@ struct End {
 enum Message {
     Close,
     Closed,
+    Busy,
 }
 
 /// Both ends, and the messages to each. Time passes by whole rounds of `ASK_NS`, so that an
@@ -62,18 +63,8 @@ struct State {
 }
 
 impl State {
-    fn close(&self, end: usize) -> Option<Close> {
-        let (asked_ns, was_asked, is_agreed) = self.ends[end].close?;
-        Some(Close {
-            begun_ns: 1,
-            asked_ns,
-            was_asked,
-            is_agreed,
-        })
-    }
-
     fn set(&mut self, end: usize, close: &Close) {
-        self.ends[end].close = Some((close.asked_ns, close.was_asked, close.is_agreed));
+        self.ends[end].close = Some(*close);
     }
 
     fn send(&mut self, from: usize, message: Message) {
@@ -89,19 +80,20 @@ impl State {
 
     /// Takes a step of the closing end; `is_late`: so late that it asks again.
     fn step(mut self, end: usize, is_late: bool) -> Option<Self> {
-        let mut close = self.close(end)?;
+        let mut close = self.ends[end].close?;
         let now_ns = match is_late {
             true => 1 + ASK_NS,
             false => 1,
         };
         let is_idle = self.ends[end].under_way == 0;
-        let step = close.step(is_idle, now_ns);
+        let step = close.step(is_idle, 0, now_ns);
         // The clock stands still in the model.
         close.asked_ns = close.asked_ns.map(|_| 1);
         self.set(end, &close);
         match step {
             CloseStep::Wait(_) => {}
             CloseStep::Ask => self.send(end, Message::Close),
+            CloseStep::TellBusy => self.send(end, Message::Busy),
             CloseStep::Answer => {
                 self.let_go(end);
                 self.send(end, Message::Closed);
@@ -117,13 +109,14 @@ impl State {
             (Message::Close, false) => {
                 self.send(end, Message::Closed);
             }
-            (Message::Closed, false) => {}
+            (Message::Closed | Message::Busy, false) => {}
             (message, true) => {
-                let mut close = self.close(end);
-                if message == Message::Close {
-                    close.get_or_insert(Close::new(1)).asked();
-                } else if let Some(close) = &mut close {
-                    close.agreed();
+                let mut close = self.ends[end].close;
+                match (message, &mut close) {
+                    (Message::Close, close) => close.get_or_insert(Close::new(1)).asked(),
+                    (Message::Closed, Some(close)) => close.agreed(),
+                    (Message::Busy, Some(close)) => close.peer_is_busy(1),
+                    (Message::Closed | Message::Busy, None) => {}
                 }
                 if let Some(close) = close {
                     self.set(end, &close);
@@ -167,6 +160,33 @@ impl State {
         }
         all
     }
+}
+
+#[test]
+fn a_close_waits_as_long_as_requests_end_or_the_peer_is_busy_and_no_longer() {
+    let mut close = Close::new(0);
+    let mut now_ns = 0;
+    for ended in 1..20 {
+        now_ns += PATIENCE_NS - 1;
+        assert_ne!(close.step(false, ended, now_ns), CloseStep::End);
+    }
+    for _ in 0..20 {
+        now_ns += PATIENCE_NS - 1;
+        close.peer_is_busy(now_ns);
+        assert_eq!(close.step(true, 19, now_ns), CloseStep::Ask);
+    }
+    assert_eq!(close.step(true, 19, now_ns + PATIENCE_NS), CloseStep::End);
+}
+
+#[test]
+fn who_asks_is_told_once_that_requests_are_under_way() {
+    let mut close = Close::new(0);
+    close.asked();
+    assert_eq!(close.step(false, 0, 1), CloseStep::TellBusy);
+    assert!(matches!(close.step(false, 0, 1), CloseStep::Wait(_)));
+    close.asked();
+    assert_eq!(close.step(false, 0, 2), CloseStep::TellBusy);
+    assert_eq!(close.step(true, 1, 3), CloseStep::Answer);
 }
 
 /// All states of two ends that may both close at any time, with two requests each and two

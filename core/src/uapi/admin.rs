@@ -57,6 +57,8 @@ pub const POOL_UP: u32 = 8;
 pub const POOL_MESSAGES_BY_RC: u32 = 16;
 /// [`PoolPeer::user`] is known.
 pub const POOL_HAS_USER: u32 = 32;
+/// The upper bits of the flags, from this one on, say how many queue pairs there are to it.
+pub const POOL_QUEUE_PAIRS_SHIFT: u32 = 24;
 
 pod! {
     /// Traffic to a peer, and what it takes by each way. 0 where that is not known.

@@ -16,6 +16,7 @@ mod hotplug;
 mod isolation;
 mod killed_peer;
 mod killed_worker;
+mod lanes;
 mod many_connections;
 mod message_ways;
 mod messenger;
@@ -64,6 +65,8 @@ enum What {
     Pool,
     /// The packets of messages take UDP or a queue pair, whichever is faster.
     MessageWays,
+    /// RC queue pairs that processors have each for themselves (`rc_lanes=2`).
+    Lanes,
     /// VQPs change between DC and RC while they are busy.
     Moves(moves::Args),
     /// The same promises where one-sided requests go by RC queue pairs.
@@ -165,6 +168,7 @@ fn main() -> ExitCode {
         What::Rc(args) => rc::run(&mut report, &args, seed),
         What::Pool => pool::run(&mut report, seed),
         What::MessageWays => message_ways::run(&mut report, seed),
+        What::Lanes => lanes::run(&mut report, seed),
         What::Moves(args) => moves::run(&mut report, &args, seed),
         What::MemoryWindows => windows::run(&mut report, seed),
         What::BadCalls => bad::run_input(&mut report),

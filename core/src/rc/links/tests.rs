@@ -3,7 +3,8 @@
 use super::*;
 use proptest::prelude::*;
 
-const PEERS: usize = 24;
+/// Three to each peer.
+const LANES: usize = 24;
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
@@ -11,7 +12,7 @@ enum Event {
     Offer(usize),
     /// This node's own offer was answered.
     Answer(usize),
-    /// A peer speaks on the newest queue pair that it was offered.
+    /// A peer speaks on the newest queue pair of a lane that it was offered.
     Speaks(usize),
     /// A queue pair fails.
     Breaks(usize),
@@ -20,19 +21,22 @@ enum Event {
 }
 
 fn events() -> impl Strategy<Value = Vec<Event>> {
-    let peer = 0..PEERS;
+    let lane = 0..LANES;
     let event = prop_oneof![
-        6 => peer.clone().prop_map(Event::Offer),
-        2 => peer.clone().prop_map(Event::Answer),
-        3 => peer.clone().prop_map(Event::Speaks),
-        1 => peer.prop_map(Event::Breaks),
+        6 => lane.clone().prop_map(Event::Offer),
+        2 => lane.clone().prop_map(Event::Answer),
+        3 => lane.clone().prop_map(Event::Speaks),
+        1 => lane.prop_map(Event::Breaks),
         2 => Just(Event::Upkeep),
     ];
     prop::collection::vec(event, 1..300)
 }
 
-fn gid(peer: usize) -> Gid {
-    Gid::from_ipv4([10, 77, 0, peer as u8 + 1])
+fn lane(index: usize) -> Lane {
+    Lane {
+        gid: Gid::from_ipv4([10, 77, 0, (index / 3) as u8 + 1]),
+        number: (index % 3) as u8,
+    }
 }
 
 /// A list as a node keeps it, each entry with a number.
@@ -47,26 +51,26 @@ impl Model {
         self.links.iter().map(|(link, _)| *link)
     }
 
-    fn used(&self, peer: usize) -> Option<u32> {
-        usable(self.views(), &gid(peer)).map(|index| self.links[index].1)
+    fn used(&self, index: usize) -> Option<u32> {
+        usable(self.views(), &lane(index)).map(|index| self.links[index].1)
     }
 
-    fn add(&mut self, peer: usize, stage: Stage) {
+    fn add(&mut self, index: usize, stage: Stage) {
         self.next += 1;
-        let gid = gid(peer);
-        self.links.push((LinkView { gid, stage }, self.next));
+        let lane = lane(index);
+        self.links.push((LinkView { lane, stage }, self.next));
     }
 
-    fn newest(&mut self, peer: usize, stage: Stage) -> Option<&mut LinkView> {
+    fn newest(&mut self, index: usize, stage: Stage) -> Option<&mut LinkView> {
         let mut links = self.links.iter_mut().map(|(link, _)| link).rev();
-        links.find(|link| link.gid == gid(peer) && link.stage == stage)
+        links.find(|link| link.lane == lane(index) && link.stage == stage)
     }
 
     fn upkeep(&mut self) {
         let mut index = 0;
         while let Some(&(link, _)) = self.links.get(index) {
             let goes = link.stage == Stage::Broken
-                || link.stage == Stage::Up && is_superseded(self.views(), index, &link.gid);
+                || link.stage == Stage::Up && is_superseded(self.views(), index, &link.lane);
             if goes {
                 self.links.remove(index);
             } else {
@@ -77,51 +81,52 @@ impl Model {
 }
 
 proptest! {
-    /// Whatever is offered, requests go on by the queue pair that works until the peer
+    /// Whatever is offered, requests of a lane go on by the queue pair that works until the peer
     /// has spoken on another one.
     #[test]
     fn no_offer_ends_what_works(events in events()) {
         let mut model = Model::default();
         for event in events {
-            let before: Vec<_> = (0..PEERS).map(|peer| model.used(peer)).collect();
+            let before: Vec<_> = (0..LANES).map(|index| model.used(index)).collect();
             let mut touched = None;
             match event {
-                Event::Offer(peer) => {
-                    if let Some(index) = displaced(model.views(), &gid(peer)) {
+                Event::Offer(of) => {
+                    if let Some(index) = displaced(model.views(), &lane(of)) {
                         model.links.remove(index);
                     }
-                    model.add(peer, Stage::HalfOpen);
+                    model.add(of, Stage::HalfOpen);
                 }
-                Event::Answer(peer) => model.add(peer, Stage::Finishing),
-                Event::Speaks(peer) => {
-                    if let Some(link) = model.newest(peer, Stage::HalfOpen) {
+                Event::Answer(of) => model.add(of, Stage::Finishing),
+                Event::Speaks(of) => {
+                    if let Some(link) = model.newest(of, Stage::HalfOpen) {
                         link.stage = Stage::Up;
-                        touched = Some(peer);
+                        touched = Some(of);
                     }
                 }
-                Event::Breaks(peer) => {
-                    if let Some(link) = model.newest(peer, Stage::Up) {
+                Event::Breaks(of) => {
+                    if let Some(link) = model.newest(of, Stage::Up) {
                         link.stage = Stage::Broken;
-                        touched = Some(peer);
+                        touched = Some(of);
                     }
                 }
                 Event::Upkeep => {
                     model.upkeep();
-                    for peer in 0..PEERS {
-                        let up = model.views().filter(|l| l.gid == gid(peer) && l.stage == Stage::Up);
+                    for of in 0..LANES {
+                        let up = model.views().filter(|l| l.lane == lane(of) && l.stage == Stage::Up);
                         prop_assert!(up.count() <= 1);
                     }
                 }
             }
-            for (peer, before) in before.into_iter().enumerate() {
-                prop_assert!(touched == Some(peer) || model.used(peer) == before);
+            for (of, before) in before.into_iter().enumerate() {
+                prop_assert!(touched == Some(of) || model.used(of) == before);
             }
-            let half_open: Vec<Gid> = model.views().filter(|l| l.stage == Stage::HalfOpen).map(|l| l.gid).collect();
+            let half_open = model.views().filter(|l| l.stage == Stage::HalfOpen);
+            let half_open: Vec<_> = half_open.map(|l| (l.lane.gid, l.lane.number)).collect();
             prop_assert!(half_open.len() <= MAX_HALF_OPEN);
-            let mut peers = half_open.clone();
-            peers.sort();
-            peers.dedup();
-            prop_assert_eq!(peers.len(), half_open.len(), "one for each peer");
+            let mut lanes = half_open.clone();
+            lanes.sort();
+            lanes.dedup();
+            prop_assert_eq!(lanes.len(), half_open.len(), "one for each lane");
         }
     }
 }

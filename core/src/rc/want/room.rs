@@ -6,7 +6,8 @@
 //! makes room for another one: at once if its user has at least two wants more than the
 //! user of the other one, and else if it was tried for a while and its user has no fewer.
 //! So a user without wants gets one within [`TRIED_NS`], however many others have. A pinned
-//! want is never replaced, and one that has a queue pair only by a pin.
+//! want is never replaced, and one that has a queue pair only by a pin. One for the sake of a
+//! processor makes room at once, and none makes room for it.
 
 use super::{Want, WantedBy};
 
@@ -23,8 +24,15 @@ pub fn makes_room<'a>(
 ) -> Option<usize> {
     let held = match by {
         WantedBy::User(user) => count(wants.clone(), user),
+        WantedBy::Processor => return None,
         WantedBy::Pin | WantedBy::Pool => 0,
     };
+    if let Some(index) = wants
+        .clone()
+        .position(|want| want.by == WantedBy::Processor)
+    {
+        return Some(index);
+    }
     let ranks = wants.clone().enumerate().filter_map(|(index, want)| {
         let WantedBy::User(owner) = want.by else {
             return None;

@@ -7,12 +7,14 @@ use proptest::prelude::*;
 
 const SECOND_NS: u64 = 1_000_000_000;
 const PEER: Gid = Gid::from_ipv4([10, 77, 0, 2]);
+const FIRST: Lane = Lane::first(PEER);
 const OTHER: Gid = Gid::from_ipv4([10, 77, 0, 3]);
 
 fn answer(gid: Gid, token: u64) -> Hello {
     Hello {
         role: Role::Answer,
         gid,
+        lane: 0,
         token,
         qpn: 17,
         psn: 1,
@@ -29,7 +31,7 @@ fn answer(gid: Gid, token: u64) -> Hello {
 
 #[test]
 fn only_the_peer_answers_its_offer() {
-    let mut want = Want::new(PEER, WantedBy::Pin, 0);
+    let mut want = Want::new(FIRST, WantedBy::Pin, 0);
     assert_eq!(want.step(false, 0, 0), Step::Offer);
     assert!(!want.answered(&PEER, &answer(PEER, 7)), "nothing was sent");
     want.offered(7, 0);
@@ -41,6 +43,11 @@ fn only_the_peer_answers_its_offer() {
         ..answer(PEER, 7)
     };
     assert!(!want.answered(&PEER, &offer), "no answer");
+    let second = Hello {
+        lane: 1,
+        ..answer(PEER, 7)
+    };
+    assert!(!want.answered(&PEER, &second), "of another queue pair");
     assert!(want.answered(&PEER, &answer(PEER, 7)));
     assert!(!want.answered(&PEER, &answer(PEER, 7)), "once");
     assert_eq!(want.step(false, 1, 0), Step::Finish(answer(PEER, 7)));
@@ -70,7 +77,7 @@ fn never_answers(mut want: Want, until_ns: u64, random: u32) -> (Vec<u64>, Optio
 
 #[test]
 fn a_pinned_peer_that_is_back_is_connected_again() {
-    let mut want = Want::new(PEER, WantedBy::Pin, 0);
+    let mut want = Want::new(FIRST, WantedBy::Pin, 0);
     let mut now_ns = 0;
     assert_eq!(want.step(false, now_ns, 0), Step::Offer);
     want.offered(1, now_ns);
@@ -87,7 +94,7 @@ fn a_pinned_peer_that_is_back_is_connected_again() {
 
 #[test]
 fn a_peer_that_is_used_stays_wanted_and_one_that_rests_does_not() {
-    let mut want = Want::new(PEER, WantedBy::User(0), 0);
+    let mut want = Want::new(FIRST, WantedBy::User(0), 0);
     let mut now_ns = 0;
     for _ in 0..1000 {
         now_ns += SECOND_NS;
@@ -104,7 +111,7 @@ fn a_peer_that_is_used_stays_wanted_and_one_that_rests_does_not() {
     assert_eq!(want.step(true, now_ns + IDLE_NS, 0), Step::Forget);
     // and not for ever without a queue pair, however much it is used
     let mut now_ns = 0;
-    let mut want = Want::new(PEER, WantedBy::User(0), now_ns);
+    let mut want = Want::new(FIRST, WantedBy::User(0), now_ns);
     let forgotten = (0..1000).find_map(|_| {
         now_ns += SECOND_NS;
         want.used(now_ns);
@@ -116,7 +123,7 @@ fn a_peer_that_is_used_stays_wanted_and_one_that_rests_does_not() {
 proptest! {
     #[test]
     fn offers_to_a_dead_peer_become_rare_but_do_not_end_while_it_is_pinned(random in any::<u32>()) {
-        let (offers, left) = never_answers(Want::new(PEER, WantedBy::Pin, 0), 3600 * SECOND_NS, random);
+        let (offers, left) = never_answers(Want::new(FIRST, WantedBy::Pin, 0), 3600 * SECOND_NS, random);
         prop_assert_eq!(left, None);
         let pauses: Vec<u64> = offers.windows(2).map(|pair| pair[1] - pair[0] - ANSWER_NS).collect();
         for (index, pause) in pauses.iter().enumerate() {
@@ -128,7 +135,7 @@ proptest! {
 
     #[test]
     fn a_dead_peer_that_nobody_pinned_leaves(random in any::<u32>()) {
-        let (offers, left) = never_answers(Want::new(PEER, WantedBy::User(0), 0), 3600 * SECOND_NS, random);
+        let (offers, left) = never_answers(Want::new(FIRST, WantedBy::User(0), 0), 3600 * SECOND_NS, random);
         let bound_ns = IDLE_NS + ANSWER_NS + MAX_RETRY_NS;
         prop_assert!(left.is_some_and(|left_ns| (IDLE_NS..=bound_ns).contains(&left_ns)));
         prop_assert!(!offers.is_empty());
@@ -140,7 +147,7 @@ proptest! {
     fn no_order_of_events_makes_offers_without_a_pause(
         events in prop::collection::vec((0u8..5, 0u64..3 * SECOND_NS, any::<u32>()), 1..200),
     ) {
-        let mut want = Want::new(PEER, WantedBy::Pin, 0);
+        let mut want = Want::new(FIRST, WantedBy::Pin, 0);
         let (mut now_ns, mut token, mut last, mut is_up) = (0, 0, None::<u64>, false);
         for (event, after_ns, random) in events {
             now_ns += after_ns;
@@ -178,4 +185,41 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn one_for_a_processor_is_wanted_until_it_is_up_or_was_tried_for_long() {
+    let second = Lane {
+        gid: PEER,
+        number: 1,
+    };
+    let mut want = Want::new(second, WantedBy::Processor, 0);
+    assert_eq!(want.step(false, 0, 0), Step::Offer);
+    want.offered(7, 0);
+    let answer = Hello {
+        lane: 1,
+        ..answer(PEER, 7)
+    };
+    assert!(want.answered(&PEER, &answer));
+    assert_eq!(want.step(false, 1, 0), Step::Finish(answer));
+    want.connected(2);
+    assert_eq!(want.step(true, 2, 0), Step::Forget);
+
+    let unanswered = Want::new(second, WantedBy::Processor, 0);
+    let (offers, left) = never_answers(unanswered, 3600 * SECOND_NS, 0);
+    let soon_ns = UNREACHABLE_NS + MAX_RETRY_NS;
+    assert!(offers.len() > 1 && left.is_some_and(|left_ns| left_ns <= soon_ns));
+}
+
+#[test]
+fn it_waits_for_the_peers_offer_at_first_and_not_for_ever() {
+    let mut want = Want::new(FIRST, WantedBy::Pin, 0);
+    assert!(want.yields_to_offers(0) && want.yields_to_offers(ANSWER_NS - 1));
+    assert!(!want.yields_to_offers(ANSWER_NS));
+    assert_eq!(want.step(false, 0, 0), Step::Offer);
+    assert!(!want.yields_to_offers(0), "its own is on its way");
+    want.connected(1);
+    assert!(!want.yields_to_offers(2), "there is a queue pair");
+    want.step(false, 3, 0);
+    assert!(want.yields_to_offers(4), "it has gone");
 }

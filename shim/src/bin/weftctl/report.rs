@@ -205,10 +205,7 @@ pub(crate) fn pool(peers: &[PoolPeer]) -> Report {
             ),
             cost(peer.requests.dc),
             cost(peer.requests.rc),
-            peer.age_ns.map_or_else(
-                || "none".into(),
-                |age_ns| format!("{} s", age_ns / 1_000_000_000),
-            ),
+            queue_pairs(peer),
             peer.moves.to_string(),
             chosen_by(peer).into(),
         ]
@@ -233,6 +230,7 @@ pub(crate) fn pool(peers: &[PoolPeer]) -> Report {
             "message_rc_small_ns": peer.messages.rc.small_ns,
             "message_rc_byte_ps": peer.messages.rc.byte_ps,
             "age_ns": peer.age_ns,
+            "queue_pairs": peer.queue_pairs,
             "moves": peer.moves,
             "chosen_by": chosen_by(peer),
         })
@@ -244,6 +242,16 @@ pub(crate) fn pool(peers: &[PoolPeer]) -> Report {
             "no peer was used lately, and none has a queue pair",
         ),
         json: json.collect(),
+    }
+}
+
+/// For how long there has been a queue pair to a peer, and how many there are if they are several.
+fn queue_pairs(peer: &PoolPeer) -> String {
+    let age = peer.age_ns.map(|age_ns| age_ns / 1_000_000_000);
+    match (age, peer.queue_pairs) {
+        (None, _) => "none".into(),
+        (Some(seconds), 0 | 1) => format!("{seconds} s"),
+        (Some(seconds), pairs) => format!("{pairs}, {seconds} s"),
     }
 }
 
@@ -361,6 +369,7 @@ mod tests {
             is_forced: false,
             is_in_trial: false,
             age_ns: None,
+            queue_pairs: 0,
             moves: 0,
             vqps: 1,
             user: Some(1000),
@@ -375,6 +384,12 @@ mod tests {
         let report = pool(&[peer]);
         assert_eq!(report.json[0]["message_rc_small_ns"], 9_000);
         assert_eq!(report.json[0]["user"], 1000);
+        assert_eq!(queue_pairs(&peer), "none");
+        peer.age_ns = Some(7_500_000_000);
+        peer.queue_pairs = 1;
+        assert_eq!(queue_pairs(&peer), "7 s");
+        peer.queue_pairs = 3;
+        assert_eq!(queue_pairs(&peer), "3, 7 s");
     }
 
     #[test]

@@ -138,6 +138,7 @@ fn offer(of: u8, token: u64) -> Result<Hello> {
     Ok(Hello {
         role: Role::Offer,
         gid: gid(of),
+        lane: 0,
         token,
         qpn: FORGED_QPN,
         psn: 1,

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::gid::Gid;
+use crate::rc::Lane;
 use proptest::prelude::*;
 
 const SLOTS: usize = 64;
@@ -18,7 +19,7 @@ struct Table(Vec<Want>);
 impl Table {
     /// Wants a peer. Answers whether it is in the table then.
     fn want(&mut self, number: u32, by: WantedBy, now_ns: u64) -> bool {
-        let gid = peer(number);
+        let lane = Lane::first(peer(number));
         if let Some(index) = self.find(number) {
             let passes = match (self.0[index].by(), by) {
                 (WantedBy::User(owner), WantedBy::User(user)) => {
@@ -32,18 +33,20 @@ impl Table {
             return true;
         }
         if self.0.len() < SLOTS {
-            self.0.push(Want::new(gid, by, now_ns));
+            self.0.push(Want::new(lane, by, now_ns));
             return true;
         }
         let replaced = makes_room(self.0.iter(), by, now_ns);
         if let Some(index) = replaced {
-            self.0[index] = Want::new(gid, by, now_ns);
+            self.0[index] = Want::new(lane, by, now_ns);
         }
         replaced.is_some()
     }
 
     fn find(&self, number: u32) -> Option<usize> {
-        self.0.iter().position(|want| *want.gid() == peer(number))
+        self.0
+            .iter()
+            .position(|want| want.lane().gid == peer(number))
     }
 
     fn count(&self, user: u32) -> usize {
@@ -183,6 +186,7 @@ proptest! {
                     let mut missing = table.0.iter().filter(is_missing);
                     let is_due = missing.any(|want| match want.by() {
                         WantedBy::Pin | WantedBy::Pool => false,
+                        WantedBy::Processor => true,
                         WantedBy::User(owner) => {
                             table.count(owner) > 1 || want.missing_ns(now_ns) >= Some(TRIED_NS)
                         }
@@ -203,5 +207,20 @@ proptest! {
             }
             prop_assert_eq!(table.0.len(), SLOTS);
         }
+    }
+}
+
+#[test]
+fn one_for_a_processor_makes_room_for_any_and_takes_it_from_none() {
+    let mut table = full_of_dead(0);
+    assert!(!table.want(100, WantedBy::Processor, 60_000_000_000));
+    for by in [
+        WantedBy::User(1),
+        WantedBy::User(2),
+        WantedBy::Pool,
+        WantedBy::Pin,
+    ] {
+        table.0[7] = Want::new(Lane::first(peer(7)), WantedBy::Processor, 0);
+        assert_eq!(makes_room(table.0.iter(), by, 0), Some(7));
     }
 }
