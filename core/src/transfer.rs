@@ -107,7 +107,7 @@ pub enum CloseStep {
 
 /// The closing of a queue pair, at one of its ends. From the start on that end posts nothing
 /// more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Close {
     /// When it began, or requests were last heard of.
     heard_ns: u64,

@@ -165,6 +165,8 @@ fn long_requests_are_not_held_up_by_shorter_ones_that_fill_the_budget() {
     }
     window.publish(&poster);
     assert!(window.claim(&mut poster, 2).is_none());
+    assert!(window.claim(&mut poster, 0).is_some(), "it has no bytes");
+    window.publish(&poster);
     window.retire(2);
     assert!(window.claim_piece(&mut poster, 4, 4).is_some());
     assert!(window.claim(&mut poster, 2).is_none());

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! How queue pairs begin and end while their two nodes use them: no request fails.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{anyhow, ensure, Result};
+use weft_shim::{Device, MemoryRegion, SendWr, Vqp, Wc, WcStatus};
+use weft_testkit::pace::patient;
+use weft_testkit::report::Report;
+
+use super::BOUND;
+use crate::traffic::{Traffic, SLICE};
+use crate::world::{connect, counter, full_access, gid, wait_for, Link};
+
+/// Regions, so that a queue pair takes a while until it is used: the device is told of them first.
+const REGIONS: usize = 300;
+/// Rounds in which both ends ask, the second later in each.
+const ROUNDS: u64 = 3;
+/// Superseded queue pairs are taken out within this time.
+const UPKEEP: Duration = Duration::from_millis(2500);
+/// Bytes of a long READ.
+const LONG: usize = 16 << 20;
+/// VQPs that have READs under way when their queue pair is closed.
+const READERS: usize = 4;
+/// How long those READs take at least: the pool closes after five seconds, and gives up a peer
+/// after three more.
+const UNDER_WAY: Duration = Duration::from_secs(12);
+
+/// All of it.
+pub fn run(report: &mut Report, seed: u64) {
+    report.check("both ends ask at once, and no request fails", || {
+        (0..ROUNDS).try_for_each(|round| both_ask(round, seed))
+    });
+    report.check(
+        "a queue pair is closed once long requests have ended",
+        long_ones_end,
+    );
+}
+
+fn all_closed() -> Result<()> {
+    wait_for("all are closed", BOUND, || Ok(counter("rc_queues")? == 0))
+}
+
+fn both_ask(round: u64, seed: u64) -> Result<()> {
+    all_closed()?;
+    let (near, far) = (Device::open_on(0)?, Device::open_on(1)?);
+    let regions = (0..REGIONS).map(|_| MemoryRegion::allocate(&near, 4096, full_access()));
+    let _regions = regions.collect::<Result<Vec<_>, _>>()?;
+    let (here, there) = (
+        MemoryRegion::allocate(&near, SLICE, full_access())?,
+        MemoryRegion::allocate(&far, SLICE, full_access())?,
+    );
+    let mut out = Traffic::new(&near, 1, there.remote(), seed)?;
+    let mut back = Traffic::new(&far, 0, here.remote(), seed + 1)?;
+    let stop = AtomicBool::new(false);
+    let lost = counter("rc_lost")?;
+    let asked = thread::scope(|scope| {
+        let threads = [&mut out, &mut back]
+            .map(|traffic| scope.spawn(|| traffic.until(&stop, Duration::ZERO)));
+        let asked = (|| {
+            far.pool_pin(gid(0))?;
+            thread::sleep(Duration::from_millis(5 * round));
+            near.pool_pin(gid(1))?;
+            wait_for("it is up", BOUND, || {
+                let is_up = |device: &Device| -> Result<bool> {
+                    Ok(device
+                        .pool_peers()?
+                        .iter()
+                        .any(|peer| peer.age_ns.is_some()))
+                };
+                Ok(is_up(&near)? && is_up(&far)?)
+            })?;
+            thread::sleep(patient(UPKEEP));
+            Ok(())
+        })();
+        stop.store(true, Ordering::Relaxed);
+        let ended = threads.map(|thread| thread.join().map_err(|_| anyhow!("it panicked"))?);
+        ended.into_iter().collect::<Result<Vec<_>>>().and(asked)
+    });
+    near.pool_unpin(gid(1))?;
+    far.pool_unpin(gid(0))?;
+    asked?;
+    ensure!(counter("rc_lost")? == lost, "a queue pair broke");
+    all_closed()
+}
+
+/// A VQP, and how its READs have ended so far.
+struct Reader {
+    vqp: Vqp,
+    posted: usize,
+}
+
+impl Reader {
+    fn wait(&mut self) -> Result<()> {
+        let mut wcs = [Wc::default()];
+        for _ in 0..self.posted {
+            let progress = self.vqp.enter(&[], &mut wcs, 1, patient(BOUND))?;
+            ensure!(progress.completed == 1, "a READ does not end");
+            let status = wcs[0].status();
+            ensure!(
+                status == Some(WcStatus::Success),
+                "a READ ended with {status:?}"
+            );
+        }
+        Ok(())
+    }
+}
+
+/// READs that are under way when the pool closes their queue pair, and for longer than it waits
+/// for a peer that is silent.
+fn long_ones_end() -> Result<()> {
+    all_closed()?;
+    let near = Device::open_on(0)?;
+    near.pool_pin(gid(1))?;
+    let mut link = Link::new(1, LONG, 4)?;
+    wait_for("requests go by RC", BOUND, || {
+        let chains = counter("rc_chains")?;
+        link.works(1)?;
+        Ok(counter("rc_chains")? > chains)
+    })?;
+    let local = MemoryRegion::allocate(&near, LONG, full_access())?;
+    let read = || Ok::<_, anyhow::Error>(SendWr::read(local.slice(0..LONG)?, link.remote.remote()));
+    let mut first = connect(&near, 1, 1)?;
+    let start = Instant::now();
+    first.read(local.slice(0..LONG)?, link.remote.remote())?;
+    let reads = UNDER_WAY.as_nanos().div_ceil(start.elapsed().as_nanos()) as usize;
+    let each = reads.div_ceil(READERS).min(64);
+    let (closed, lost) = (counter("rc_closed")?, counter("rc_lost")?);
+    let mut readers = Vec::new();
+    for _ in 0..READERS {
+        let mut vqp = connect(&near, 1, 64)?;
+        let wrs = (0..each).map(|_| Ok(read()?.signaled()));
+        let posted = vqp.post_send(&wrs.collect::<Result<Vec<_>>>()?)?;
+        ensure!(posted == each, "{posted} of {each} READs are taken");
+        readers.push(Reader { vqp, posted });
+    }
+    near.pool_unpin(gid(1))?;
+    readers.iter_mut().try_for_each(Reader::wait)?;
+    println!(
+        "# {each} READs of each took {} ms",
+        start.elapsed().as_millis()
+    );
+    all_closed()?;
+    ensure!(counter("rc_closed")? > closed, "it was not closed");
+    ensure!(counter("rc_lost")? == lost, "it broke");
+    Ok(())
+}
