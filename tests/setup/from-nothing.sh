@@ -32,6 +32,8 @@ killed_when() {
   shift 2
   unshare --pid --fork --kill-child --mount-proc -- "$@" >"$DISK/out" 2>&1 &
   pid=$!
+  # It would go on without this test. (`check` runs this in a subshell.)
+  trap 'kill -KILL "$pid"; exit 130' INT TERM HUP
   until grep -q "$pattern" "$log" 2>/dev/null; do
     kill -0 "$pid" 2>/dev/null && [ "$SECONDS" -lt "$deadline" ] || { tail -n 5 "$DISK/out"; return 1; }
     sleep 0.1
