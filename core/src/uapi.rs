@@ -146,7 +146,7 @@ pub const RC_UNUSED: u32 = 0;
 /// [`NodeInfo::rc`]: regions are registered with the device too.
 pub const RC_USED: u32 = 1;
 /// [`NodeInfo::rc`]: DC alone, because the device registers no memory by requests on
-/// queue pairs (`IB_DEVICE_MEM_MGT_EXTENSIONS`), or is gone.
+/// queue pairs (`IB_DEVICE_MEM_MGT_EXTENSIONS`), or too few pages with one, or is gone.
 pub const RC_NO_FAST_REGISTRATION: u32 = 2;
 /// [`Run::opcode`]: waits for the request that a signal left on its way.
 pub const RUN_RESUME: u32 = u32::MAX;

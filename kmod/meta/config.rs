@@ -23,7 +23,7 @@ global_lock! {
 ///
 /// # Errors
 ///
-/// `EINVAL`: something in it is no address.
+/// `EINVAL`: something in it is no address. Those of [`add`].
 pub(crate) fn load_parameter() -> Result {
     // SAFETY: called once, by the module's initialisation.
     unsafe { SERVERS.init() };
@@ -39,13 +39,29 @@ pub(crate) fn load_parameter() -> Result {
             IpAddr::V4(v4) => Gid::from_ipv4(v4.octets()),
             IpAddr::V6(v6) => Gid(v6.octets()),
         };
-        add(MetaServer {
+        let server = MetaServer {
             addr: gid,
             port: addr.port(),
             reserved: [0; 3],
-        })?;
+        };
+        if let Err(error) = add(server) {
+            let reason = refusal(error);
+            pr_err!("meta={text}: {item} {reason}\n");
+            return Err(error);
+        }
     }
     Ok(())
+}
+
+/// The reason for which [`add`] refuses a server.
+fn refusal(error: Error) -> &'static str {
+    if error == EEXIST {
+        "is named twice"
+    } else if error == ENOSPC {
+        "is one too many: a host has at most 4 meta servers"
+    } else {
+        "is not an IPv4 address and a port other than 0"
+    }
 }
 
 /// The servers as they are now.

@@ -26,7 +26,20 @@ die() {
 
 need_root() {
   [ "$(id -u)" = 0 ] || die "${0##*/} has to run as root (it makes a chroot and, for tests, mounts)." \
-    "Try: sudo -E $0"
+    "Try: sudo $0 (without -E: root would fill your own ~/.cargo and ~/.cache)"
+}
+
+# need_disk MIB FOLDER...: dies unless its disk has so many MiB in all for the cache, in what is
+# free and in what the folders have of it.
+need_disk() {
+  local mib=$1 free_mib there_mib
+  shift
+  free_mib=$(df -Pm "$WEFT_CACHE" | awk 'NR==2 {print $4}')
+  [ "$free_mib" -lt "$mib" ] || return 0
+  there_mib=$(du -scm "$@" 2>/dev/null | tail -n 1 | cut -f1 || true)
+  [ $((free_mib + there_mib)) -ge "$mib" ] ||
+    die "only $free_mib MiB are free in $WEFT_CACHE, which has $there_mib; $mib are needed in all." \
+      "Free some space, or set WEFT_CACHE to a folder on another disk."
 }
 
 need_setup() {
@@ -81,6 +94,8 @@ in_tree() {
 # rustup may reach into it. Works for commands and for the functions above.
 export CARGO_HOME=${CARGO_HOME:-${HOME:-/root}/.cargo}
 export CARGO_TARGET_DIR=$WEFT_OUT/target
+# What cargo would keep for the next build takes 2 GB of the disk. Set it to 1 to have that.
+export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
 tree_env() (
   unset RUSTUP_TOOLCHAIN RUSTC RUSTFLAGS
   export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8

@@ -13,7 +13,7 @@ make_next_tree() {
   local mirror
   mirror=$(awk '$1 == "deb" { print $2; exit }' "$WEFT_TREE/etc/apt/sources.list")
   rm -rf "$NEXT_TREE.part"
-  debootstrap --variant=minbase "$NEXT_SUITE" "$NEXT_TREE.part" "$mirror"
+  unshare --mount --propagation private -- debootstrap --variant=minbase "$NEXT_SUITE" "$NEXT_TREE.part" "$mirror"
   configure_tree "$NEXT_TREE.part"
   mv "$NEXT_TREE.part" "$NEXT_TREE"
 }

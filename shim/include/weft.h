@@ -119,7 +119,7 @@ struct weft_node_attr {
 	uint32_t index;		/* for weft_open_device() */
 	uint32_t port;		/* the RDMA device's port */
 	uint32_t dct_number;	/* its DC target */
-	uint32_t incarnation;	/* changes with each load of the module */
+	uint32_t incarnation;	/* changes with each start of the node */
 	uint32_t udp_port;	/* of its software DC transport */
 	uint32_t vqps;		/* that exist on it, of all sessions */
 	uint32_t mrs;		/* that exist on it, of all sessions */

@@ -48,7 +48,7 @@ pub struct Node {
     pub port: u32,
     /// Its DC target number.
     pub dct_number: u32,
-    /// Changes with each load of the module.
+    /// Changes with each start of the node.
     pub incarnation: u32,
     /// UDP port of its software DC transport.
     pub udp_port: u32,
@@ -73,8 +73,8 @@ pub enum RcUse {
     Unused,
     /// It does.
     Used,
-    /// DC alone: the RDMA device registers no memory by requests on queue pairs, or is
-    /// gone.
+    /// DC alone: the RDMA device registers no memory by requests on queue pairs, or too few
+    /// pages with one, or is gone.
     NoFastRegistration,
     /// The module says something that this library does not know.
     Unknown,
@@ -85,7 +85,9 @@ impl std::fmt::Display for RcUse {
         f.write_str(match self {
             Self::Unused => "not yet",
             Self::Used => "yes",
-            Self::NoFastRegistration => "no: the device has no fast registration",
+            Self::NoFastRegistration => {
+                "no: the device cannot register memory by work requests, or too few pages at once"
+            }
             Self::Unknown => "unknown",
         })
     }
@@ -357,7 +359,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`Error::NotPermitted`], [`Error::System`].
+    /// [`Error::NotPermitted`], [`Error::NodeGone`], [`Error::System`].
     pub fn pool_peers(&self) -> Result<Vec<PoolPeer>, Error> {
         let mut peers = Vec::new();
         loop {

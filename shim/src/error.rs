@@ -14,8 +14,10 @@ use nix::errno::Errno;
 use weft_core::gid::Gid;
 use weft_core::uapi::{
     RingsCreate, ABI_VERSION, DEVICE_PATH, MAX_INLINE, MAX_META_SERVERS, MAX_MRS_PER_SESSION,
-    MAX_MR_BYTES, MAX_MSG_BYTES, MAX_MWS_PER_SESSION, MAX_MWS_PER_USER, MAX_NOTIFY_COUNT,
-    MAX_NOTIFY_US, MAX_PORT, MAX_RECV_WR, MAX_SEND_WR, MAX_STREAMS_PER_USER, MAX_VQPS_PER_USER,
+    MAX_MRS_PER_USER, MAX_MR_BYTES, MAX_MSG_BYTES, MAX_MWS_PER_SESSION, MAX_MWS_PER_USER,
+    MAX_NOTIFY_COUNT, MAX_NOTIFY_US, MAX_PEERS_PER_USER, MAX_PORT, MAX_RECV_WR,
+    MAX_RINGS_PER_SESSION, MAX_RING_MEMORY, MAX_SEND_WR, MAX_STREAMS_PER_USER, MAX_VQPS_PER_USER,
+    MAX_WC,
 };
 
 /// An operation that did not work.
@@ -38,7 +40,7 @@ pub enum Error {
     #[error("the local node is gone, its device or network namespace was removed: open {DEVICE_PATH} again")]
     NodeGone,
 
-    /// The capacity is none.
+    /// A VQP cannot have this capacity.
     #[error("a VQP has room for 1 to {MAX_SEND_WR} work requests and up to {MAX_RECV_WR} receive buffers, not for {send} and {recv}")]
     BadCapacity {
         /// `max_send_wr`.
@@ -46,9 +48,29 @@ pub enum Error {
         /// `max_recv_wr`.
         recv: u32,
     },
-    /// The session's VQPs are used up.
-    #[error("the user has {MAX_VQPS_PER_USER} VQPs on the node, which is the limit, or as many open peers or rings: drop some")]
+    /// Queues cannot have this capacity, or their memory not these rights.
+    #[error("queues have room for at most {MAX_SEND_WR} work requests, {MAX_WC} completions and {MAX_RECV_WR} receive buffers, and at most {MAX_RING_MEMORY} bytes of memory, but not for nothing at all: {send}, {wc}, {recv} and {memory} were asked for. Memory that peers may write or change needs Access::LOCAL_WRITE too")]
+    BadQueues {
+        /// `max_send_wr`.
+        send: u32,
+        /// `max_wc`.
+        wc: u32,
+        /// `max_recv_wr`.
+        recv: u32,
+        /// Bytes of memory.
+        memory: u32,
+    },
+    /// The user's VQPs are used up.
+    #[error("the user has {MAX_VQPS_PER_USER} VQPs on the node, which is the limit: drop some")]
     TooManyVqps,
+    /// The user's open peers are used up.
+    #[error(
+        "the user has {MAX_PEERS_PER_USER} open peers on the node, which is the limit: drop some"
+    )]
+    TooManyPeers,
+    /// The session's queues are used up.
+    #[error("the session has {MAX_RINGS_PER_SESSION} queues, which is the limit, and each Vqp has queues of its own: drop some, or connect many queue pairs with Queues::connect")]
+    TooManyQueues,
     /// The user's DC streams are used up.
     #[error("the user has {MAX_STREAMS_PER_USER} DC streams on the node, which is the limit: one for each VQP that sends messages, and up to 8 for each peer of its other VQPs; drop VQPs that send messages")]
     TooManyStreams,
@@ -68,8 +90,8 @@ pub enum Error {
     /// A request names no queue pair, or no peer, of the session.
     #[error("a request names no queue pair or no peer of the session: say which with SendWr::on or SendWr::on_to, and keep both until the request was taken")]
     NoSuchVqp,
-    /// The session's regions are used up.
-    #[error("the session has {MAX_MRS_PER_SESSION} memory regions, which is the limit: drop some, or register fewer and larger ones")]
+    /// The regions of the session or of its user are used up.
+    #[error("there are too many memory regions: a session has at most {MAX_MRS_PER_SESSION}, the sessions of a user on a node {MAX_MRS_PER_USER}; drop some, or register fewer and larger ones")]
     TooManyRegions,
     /// The length or access of a region is none that exists.
     #[error("a memory region of {len} bytes cannot be registered: it takes 1 to {MAX_MR_BYTES} bytes, and remote writes need Access::LOCAL_WRITE too")]
@@ -182,7 +204,7 @@ pub enum Error {
     #[error("this needs CAP_NET_ADMIN: run it as root")]
     NotPermitted,
     /// No such address can be a meta server's.
-    #[error("a meta server has an address and a port that are not zero")]
+    #[error("a meta server has an IPv4 address and a port, neither of them zero")]
     BadMetaServer,
     /// It was added before.
     #[error("this meta server is configured already")]
@@ -208,12 +230,12 @@ pub enum Error {
     )]
     TooManyMetaServers,
 
-    /// What the module never says, by its contract.
+    /// The module's contract has no such answer.
     #[error("{call} failed: {errno}")]
     System {
-        /// What was called.
+        /// The call.
         call: &'static str,
-        /// What it said.
+        /// Its answer.
         errno: Errno,
     },
 }
@@ -243,17 +265,32 @@ impl Error {
         match errno {
             Errno::EPROTONOSUPPORT | Errno::ENOTTY => Self::AbiMismatch,
             Errno::ENODEV => Self::NoNode(node),
-            // The session is new, so it is the user's limit.
+            // The session is new and has no rings yet, so it is the limit of regions.
             Errno::EMFILE => Self::TooManyRegions,
-            Errno::EINVAL => Self::BadCapacity {
-                send: rings.max_send_wr,
-                recv: rings.max_recv_wr,
-            },
+            Errno::EINVAL => Self::bad_queues(rings),
             Errno::ENOMEM => Self::OutOfMemory,
             errno => Self::System {
                 call: "IOC_HELLO",
                 errno,
             },
+        }
+    }
+
+    fn bad_queues(rings: &RingsCreate) -> Self {
+        Self::BadQueues {
+            send: rings.max_send_wr,
+            wc: rings.max_wc,
+            recv: rings.max_recv_wr,
+            memory: rings.memory_bytes,
+        }
+    }
+
+    /// Of rings without memory.
+    pub(crate) fn of_rings_create(errno: Errno, rings: &RingsCreate) -> Self {
+        match errno {
+            Errno::EINVAL => Self::bad_queues(rings),
+            Errno::EMFILE => Self::TooManyQueues,
+            errno => Self::of_node("IOC_RINGS_CREATE", errno),
         }
     }
 
@@ -417,6 +454,46 @@ mod tests {
             Error::of_meta("IOC_META_ADD", Errno::ENOSPC),
             Error::TooManyMetaServers
         );
+    }
+
+    #[test]
+    fn a_limit_is_named_with_its_value() {
+        let rings = RingsCreate {
+            max_wc: 200_000,
+            ..RingsCreate::zeroed()
+        };
+        for (error, names) in [
+            (
+                Error::of_vqp_create(Errno::EMFILE, 1, 0),
+                vec!["131072 VQPs"],
+            ),
+            (Error::TooManyPeers, vec!["131072 open peers"]),
+            (
+                Error::of_rings_create(Errno::EMFILE, &rings),
+                vec!["4096 queues"],
+            ),
+            (
+                Error::of_rings_create(Errno::EINVAL, &rings),
+                vec!["131072 completions", "200000"],
+            ),
+            (
+                Error::of_hello(Errno::EINVAL, None, &rings),
+                vec!["131072 completions", "200000", "Access::LOCAL_WRITE"],
+            ),
+            (
+                Error::of_hello(Errno::EMFILE, None, &rings),
+                vec!["at most 256", "2048"],
+            ),
+            (
+                Error::of_mr_reg(Errno::EMFILE, 0, 1),
+                vec!["at most 256", "2048"],
+            ),
+        ] {
+            let text = error.to_string();
+            for name in names {
+                assert!(text.contains(name), "{name}: {text}");
+            }
+        }
     }
 
     #[test]

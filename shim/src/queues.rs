@@ -111,15 +111,14 @@ impl Queues {
     ///
     /// # Errors
     ///
-    /// [`Error::BadCapacity`], [`Error::TooManyVqps`] (too many queues),
-    /// [`Error::OutOfMemory`], [`Error::NodeGone`].
+    /// [`Error::BadQueues`], [`Error::TooManyQueues`], [`Error::OutOfMemory`],
+    /// [`Error::NodeGone`].
     pub fn create(device: &Device, config: &QueuesConfig) -> Result<Self, Error> {
         let mut arg = config.to_raw();
         let made = device
             .lot()
             .with_room(|| ioctl::rings_create(device.fd(), &mut arg));
-        let (send, recv) = (config.max_send_wr, config.max_recv_wr);
-        made.map_err(|errno| Error::of_vqp_create(errno, send, recv))?;
+        made.map_err(|errno| Error::of_rings_create(errno, &config.to_raw()))?;
         // Destroyed on drop from here on.
         let end = Arc::new(End::new(device, arg.rings));
         let rings = Rings::map(device.fd(), device.lot(), &arg).map_err(Error::of_ring_map)?;

@@ -73,7 +73,8 @@ impl Start {
     ///
     /// # Errors
     ///
-    /// Those of [`Device::open`], [`Queues::create`] and [`MemoryRegion::allocate`].
+    /// Those of [`Device::open`] and [`Queues::create`], of which [`Error::BadQueues`] is also for
+    /// memory and its access; [`Error::TooManyRegions`].
     pub fn new(config: &StartConfig) -> Result<Self, Error> {
         let (device, said) = Device::open_with(config)?;
         let (queues, memory) = Queues::with_memory(&device, &said, config.access)?;

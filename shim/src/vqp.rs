@@ -26,7 +26,7 @@ use handle::Handle;
 use nix::errno::Errno;
 use std::time::Duration;
 use weft_core::gid::Gid;
-use weft_core::uapi::{self, Pod, MAX_PORT, MAX_SEND_WR, RINGS_NONE};
+use weft_core::uapi::{self, Pod, MAX_PORT, MAX_RECV_WR, MAX_SEND_WR, RINGS_NONE};
 
 /// How long a synchronous call waits before it looks whether its request was taken:
 /// in a full queue, requests that are not signalled make room without a completion.
@@ -88,8 +88,8 @@ impl Vqp {
     ///
     /// # Errors
     ///
-    /// [`Error::BadCapacity`], [`Error::TooManyVqps`], [`Error::OutOfMemory`],
-    /// [`Error::NodeGone`].
+    /// [`Error::BadCapacity`], [`Error::TooManyVqps`], [`Error::TooManyQueues`],
+    /// [`Error::OutOfMemory`], [`Error::NodeGone`].
     pub fn create(device: &Device, config: &VqpConfig) -> Result<Self, Error> {
         let queues = config.queues(device)?;
         let mut arg = config.to_raw(queues.end().number());
@@ -375,7 +375,7 @@ impl VqpConfig {
             max_send_wr,
             max_recv_wr,
         } = self;
-        if !(1..=MAX_SEND_WR).contains(&max_send_wr) {
+        if !(1..=MAX_SEND_WR).contains(&max_send_wr) || max_recv_wr > MAX_RECV_WR {
             return Err(Error::BadCapacity {
                 send: max_send_wr,
                 recv: max_recv_wr,

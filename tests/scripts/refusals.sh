@@ -1,9 +1,11 @@
 #!/bin/bash
 # The tests in the virtual machine never take silence, a crash, a missing program or one
-# that hangs for a refusal or an answer, nor two empty texts for equal ones.
-# checks: 12
+# that hangs for a refusal or an answer, nor two empty texts for equal ones. And the scripts refuse
+# options that do not go together before they do anything, and say how they are called.
+# checks: 23
 export VM_SLOWNESS=1
 . "$(dirname "$0")/../vm/lib.sh"
+SCRIPTS=$(cd "$(dirname "$0")/../../scripts" && pwd)
 # Nothing here takes longer; a program that hangs is to be waited for no longer.
 seconds() { echo 2; }
 
@@ -33,4 +35,12 @@ check "nor is silence" not says "10.77.0.1" true
 
 check "equal words are equal" fails 0 is "a name" 8 8
 check "but not two that are empty" fails 1 is "a name" "" ""
+
+check "a shell has one machine" refuses 1 "not --vms 2" "$SCRIPTS/vm" shell --vms 2
+check "and nobody else to run something" refuses 1 "--peer-cmd" "$SCRIPTS/vm" shell --peer-cmd true
+check "nor a command of its own" refuses 1 "takes no command" "$SCRIPTS/vm" shell -- true
+check "the checks of the checked kernel have their numbers" refuses 1 "takes no arguments" "$SCRIPTS/soak" checked --ops 5
+for name in quickstart setup build install vm test soak; do
+  check "scripts/$name says how it is called" says "Usage: scripts/$name" "$SCRIPTS/$name" --help
+done
 done_testing

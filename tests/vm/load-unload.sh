@@ -2,7 +2,7 @@
 # weft.ko can be loaded and unloaded for ever: nothing is leaked, nothing is
 # reported (the machine's log is scanned), and a module in use stays.
 # vm: --no-module --meta --nodes 2 --timeout 600
-# checks: 22
+# checks: 24
 . "$(dirname "$0")/lib.sh"
 
 readonly KO=$WEFT_KO META=10.77.0.1:7471
@@ -82,4 +82,13 @@ check "10 times more, at once" cycles 10 "meta=$META"
 
 # when the server is not there, then that is no reason not to load or unload
 check "the module loads and unloads without its metadata server" cycle meta=10.77.0.2:9
+
+# when it is given servers that cannot be, then the kernel's log says why it does not load
+logs() {
+  local reason=$1
+  shift
+  refuses 1 "could not insert module" insmod "$KO" "$@" && dmesg | grep -qF -- "$reason"
+}
+check "a server that is named twice is refused" logs "$META is named twice" "meta=$META,$META"
+check "so are five servers" logs "$META is one too many" "meta=10.77.0.2:1,10.77.0.2:2,10.77.0.2:3,10.77.0.2:4,$META"
 done_testing

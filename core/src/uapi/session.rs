@@ -42,7 +42,7 @@ pod! {
         pub index: u32,
         /// Out: the node's DC target number.
         pub dct_number: u32,
-        /// Out: changes with each load of the module.
+        /// Out: changes with each start of the node.
         pub incarnation: u32,
         /// Out: the RDMA device's port.
         pub port: u32,

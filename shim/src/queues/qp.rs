@@ -178,7 +178,7 @@ impl PeerHandle {
     /// # Errors
     ///
     /// As [`crate::Vqp::qconnect`], but [`Error::AlreadyConnected`];
-    /// [`Error::TooManyVqps`] (too many peers), [`Error::OutOfMemory`].
+    /// [`Error::TooManyPeers`], [`Error::OutOfMemory`].
     pub fn open(device: &Device, gid: Gid, port: u32) -> Result<Self, Error> {
         if port > MAX_PORT {
             return Err(Error::BadPort(port));
@@ -189,7 +189,7 @@ impl PeerHandle {
             ..Pod::zeroed()
         };
         ioctl::peer_open(device.fd(), &mut arg).map_err(|errno| match errno {
-            Errno::EMFILE => Error::TooManyVqps,
+            Errno::EMFILE => Error::TooManyPeers,
             errno => Error::of_peer("IOC_PEER_OPEN", errno, gid),
         })?;
         Ok(Self {

@@ -131,7 +131,7 @@ impl<F: Fabric> Builder<F> {
     ///
     /// [`Error::Config`] before anything is done; [`Error::Fabric`] if not all
     /// came in time; [`Error::Mismatch`], at every member, if they disagree;
-    /// [`Error::NotAdmitted`] at a newcomer.
+    /// [`Error::NotAdmitted`] at a newcomer; [`Error::Thread`] if the polling thread cannot start.
     pub fn join(self) -> Result<Group, Error> {
         let mut idle = self.idle;
         let longest = self.term.map(pulse::longest_sleep);
@@ -181,7 +181,7 @@ impl<F: Fabric> Builder<F> {
     ///
     /// # Errors
     ///
-    /// As [`Self::join`].
+    /// As [`Self::join`], but [`Error::Thread`].
     pub fn join_stepped(self) -> Result<Group, Error> {
         let status = Status::new(true, self.has_views);
         self.assemble(status, |endpoint, predicates| {

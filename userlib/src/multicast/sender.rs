@@ -61,9 +61,9 @@ impl Sender {
     ///
     /// # Errors
     ///
-    /// [`SendError::Wedged`], [`SendError::Closed`], [`SendError::TooLong`];
-    /// [`SendError::Full`] from within a delivery of the group, and anywhere in a group
-    /// that is stepped ([`super::Builder::join_stepped`]).
+    /// [`SendError::Wedged`], [`SendError::Stopped`], [`SendError::NotSender`],
+    /// [`SendError::Closed`], [`SendError::TooLong`]; [`SendError::Full`] from within a delivery
+    /// of the group, and anywhere in a group that is stepped ([`super::Builder::join_stepped`]).
     pub fn send<R>(&self, build: impl FnOnce(&mut Slot<'_>) -> R) -> Result<R, SendError> {
         let room = self.shared.spec.shape.message_bytes();
         self.build(self.wait_for_slot(room)?, build)
@@ -73,7 +73,7 @@ impl Sender {
     ///
     /// # Errors
     ///
-    /// [`SendError::Full`] too.
+    /// As [`Self::send`]; [`SendError::Full`] whenever the window is full.
     pub fn try_send<R>(&self, build: impl FnOnce(&mut Slot<'_>) -> R) -> Result<R, SendError> {
         let room = self.shared.spec.shape.message_bytes();
         self.build(self.take_slot(room)?, build)
@@ -107,7 +107,8 @@ impl Sender {
     ///
     /// # Errors
     ///
-    /// [`SendError::Wedged`], [`SendError::Closed`], [`SendError::TooLong`].
+    /// [`SendError::Wedged`], [`SendError::Stopped`], [`SendError::NotSender`],
+    /// [`SendError::Closed`], [`SendError::TooLong`].
     pub async fn send_async<R>(
         &self,
         build: impl FnOnce(&mut Slot<'_>) -> R,

@@ -8,7 +8,7 @@ mod report;
 
 use clap::{Parser, Subcommand};
 use std::io::{self, Write as _};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{SocketAddr, SocketAddrV4};
 use std::process::ExitCode;
 use weft_core::meta::DEFAULT_PORT;
 use weft_shim::{Device, Error, Gid, Transport};
@@ -56,7 +56,7 @@ enum Meta {
     List,
     /// Add a meta server.
     Add {
-        /// Its address: 10.0.0.1:7471, [fd00::1]:7471, or without the port.
+        /// Its IPv4 address and rdma_cm port: 10.0.0.1:7471, or without the port.
         #[arg(value_name = "ADDR:PORT", value_parser = parse_server)]
         server: SocketAddr,
     },
@@ -222,17 +222,12 @@ fn parse_gid(text: &str) -> Result<Gid, String> {
         .map_err(|error: weft_core::gid::BadGid| error.to_string())
 }
 
+/// The module takes IPv4 alone.
 fn parse_server(text: &str) -> Result<SocketAddr, String> {
-    let bare = text
-        .strip_prefix('[')
-        .and_then(|text| text.strip_suffix(']'))
-        .unwrap_or(text);
-    text.parse()
-        .or_else(|_| {
-            bare.parse()
-                .map(|ip: IpAddr| SocketAddr::new(ip, DEFAULT_PORT))
-        })
-        .map_err(|_| "not a meta server's address: write 10.0.0.1:7471 or [fd00::1]:7471".into())
+    text.parse::<SocketAddrV4>()
+        .or_else(|_| text.parse().map(|ip| SocketAddrV4::new(ip, DEFAULT_PORT)))
+        .map(SocketAddr::V4)
+        .map_err(|_| "not a meta server's IPv4 address: write 10.0.0.1:7471 or 10.0.0.1".into())
 }
 
 #[cfg(test)]
@@ -250,13 +245,18 @@ mod tests {
         for (text, expected) in [
             ("10.0.0.1:80", "10.0.0.1:80"),
             ("10.0.0.1", "10.0.0.1:7471"),
-            ("[fd00::1]:80", "[fd00::1]:80"),
-            ("[fd00::1]", "[fd00::1]:7471"),
-            ("fd00::1", "[fd00::1]:7471"),
         ] {
             assert_eq!(parse_server(text), Ok(expected.parse().unwrap()), "{text}");
         }
-        for text in ["", "host:80", "10.0.0.1:", "10.0.0.1:70000", "[10.0.0.1"] {
+        for text in [
+            "",
+            "host:80",
+            "10.0.0.1:",
+            "10.0.0.1:70000",
+            "[10.0.0.1",
+            "[fd00::1]:7471",
+            "fd00::1",
+        ] {
             assert!(parse_server(text).is_err(), "{text}");
         }
     }

@@ -1,0 +1,40 @@
+#!/bin/bash
+# scripts/install puts each file where its users look for it, and installs nothing if something
+# was not built.
+# checks: 10
+export VM_SLOWNESS=1
+ROOT=$(cd "$(dirname "$0")/../.." && pwd)
+. "$ROOT/tests/vm/lib.sh"
+
+WEFT_CACHE=$(mktemp -d)
+export WEFT_CACHE DESTDIR=$WEFT_CACHE/dest
+trap 'rm -rf "$WEFT_CACHE"' EXIT
+OUT=$(bash -c '. "$1" && echo "$WEFT_OUT"' bash "$ROOT/scripts/lib/common.sh")
+INSTALL=$ROOT/scripts/install
+
+# built NAME...: as if scripts/build had made them, each with its name in it.
+built() {
+  local name
+  for name in "$@"; do
+    mkdir -p "$OUT/$(dirname "$name")"
+    basename "$name" >"$OUT/$name"
+  done
+}
+# has PATH: it was installed, and is the file of that name.
+has() { [ "$(cat "$DESTDIR$1")" = "$(basename "$1")" ]; }
+
+check "without a prefix it says how it is called" refuses 2 "Usage: scripts/install PREFIX" "$INSTALL"
+check "a machine that is not set up is told so" refuses 1 "not set up" "$INSTALL" /opt/weft
+touch "$WEFT_CACHE/setup.done"
+echo 7.0-test >"$WEFT_CACHE/kernel.release"
+built target/release/{weftctl,weft-meta,weft-cp,libweft.so}
+check "what was not built is named" refuses 1 "kmod/weft.ko" "$INSTALL" /opt/weft
+check "and nothing was installed" test ! -e "$DESTDIR"
+
+built kmod/weft.ko
+check "it installs" "$INSTALL" /opt/weft
+for program in weftctl weft-meta weft-cp; do check "$program is there" test -x "$DESTDIR/opt/weft/bin/$program"; done
+check "so is the module, for its kernel" has /lib/modules/7.0-test/updates/weft.ko
+is "the unit starts the program that was installed" \
+  "$(sed -n 's/^ExecStart=\([^ ]*\).*/\1/p' "$DESTDIR/opt/weft/lib/systemd/system/weft-meta.service")" /opt/weft/bin/weft-meta
+done_testing
