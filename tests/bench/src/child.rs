@@ -151,7 +151,10 @@ impl Lines {
             if let Some(end) = self.rest.iter().position(|&byte| byte == b'\n') {
                 return Ok(Some(self.rest.drain(..=end).collect()));
             }
-            ensure!(self.is_ready(deadline)?, "the peer has said nothing in time");
+            ensure!(
+                self.is_ready(deadline)?,
+                "the peer has said nothing in time"
+            );
             match self.from.read(&mut room)? {
                 0 => return Ok(None),
                 count => self.rest.extend(&room[..count]),

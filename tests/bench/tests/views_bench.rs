@@ -43,7 +43,11 @@ fn kills_leaves_joins_and_hangs_are_measured_at_each_member() {
     // A group in which somebody was put out wrongly is counted by itself.
     let groups = ["changes", "wrong"].map(|field| hang[field].as_u64().expect("a count"));
     assert_eq!(groups.iter().sum::<u64>(), 1, "{hang}");
-    let named = |field: &str| rows.iter().map(|row| row[field].is_f64()).collect::<Vec<_>>();
+    let named = |field: &str| {
+        rows.iter()
+            .map(|row| row[field].is_f64())
+            .collect::<Vec<_>>()
+    };
     assert_eq!(named("failover_us_p50"), [true, false, false, false]);
     assert_eq!(named("join_us_p50"), [false, false, true, false]);
     for row in others {
@@ -64,14 +68,16 @@ fn kills_leaves_joins_and_hangs_are_measured_at_each_member() {
     }
 }
 
-/// Waits until a member of this rank runs in a group in which members that hang are suspected.
-fn member(bench: u32, rank: u32) -> Pid {
+/// Waits until a member of this rank, in this state, is in a group in which members that hang
+/// are suspected.
+fn member(bench: u32, rank: u32, state: &str) -> Pid {
     let parent = format!("PPid:\t{bench}\n");
     let rank = format!("--rank={rank}\0");
     let is_member = |folder: &std::path::Path| {
         let text = |name| fs::read_to_string(folder.join(name)).unwrap_or_default();
-        let words = text("cmdline");
-        text("status").contains(&parent) && words.contains("--term-ms=") && words.contains(&rank)
+        let (status, words) = (text("status"), text("cmdline"));
+        let is_right = status.contains(&parent) && status.contains(state);
+        is_right && words.contains("--term-ms=") && words.contains(&rank)
     };
     let begin = Instant::now();
     while begin.elapsed() < Duration::from_secs(120) {
@@ -95,8 +101,8 @@ fn a_member_that_crashes_is_not_counted_as_one_that_was_put_out() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("weft-bench runs");
-    // The first one is stopped, this one goes on.
-    kill(member(bench.id(), 1), Signal::SIGABRT).expect("it runs");
+    member(bench.id(), 0, "State:\tT");
+    kill(member(bench.id(), 1, ""), Signal::SIGABRT).expect("it runs");
     let output = bench.wait_with_output().expect("it ends");
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success(), "{errors}");
