@@ -41,6 +41,7 @@ mod turns;
 mod two_sided;
 mod verbs;
 mod views;
+mod wait;
 mod weft;
 mod worker;
 
