@@ -3,7 +3,7 @@
 # that connect to one another, what connections take of memory. Their results have the
 # fields that others read. What they find is nobody's business here.
 # vm: --nodes 4 --meta-node 3 --mem 2048 --timeout 600
-# checks: 29
+# checks: 31
 . "$(dirname "$0")/lib.sh"
 
 # bench NAME ARG...
@@ -15,34 +15,37 @@ rows() { grep -cE -- "$2" "$VM_RUN/$1.json"; }
 take_base
 
 check "connections" bench connect --samples 20 --clients 1,2 --peers 2
-is "each case has a row" "$(rows connect '"bench":"connect"')" 30
+is "each case has a row, verbs' of several clients for each way to wait" \
+  "$(rows connect '"bench":"connect"') $(rows connect '"verbs".*"clients":2,.*"wait":"event"')" "33 3"
 is "a new process has all parts by verbs" \
-  "$(rows connect '"verbs","case":"cold".*"open_us_p50":[0-9].*"register_us_p50":[0-9].*"create_us_p50":[0-9].*"call_us_p50":[0-9].*"first_write_us_p50":[0-9].*"total_us_p50":[0-9]')" 2
+  "$(rows connect '"verbs","case":"cold".*"open_us_p50":[0-9].*"register_us_p50":[0-9].*"create_us_p50":[0-9].*"call_us_p50":[0-9].*"first_write_us_p50":[0-9].*"total_us_p50":[0-9]')" 3
 is "by Weft it opens, registers and makes queues in one, whether the node knows the peer or not" \
   "$(rows connect '"weft","case":"cold(_known)?".*"open_us_p50":[0-9].*"register_us_p50":null,"create_us_p50":null.*"call_us_p50":[0-9].*"first_write_us_p50":[0-9].*"total_us_p50":[0-9]')" 4
 is "one that has the device open has the others; Weft makes and connects in one call" \
-  "$(rows connect '"verbs","case":"warm".*"open_us_p50":null,"register_us_p50":null,"create_us_p50":[0-9].*"first_write_us_p50":[0-9].*"total_us_p50":[0-9]') $(rows connect '"weft","case":"warm".*"create_us_p50":null.*"first_write_us_p50":[0-9].*"total_us_p50":[0-9]')" "2 2"
+  "$(rows connect '"verbs","case":"warm".*"open_us_p50":null,"register_us_p50":null,"create_us_p50":[0-9].*"first_write_us_p50":[0-9].*"total_us_p50":[0-9]') $(rows connect '"weft","case":"warm".*"create_us_p50":null.*"first_write_us_p50":[0-9].*"total_us_p50":[0-9]')" "3 2"
 is "5,000 are made in a row, beside as many null ioctls" \
   "$(rows connect '"case":"(null_)?in_a_row".*"clients":1,.*"samples":25000,.*"call_us_p50":[0-9].*"call_us_p99":[0-9]')" 2
-is "so has one that knows the peer" "$(rows connect '"case":"(cached|same)".*"call_us_p50":[0-9].*"first_write_us_p50":[0-9].*"total_us_p50":[0-9]')" 6
-is "calls alone have no sum" "$(rows connect '"case":"(call_[a-z]*|dc_read8|null_ioctl|read8|(null_)?in_a_row)".*"call_us_p50":[0-9].*"total_us_p50":null')" 14
-is "the meta server is on a node of its own" "$(rows connect '"peers":2,"meta_server":"10.77.0.4:7471"')" 30
+is "so has one that knows the peer" "$(rows connect '"case":"(cached|same)".*"call_us_p50":[0-9].*"first_write_us_p50":[0-9].*"total_us_p50":[0-9]')" 7
+is "calls alone have no sum" "$(rows connect '"case":"(uncached|call_[a-z]*|dc_read8|null_ioctl|read8|(null_)?in_a_row)".*"call_us_p50":[0-9].*"total_us_p50":null')" 14
+is "the meta server is on a node of its own" "$(rows connect '"peers":2,"meta_server":"10.77.0.4:7471"')" 33
 release=$(uname -r | sed 's/[.+]/[&]/g')
 is "all name where they come from" \
-  "$(rows connect "\"kernel\":\"$release\",\"accel\":\"$VM_ACCEL\",\"cpus\":$(nproc),\"commit\":\"[^\"]+\",\"module_args\":\"meta=")" 30
+  "$(rows connect "\"kernel\":\"$release\",\"accel\":\"$VM_ACCEL\",\"cpus\":$(nproc),\"commit\":\"[^\"]+\",\"module_args\":\"meta=")" 33
 check "a peer on the meta server's node is refused" \
   refuses 1 "the meta server at 10.77.0.4:7471 is on the clients' node or a peer's" weft-bench connect --samples 1 --peers 3
 check "one peer does not take turns" refuses 2 "1 is not in 2..=32" weft-bench connect --peers 1
 
 check "new processes" bench worker --workers 1,4 --samples 4
-is "each case has a row for each number at once" "$(rows worker '"case":"(cold|cached)"') $(rows worker '"system":"weft"')" "6 4"
-is "all have sums" "$(rows worker '"start_us_p50":[0-9].*"total_us_p50":[0-9].*"total_us_p99":[0-9]')" 6
-is "three rounds are the fewest" "$(rows worker '"workers":1,"samples":4,') $(rows worker '"workers":4,"samples":12,')" "3 3"
+is "each case has a row for each number at once" "$(rows worker '"case":"(cold|cached)"') $(rows worker '"system":"weft"')" "8 4"
+is "all have sums" "$(rows worker '"start_us_p50":[0-9].*"total_us_p50":[0-9].*"total_us_p99":[0-9]')" 8
+is "verbs polls and sleeps" "$(rows worker '"verbs".*"wait":"poll"') $(rows worker '"verbs".*"wait":"event"')" "2 2"
+is "three rounds are the fewest" "$(rows worker '"workers":1,"samples":4,') $(rows worker '"workers":4,"samples":12,')" "4 4"
 
 check "a mesh" bench mesh --workers 4 --rounds 2
-is "of threads and of processes" "$(rows mesh '"workers":4,"processes":1,') $(rows mesh '"workers":4,"processes":4,')" "6 6"
-is "warm and cached, by both" "$(rows mesh '"case":"warm"') $(rows mesh '"case":"cached"') $(rows mesh '"system":"verbs"')" "6 6 4"
-is "each link has carried a WRITE" "$(rows mesh '"connections":12,"rounds":2,.*"total_us":[0-9].*"written_us":[0-9]')" 12
+is "of threads and of processes" "$(rows mesh '"workers":4,"processes":1,') $(rows mesh '"workers":4,"processes":4,')" "8 8"
+is "warm and cached, by both" "$(rows mesh '"case":"warm"') $(rows mesh '"case":"cached"') $(rows mesh '"system":"verbs"')" "8 8 8"
+is "verbs' workers poll and sleep" "$(rows mesh '"wait":"poll"') $(rows mesh '"wait":"event"')" "4 4"
+is "each link has carried a WRITE" "$(rows mesh '"connections":12,"rounds":2,.*"total_us":[0-9].*"written_us":[0-9]')" 16
 check "a mesh over three nodes" bench mesh --workers 9 --rounds 1 --run-as processes --systems weft --nodes 3
 
 check "memory" bench memory --connections 60,120 --handles 200 --repeats 1 --peers 2

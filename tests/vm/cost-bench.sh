@@ -16,11 +16,12 @@ take_base
 
 # Before anything makes an RC queue pair.
 check "a tail" bench tail --clients 3 --servers 2 --samples 4
-is "of each system" "$(rows tail '"servers":2.*"lat_us_p50":[0-9].*"lat_us_p99":[0-9].*"lat_us_p999":[0-9]')" 2
+is "of each system, verbs polling and sleeping" \
+  "$(rows tail '"servers":2.*"lat_us_p50":[0-9].*"lat_us_p99":[0-9].*"lat_us_p999":[0-9]') $(rows tail '"verbs".*"wait":"(poll|event)"')" "3 2"
 
 check "echoes" bench two-sided --clients 2 --samples 20 --sizes 8,65536
-is "by verbs with two kinds of server, by Weft over RC, and over DC with and without copying" \
-  "$(rows two-sided '"bytes":(8|65536).*"echo_us_p50":[0-9].*"echo_us_p99":[0-9].*"ops_per_sec":[1-9]')" 10
+is "by verbs with two kinds of client and of server, by Weft over RC, and over DC with and without copying" \
+  "$(rows two-sided '"bytes":(8|65536).*"echo_us_p50":[0-9].*"echo_us_p99":[0-9].*"ops_per_sec":[1-9]')" 14
 is "one lane of Weft's takes each message out of its buffer" "$(rows two-sided '"system":"weft".*"zero_copy":false')" 2
 is "one has an RC queue pair carry its packets" "$(rows two-sided '"transport":"rc".*"rc_packets_per_echo":[1-9]')" 2
 

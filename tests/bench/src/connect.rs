@@ -19,7 +19,7 @@
 //! - `same` (Weft alone): as `cached`, with the peer that the session connected to
 //!   last.
 //!
-//! In `call_uncached`, `call_cached` and `call_same` a VQP with queues of its own is made,
+//! In `uncached`, `call_cached` and `call_same` a VQP with queues of its own is made,
 //! and connected by a second call, without a WRITE, one after the other, like the null
 //! system calls that they are compared with: a WRITE leaves the node's threads at work
 //! for a while.
@@ -27,6 +27,9 @@
 //! In `in_a_row` one client makes and connects 5,000 queue pairs one behind the other in
 //! one session, each by one call, to peers that the module knows. None is dropped
 //! meanwhile. As many null ioctls in a row (`null_in_a_row`) take turns with that.
+//!
+//! Verbs' clients poll for their WRITE. Where several share the processors it is measured too
+//! what they take if they sleep until it is done.
 //!
 //! The clients are on node 0, the peers on the nodes behind it, the meta server on
 //! another one.
@@ -48,6 +51,7 @@ use crate::report::JsonLines;
 use crate::round_robin::{self, Amount, Case, MakeCase, Sample};
 use crate::turns::Turns;
 use crate::verbs::REGION_BYTES;
+use crate::wait::Wait;
 use result::{Results, Row, Setting};
 pub use verbs_cases::faster_cold;
 use verbs_cases::VerbsCases;
@@ -76,6 +80,8 @@ struct Named<'a> {
     case: &'static str,
     /// How verbs peers exchange addresses, where they do.
     exchange: Option<&'static str>,
+    /// How a client waits for its WRITE.
+    wait: Wait,
     slow: bool,
     make: MakeCase<'a>,
 }
@@ -115,7 +121,7 @@ pub fn run(args: &ConnectArgs) -> Result<()> {
     let mut results = Results::default();
     for &clients in clients {
         let mut cases = Vec::new();
-        cases.extend(verbs.iter().flat_map(VerbsCases::cases));
+        cases.extend(verbs.iter().flat_map(|verbs| verbs.cases(clients)));
         cases.extend(weft.iter().flat_map(WeftCases::cases));
         cases.retain(|named| wants(named.system));
         let setting = Setting {
@@ -147,15 +153,13 @@ fn measure(
     let mut names = Vec::new();
     let mut makers = Vec::new();
     for named in cases {
-        names.push((named.system, named.case, named.exchange));
+        names.push((named.system, named.case, (named.exchange, named.wait)));
         makers.push((named.make, amount(named.slow)));
     }
     let outcomes = round_robin::run("connect", &makers, setting.clients)?;
     let both = names.into_iter().zip(&outcomes);
     Ok(both
-        .map(|((system, case, exchange), outcome)| {
-            Row::new(system, case, exchange, setting, outcome)
-        })
+        .map(|((system, case, how), outcome)| Row::new(system, case, how, setting, outcome))
         .collect())
 }
 

@@ -41,12 +41,14 @@ mod turns;
 mod two_sided;
 mod verbs;
 mod views;
+mod wait;
 mod weft;
 mod worker;
 
 use std::process::ExitCode;
 
 use clap::Parser;
+use nix::sys::resource::{getrlimit, setrlimit, Resource};
 
 use cli::{Cli, Command};
 
@@ -54,7 +56,7 @@ fn main() -> ExitCode {
     // The first statement of all, because a new worker's clock starts here.
     let outcome = match newcomer::arrive() {
         Some(outcome) => outcome,
-        None => run(Cli::parse().command),
+        None => allow_descriptors().and_then(|()| run(Cli::parse().command)),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -63,6 +65,13 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// As many descriptors as a process may have: tens of clients have devices, completion channels
+/// and connections by TCP of their own in one process.
+fn allow_descriptors() -> anyhow::Result<()> {
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    Ok(setrlimit(Resource::RLIMIT_NOFILE, most, most)?)
 }
 
 fn run(command: Command) -> anyhow::Result<()> {

@@ -9,7 +9,8 @@
 //! to every other. What a worker has before it connects is ready before the clock
 //! starts: the device or session, registered memory whose address and key all know,
 //! and a completion queue or, with Weft, queues. A worker posts all its WRITEs before it
-//! waits for any; with Weft that is one system call.
+//! waits for any; with Weft that is one system call. Verbs' workers then poll, or sleep until
+//! some are done: where they outnumber the processors those that poll keep others from them.
 //!
 //! - `warm`: verbs makes queue pairs, hands their addresses over in memory that all
 //!   share, which costs less than any network would, and connects. A queue pair may
@@ -36,6 +37,7 @@ use crate::child::Helper;
 use crate::cli::{MeshArgs, MeshProcesses, System};
 use crate::nodes::Node;
 use crate::report::{progress, JsonLines};
+use crate::wait::Wait;
 use board::Board;
 use result::{Results, Rounds, Row};
 use worker::Span;
@@ -46,6 +48,8 @@ pub use worker::{work, MeshWorkerArgs};
 enum Mesh {
     VerbsWarm,
     VerbsCached,
+    VerbsWarmAsleep,
+    VerbsCachedAsleep,
     WeftWarm,
     WeftCached,
     WeftWarmMet,
@@ -56,7 +60,12 @@ impl Mesh {
     /// Those of a system.
     fn of(system: System) -> &'static [Self] {
         match system {
-            System::Verbs => &[Self::VerbsWarm, Self::VerbsCached],
+            System::Verbs => &[
+                Self::VerbsWarm,
+                Self::VerbsCached,
+                Self::VerbsWarmAsleep,
+                Self::VerbsCachedAsleep,
+            ],
             System::Weft => &[
                 Self::WeftWarm,
                 Self::WeftCached,
@@ -68,7 +77,10 @@ impl Mesh {
 
     fn system(self) -> System {
         match self {
-            Self::VerbsWarm | Self::VerbsCached => System::Verbs,
+            Self::VerbsWarm
+            | Self::VerbsCached
+            | Self::VerbsWarmAsleep
+            | Self::VerbsCachedAsleep => System::Verbs,
             Self::WeftWarm | Self::WeftCached | Self::WeftWarmMet | Self::WeftCachedMet => {
                 System::Weft
             }
@@ -77,8 +89,22 @@ impl Mesh {
 
     fn case(self) -> &'static str {
         match self {
-            Self::VerbsWarm | Self::WeftWarm | Self::WeftWarmMet => "warm",
-            Self::VerbsCached | Self::WeftCached | Self::WeftCachedMet => "cached",
+            Self::VerbsWarm | Self::VerbsWarmAsleep | Self::WeftWarm | Self::WeftWarmMet => "warm",
+            Self::VerbsCached
+            | Self::VerbsCachedAsleep
+            | Self::WeftCached
+            | Self::WeftCachedMet => "cached",
+        }
+    }
+
+    /// How workers wait for their WRITEs.
+    fn wait(self) -> Wait {
+        match self {
+            Self::VerbsWarm | Self::VerbsCached => Wait::Poll,
+            Self::VerbsWarmAsleep | Self::VerbsCachedAsleep => Wait::Event,
+            Self::WeftWarm | Self::WeftCached | Self::WeftWarmMet | Self::WeftCachedMet => {
+                Wait::Call
+            }
         }
     }
 
@@ -86,7 +112,7 @@ impl Mesh {
     fn meets(self) -> bool {
         matches!(
             self,
-            Self::VerbsWarm | Self::WeftWarmMet | Self::WeftCachedMet
+            Self::VerbsWarm | Self::VerbsWarmAsleep | Self::WeftWarmMet | Self::WeftCachedMet
         )
     }
 }
@@ -208,7 +234,7 @@ fn measure(args: &MeshArgs, workers: u16, processes: u16, rounds: u32) -> Result
     Ok(both
         .map(|(mesh, rounds)| {
             Row::new(
-                (mesh.system(), mesh.case(), mesh.meets()),
+                (mesh.system(), mesh.case(), mesh.meets(), mesh.wait()),
                 (workers, processes),
                 args.nodes,
                 rounds,

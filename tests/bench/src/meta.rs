@@ -7,10 +7,12 @@
 mod publish;
 
 use std::fs;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
 use serde::Serialize;
+use weft_core::kv::SLOTS_PER_BUCKET;
 use weft_shim::Device;
 
 use crate::cli::MetaArgs;
@@ -30,6 +32,8 @@ struct Row {
     bench: &'static str,
     lookups: u32,
     records: u32,
+    /// Slots for records in the server's table, if the module uses that server.
+    capacity: Option<u64>,
     reads_per_lookup: f64,
     lookup_us_p50: Option<f64>,
     lookup_us_p99: Option<f64>,
@@ -49,7 +53,7 @@ pub fn run(args: &MetaArgs) -> Result<()> {
     let measured = publisher
         .publish(args.records)
         .and_then(|()| wait_for_last(&device, args.records))
-        .and_then(|()| measure(&device, &server, args.records, lookups));
+        .and_then(|()| measure(&device, &server, args, lookups));
     publisher.withdraw(args.records)?;
     let row = measured?;
 
@@ -58,6 +62,7 @@ pub fn run(args: &MetaArgs) -> Result<()> {
         &[
             "#iterations",
             "records",
+            "capacity",
             "READs per look-up",
             "t_typical[usec]",
             "99% percentile[usec]",
@@ -68,6 +73,8 @@ pub fn run(args: &MetaArgs) -> Result<()> {
     sheet.row(vec![
         row.lookups.to_string(),
         row.records.to_string(),
+        row.capacity
+            .map_or_else(|| "-".to_owned(), |slots| slots.to_string()),
         format!("{:.4}", row.reads_per_lookup),
         number(row.lookup_us_p50),
         number(row.lookup_us_p99),
@@ -77,7 +84,8 @@ pub fn run(args: &MetaArgs) -> Result<()> {
     Ok(())
 }
 
-fn measure(device: &Device, server: &Server, records: u32, lookups: u32) -> Result<Row> {
+fn measure(device: &Device, server: &Server, args: &MetaArgs, lookups: u32) -> Result<Row> {
+    let records = args.records;
     let bar = progress("look-ups".to_owned(), u64::from(lookups));
     let mut times = Times::new();
     let mut reads = 0u64;
@@ -98,11 +106,19 @@ fn measure(device: &Device, server: &Server, records: u32, lookups: u32) -> Resu
         bench: "meta",
         lookups,
         records,
+        capacity: capacity(device, args.server)?,
         reads_per_lookup: reads as f64 / f64::from(lookups),
         lookup_us_p50: rounded(times.percentile_us(50.0)),
         lookup_us_p99: rounded(times.percentile_us(99.0)),
         server_cpu_us_per_lookup: busy.as_nanos() as f64 / 1e3 / f64::from(lookups),
     })
+}
+
+/// Slots of the table of a server, if the module uses it.
+fn capacity(device: &Device, server: SocketAddr) -> Result<Option<u64>> {
+    let servers = device.meta_servers()?;
+    let server = servers.iter().find(|known| known.addr == server);
+    Ok(server.map(|server| u64::from(server.buckets) * SLOTS_PER_BUCKET as u64))
 }
 
 /// A record for the `n`th look-up, all over the table, the same in each run.

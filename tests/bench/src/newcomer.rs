@@ -35,6 +35,7 @@ use crate::nodes::{Node, CLIENT};
 use crate::peer::Region;
 use crate::round_robin::{Part, Parts, Sample};
 use crate::verbs::{dial, register, Exchange, Link, Stack, CM_PATIENCE, MAX_SEND_WR, REGION_BYTES};
+use crate::wait::Wait;
 
 /// For one request.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -51,6 +52,8 @@ pub enum Task {
         gid_index: u8,
         port: u8,
         by_rdma_cm: bool,
+        /// Sleeps until its WRITE is done; else it polls.
+        sleeps: bool,
         peer: SocketAddr,
     },
     /// Connect by Weft, to memory of a node.
@@ -59,7 +62,7 @@ pub enum Task {
 
 impl Task {
     /// A connection by verbs, from a port of the clients' node.
-    pub fn verbs(local: LocalGid, exchange: Exchange) -> Self {
+    pub fn verbs(local: LocalGid, exchange: Exchange, wait: Wait) -> Self {
         let (by_rdma_cm, peer) = match exchange {
             Exchange::Tcp(peer) => (false, peer),
             Exchange::RdmaCm(peer) => (true, peer),
@@ -70,6 +73,7 @@ impl Task {
             gid_index: local.index,
             port: local.port,
             by_rdma_cm,
+            sleeps: wait == Wait::Event,
             peer,
         }
     }
@@ -201,13 +205,15 @@ fn connect(began_ns: u64, task: Option<&OsStr>) -> Result<()> {
             gid_index: index,
             port,
             by_rdma_cm,
+            sleeps,
             peer,
         } => {
+            let wait = if sleeps { Wait::Event } else { Wait::Poll };
             let gid = Gid(gid);
             let local = LocalGid { gid, index, port };
             let link = match by_rdma_cm {
-                true => by_rdma_cm_to(peer, &mut laps)?,
-                false => by_tcp_to(peer, &device, local, &mut laps)?,
+                true => by_rdma_cm_to(peer, wait, &mut laps)?,
+                false => by_tcp_to((peer, &device, local), wait, &mut laps)?,
             };
             link.do8(Op::Write)?;
             laps.tell(began_ns)
@@ -268,14 +274,18 @@ pub fn write_once(queues: &mut Queues, wr: SendWr<'_>) -> Result<()> {
     Ok(())
 }
 
-fn by_tcp_to(peer: SocketAddr, device: &str, local: LocalGid, laps: &mut Laps) -> Result<Link> {
+fn by_tcp_to(
+    (peer, device, local): (SocketAddr, &str, LocalGid),
+    wait: Wait,
+    laps: &mut Laps,
+) -> Result<Link> {
     let tcp = dial(peer)?;
     laps.done(Step::Connect);
     let context = Context::open(device)?;
     laps.done(Step::Open);
     let memory = register(&context, REGION_BYTES)?;
     laps.done(Step::Register);
-    let stack = Stack::of(memory)?;
+    let stack = Stack::of(memory, wait)?;
     let qp = stack.new_qp(local)?;
     laps.done(Step::Create);
     let link = Link::over_tcp(tcp, qp, stack)?;
@@ -285,13 +295,13 @@ fn by_tcp_to(peer: SocketAddr, device: &str, local: LocalGid, laps: &mut Laps) -
 
 /// librdmacm opens all devices when it looks for the route, and makes the queue pair
 /// when it connects.
-fn by_rdma_cm_to(peer: SocketAddr, laps: &mut Laps) -> Result<Link> {
+fn by_rdma_cm_to(peer: SocketAddr, wait: Wait, laps: &mut Laps) -> Result<Link> {
     let route = Route::resolve(peer, CM_PATIENCE)?;
     let context = route.context()?;
     laps.done(Step::Open);
     let memory = register(&context, REGION_BYTES)?;
     laps.done(Step::Register);
-    let stack = Stack::of(memory)?;
+    let stack = Stack::of(memory, wait)?;
     laps.done(Step::Create);
     let link = Link::over_route(route, stack)?;
     laps.done(Step::Connect);

@@ -14,13 +14,12 @@ use crate::nodes::{Node, CLIENT};
 use crate::peer::Ready;
 use crate::round_robin::{Case, Sample};
 use crate::turns::Turns;
-use crate::verbs::{Exchange, Link, Stack};
+use crate::verbs::{Exchange, Link, Stack, MAX_SEND_WR, REGION_BYTES};
+use crate::wait::Wait;
 use crate::weft::{device, WeftLink};
 
 /// Bytes of a READ.
 const BYTES: u32 = 8;
-/// Requests that a VQP has outstanding.
-const MAX_SEND_WR: u32 = 16;
 
 /// Reads by verbs.
 pub struct VerbsReader {
@@ -29,16 +28,16 @@ pub struct VerbsReader {
 }
 
 impl VerbsReader {
-    /// Connects to a peer.
+    /// Connects to a peer, to poll.
     pub fn connect(peer: &Ready) -> Result<Self> {
-        Self::connect_all([peer])
+        Self::connect_all([peer], Wait::Poll)
     }
 
     /// Connects to several peers, each time to READ from one that is drawn at random.
-    pub fn connect_all<'a>(peers: impl IntoIterator<Item = &'a Ready>) -> Result<Self> {
+    pub fn connect_all<'a>(peers: impl IntoIterator<Item = &'a Ready>, wait: Wait) -> Result<Self> {
         let context = CLIENT.open()?;
         let local = CLIENT.local_gid(&context)?;
-        let stack = Stack::on(&context)?;
+        let stack = Stack::waiting(wait, &context, REGION_BYTES, MAX_SEND_WR)?;
         let connect = |peer| {
             Link::warm(
                 stack.clone(),

@@ -86,6 +86,12 @@ impl Times {
 pub struct Recorded(Vec<(u64, u64)>);
 
 impl Recorded {
+    /// Samples.
+    pub fn count(&self) -> usize {
+        let counts = self.0.iter().map(|&(_, count)| count);
+        usize::try_from(counts.sum::<u64>()).unwrap_or(usize::MAX)
+    }
+
     /// Adds all samples of another distribution.
     pub fn add(&mut self, other: &Self) {
         self.0.extend(&other.0);

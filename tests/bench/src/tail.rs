@@ -2,7 +2,7 @@
 
 //! `weft-bench tail` (krcore §5.2, figure 14b): many clients READ 8 bytes from few
 //! servers, each time from one drawn at random, and wait for it. Each client has a
-//! connection to each server.
+//! connection to each server. Verbs' clients poll, or sleep until a READ is done.
 
 use anyhow::Result;
 use clap::Args;
@@ -14,6 +14,7 @@ use crate::peer::Peer;
 use crate::readers::{VerbsReader, WeftReader};
 use crate::report::{cdf, number, rounded, JsonLines, Sheet};
 use crate::round_robin::{self, Amount, MakeCase, Outcome};
+use crate::wait::Wait;
 use crate::weft::Way;
 
 /// As in the paper.
@@ -48,6 +49,8 @@ struct Row {
     bench: &'static str,
     system: &'static str,
     transport: &'static str,
+    /// How a client learns that its READ is done.
+    wait: &'static str,
     clients: u16,
     servers: u16,
     reads: u64,
@@ -60,7 +63,7 @@ struct Row {
 }
 
 impl Row {
-    fn new(system: System, args: &TailArgs, outcome: &Outcome) -> Self {
+    fn new(system: System, wait: Wait, args: &TailArgs, outcome: &Outcome) -> Self {
         let transport = match system {
             System::Weft => Transport::Dc,
             System::Verbs => Transport::Rc,
@@ -70,6 +73,7 @@ impl Row {
             bench: "tail",
             system: system.name(),
             transport: transport.name(),
+            wait: wait.name(),
             clients: args.clients,
             servers: args.servers,
             reads: outcome.call.count(),
@@ -86,6 +90,7 @@ impl Row {
         vec![
             self.system.to_owned(),
             self.transport.to_owned(),
+            self.wait.to_owned(),
             self.clients.to_string(),
             self.servers.to_string(),
             self.reads.to_string(),
@@ -115,22 +120,29 @@ pub fn run(args: &TailArgs) -> Result<()> {
         rounds,
         ..Amount::of(1)
     };
-    let makers: [MakeCase<'_>; 2] = [
-        Box::new(|| {
+    let mut lanes = Vec::new();
+    let mut cases: Vec<(MakeCase<'_>, Amount)> = Vec::new();
+    for wait in Wait::OF_VERBS {
+        let servers = &servers;
+        let make: MakeCase<'_> = Box::new(move || {
             let peers = servers.iter().map(|(_, peer)| &peer.ready);
-            Ok(Box::new(VerbsReader::connect_all(peers)?))
-        }),
-        Box::new(|| {
-            let peers = servers.iter().map(|(node, peer)| (*node, &peer.ready));
-            Ok(Box::new(WeftReader::connect_all(peers)?))
-        }),
-    ];
-    let cases: Vec<_> = makers.into_iter().map(|make| (make, amount)).collect();
+            Ok(Box::new(VerbsReader::connect_all(peers, wait)?))
+        });
+        lanes.push((System::Verbs, wait));
+        cases.push((make, amount));
+    }
+    let weft: MakeCase<'_> = Box::new(|| {
+        let peers = servers.iter().map(|(node, peer)| (*node, &peer.ready));
+        Ok(Box::new(WeftReader::connect_all(peers)?))
+    });
+    lanes.push((System::Weft, Wait::Call));
+    cases.push((weft, amount));
     let outcomes = round_robin::run("tail", &cases, args.clients)?;
 
     let columns = [
         "system",
         "transport",
+        "wait",
         "#clients",
         "#servers",
         "#iterations",
@@ -140,9 +152,9 @@ pub fn run(args: &TailArgs) -> Result<()> {
         "t_max[usec]",
         "per sec",
     ];
-    let mut sheet = Sheet::new(&columns, 2);
-    for (system, outcome) in [System::Verbs, System::Weft].into_iter().zip(&outcomes) {
-        let row = Row::new(system, args, outcome);
+    let mut sheet = Sheet::new(&columns, 3);
+    for ((system, wait), outcome) in lanes.into_iter().zip(&outcomes) {
+        let row = Row::new(system, wait, args, outcome);
         json.write(&row)?;
         sheet.row(row.cells());
     }

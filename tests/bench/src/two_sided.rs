@@ -11,7 +11,7 @@
 //! reached by RC over an RC queue pair (`rc`; `rc_packets_per_echo` says whether they did).
 //! Both systems use one connection in both directions, and request a completion of
 //! few messages only. Verbs' server either looks for messages without sleeping while they come
-//! (`poll`), or sleeps as Weft's does (`event`); its clients poll.
+//! (`poll`), or sleeps as Weft's does (`event`); so do its clients (`client_wait`).
 
 mod result;
 
@@ -29,6 +29,7 @@ use crate::nodes::{Node, CLIENT, DC_SERVER, SERVER};
 use crate::pace::Paced;
 use crate::report::JsonLines;
 use crate::round_robin::{self, Amount, MakeCase};
+use crate::wait::Wait;
 use crate::weft::Way;
 use result::{Results, Row};
 
@@ -67,16 +68,39 @@ pub struct TwoSidedArgs {
     pub samples: Option<u32>,
 }
 
-/// A system, what its messages go by, and how it receives.
+/// A system, what its messages go by, how its clients wait, and how its server receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lane {
     pub system: System,
     pub transport: Transport,
     pub zero_copy: bool,
+    /// How a client waits for its answer.
+    pub client: Wait,
+    /// Whether the server looks for messages without sleeping.
     pub polls: bool,
 }
 
 impl Lane {
+    const fn verbs(client: Wait, polls: bool) -> Self {
+        Self {
+            system: System::Verbs,
+            transport: Transport::Rc,
+            zero_copy: true,
+            client,
+            polls,
+        }
+    }
+
+    const fn weft(transport: Transport, zero_copy: bool) -> Self {
+        Self {
+            system: System::Weft,
+            transport,
+            zero_copy,
+            client: Wait::Call,
+            polls: false,
+        }
+    }
+
     /// Where its server is: each node is reached in one way.
     fn server(self) -> Node {
         match self.transport {
@@ -86,37 +110,14 @@ impl Lane {
     }
 }
 
-const LANES: [Lane; 5] = [
-    Lane {
-        system: System::Verbs,
-        transport: Transport::Rc,
-        zero_copy: true,
-        polls: true,
-    },
-    Lane {
-        system: System::Verbs,
-        transport: Transport::Rc,
-        zero_copy: true,
-        polls: false,
-    },
-    Lane {
-        system: System::Weft,
-        transport: Transport::Rc,
-        zero_copy: true,
-        polls: false,
-    },
-    Lane {
-        system: System::Weft,
-        transport: Transport::Dc,
-        zero_copy: true,
-        polls: false,
-    },
-    Lane {
-        system: System::Weft,
-        transport: Transport::Dc,
-        zero_copy: false,
-        polls: false,
-    },
+const LANES: [Lane; 7] = [
+    Lane::verbs(Wait::Poll, true),
+    Lane::verbs(Wait::Poll, false),
+    Lane::verbs(Wait::Event, true),
+    Lane::verbs(Wait::Event, false),
+    Lane::weft(Transport::Rc, true),
+    Lane::weft(Transport::Dc, true),
+    Lane::weft(Transport::Dc, false),
 ];
 
 /// Connected clients of a lane.
@@ -219,9 +220,9 @@ fn connect(lane: Lane, station: &Station, bytes: u32, clients: u16) -> Result<Cl
         System::Weft => Clients::Weft(Pool::fill(clients, |_| {
             WeftEcho::connect(station, bytes, !lane.zero_copy)
         })?),
-        System::Verbs => {
-            Clients::Verbs(Pool::fill(clients, |_| VerbsEcho::connect(station, bytes))?)
-        }
+        System::Verbs => Clients::Verbs(Pool::fill(clients, |_| {
+            VerbsEcho::connect(station, bytes, lane.client)
+        })?),
     })
 }
 

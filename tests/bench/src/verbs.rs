@@ -17,6 +17,7 @@ use weft_verbs::{
 
 use crate::cli::ExchangeKind;
 use crate::peer::{Ready, Region};
+use crate::wait::Wait;
 
 /// Bytes of a client's registered memory, where it needs no more.
 pub const REGION_BYTES: usize = 4096;
@@ -29,40 +30,27 @@ pub const CM_PATIENCE: Duration = Duration::from_secs(2);
 pub struct Stack {
     pd: Pd,
     mr: Mr,
-    cq: Cq,
-    /// The same queue, if its clients sleep.
-    events: Option<EventCq>,
+    completions: Completions,
     max_send_wr: u32,
     /// Of its queue pairs; see [`QpConfig`].
     max_reads: Option<u8>,
 }
 
 impl Stack {
-    /// Protection domain, registered memory and completion queue on a device.
-    pub fn on(context: &Context) -> Result<Arc<Self>> {
-        Self::with(context, REGION_BYTES, MAX_SEND_WR)
-    }
-
-    /// The same with this much memory and this many outstanding requests.
+    /// Protection domain, registered memory of so many bytes and a completion queue on a device,
+    /// for this many outstanding requests.
     pub fn with(context: &Context, bytes: usize, max_send_wr: u32) -> Result<Arc<Self>> {
-        let cq = Cq::new(context, max_send_wr)?;
-        Self::completing_to(cq, None, context, bytes, max_send_wr)
+        Self::waiting(Wait::Poll, context, bytes, max_send_wr)
     }
 
-    /// The same for clients that sleep until a request is done.
-    pub fn sleeping(context: &Context, bytes: usize, max_send_wr: u32) -> Result<Arc<Self>> {
-        let events = EventCq::blocking(context, max_send_wr)?;
-        let cq = events.cq().clone();
-        Self::completing_to(cq, Some(events), context, bytes, max_send_wr)
-    }
-
-    fn completing_to(
-        cq: Cq,
-        events: Option<EventCq>,
+    /// The same for clients that wait in this way.
+    pub fn waiting(
+        wait: Wait,
         context: &Context,
         bytes: usize,
         max_send_wr: u32,
     ) -> Result<Arc<Self>> {
+        let completions = Completions::new(wait, context, max_send_wr)?;
         let (pd, mr) = register(context, bytes)?;
         // A client that posts many at a time asks the device how many READs it takes, as
         // perftest does. One that connects for a request has no use for that.
@@ -73,8 +61,7 @@ impl Stack {
         Ok(Arc::new(Self {
             pd,
             mr,
-            cq,
-            events,
+            completions,
             max_send_wr,
             max_reads,
         }))
@@ -82,22 +69,15 @@ impl Stack {
 
     /// Of a protection domain and memory that were made before: makes the completion
     /// queue.
-    pub fn of(memory: (Pd, Mr)) -> Result<Arc<Self>> {
+    pub fn of(memory: (Pd, Mr), wait: Wait) -> Result<Arc<Self>> {
         let (pd, mr) = memory;
         Ok(Arc::new(Self {
-            cq: Cq::new(pd.context(), MAX_SEND_WR)?,
+            completions: Completions::new(wait, pd.context(), MAX_SEND_WR)?,
             pd,
             mr,
-            events: None,
             max_send_wr: MAX_SEND_WR,
             max_reads: None,
         }))
-    }
-
-    /// The same on the device by which rdma_cm reaches `peer`, as librdmacm has it
-    /// open.
-    pub fn for_rdma_cm(peer: SocketAddr) -> Result<Arc<Self>> {
-        Self::on(&Route::resolve(peer, CM_PATIENCE)?.context()?)
     }
 
     /// A queue pair that waits for its peer's address.
@@ -107,24 +87,68 @@ impl Stack {
             max_reads: self.max_reads,
             ..QpConfig::default()
         };
-        Ok(InitQp::with_config(&self.pd, &self.cq, local, &config)?)
+        Ok(InitQp::with_config(
+            &self.pd,
+            self.completions.cq(),
+            local,
+            &config,
+        )?)
     }
 
     /// Polls until so many operations that were posted are done.
     pub fn wait_for(&self, count: usize) -> Result<()> {
-        (0..count).try_for_each(|_| wait(&self.cq))
-    }
-
-    /// Takes operations that are done, without waiting, and answers how many.
-    fn reap(&self, room: &mut [Wc]) -> Result<usize> {
-        let done = self.cq.poll(room)?;
-        if let Some(failure) = done.iter().find_map(Wc::failure) {
-            bail!("a request on a verbs queue pair failed: {failure}");
-        }
-        Ok(done.len())
+        (0..count).try_for_each(|_| wait(self.completions.cq()))
     }
 
     /// Waits until some operations that were posted are done, and answers how many.
+    pub fn take(&self, room: &mut [Wc]) -> Result<usize> {
+        self.completions.take(room)
+    }
+
+    /// Its memory.
+    pub fn memory(&self) -> &Pages {
+        self.mr.pages()
+    }
+
+    /// Its memory, for a peer.
+    pub fn region(&self) -> Region {
+        let (addr, rkey) = (self.mr.pages().addr(), self.mr.rkey());
+        Region { addr, rkey }
+    }
+}
+
+/// A completion queue, and how clients wait for what completes to it.
+pub struct Completions {
+    cq: Cq,
+    /// The same queue, if they sleep.
+    events: Option<EventCq>,
+}
+
+impl Completions {
+    /// For so many completions at a time.
+    pub fn new(wait: Wait, context: &Context, entries: u32) -> Result<Self> {
+        Ok(match wait {
+            Wait::Poll => Self {
+                cq: Cq::new(context, entries)?,
+                events: None,
+            },
+            Wait::Event => {
+                let events = EventCq::blocking(context, entries)?;
+                Self {
+                    cq: events.cq().clone(),
+                    events: Some(events),
+                }
+            }
+            Wait::Call => bail!("no call of verbs waits"),
+        })
+    }
+
+    /// The queue, for queue pairs.
+    pub fn cq(&self) -> &Cq {
+        &self.cq
+    }
+
+    /// Waits until some requests are done, and answers how many.
     pub fn take(&self, room: &mut [Wc]) -> Result<usize> {
         loop {
             let done = self.reap(room)?;
@@ -142,15 +166,25 @@ impl Stack {
         }
     }
 
-    /// Its memory.
-    pub fn memory(&self) -> &Pages {
-        self.mr.pages()
+    /// Takes requests that are done, without waiting, and answers how many.
+    fn reap(&self, room: &mut [Wc]) -> Result<usize> {
+        let done = self.cq.poll(room)?;
+        if let Some(failure) = done.iter().find_map(Wc::failure) {
+            bail!("a request on a verbs queue pair failed: {failure}");
+        }
+        Ok(done.len())
     }
 
-    /// Its memory, for a peer.
-    pub fn region(&self) -> Region {
-        let (addr, rkey) = (self.mr.pages().addr(), self.mr.rkey());
-        Region { addr, rkey }
+    /// Posts what makes one completion, and waits for that.
+    fn posted(&self, post: impl FnOnce() -> weft_verbs::Result<()>) -> Result<()> {
+        let Some(events) = &self.events else {
+            post()?;
+            return wait(&self.cq);
+        };
+        events.arm()?;
+        post()?;
+        events.wait()?;
+        wait(&self.cq)
     }
 }
 
@@ -233,7 +267,7 @@ impl Link {
 
     /// Connects by a route, with a stack on its device.
     pub fn over_route(route: Route, stack: Arc<Stack>) -> Result<Self> {
-        let (qp, reply) = route.connect(&stack.pd, &stack.cq, stack.max_send_wr)?;
+        let (qp, reply) = route.connect(&stack.pd, stack.completions.cq(), stack.max_send_wr)?;
         let remote = Region::decode(&reply)?;
         Ok(Self {
             qp,
@@ -277,12 +311,13 @@ impl Link {
 
     /// Does one operation and waits until it is done.
     pub fn run(&self, request: &WorkRequest) -> Result<()> {
-        self.posted(|| self.qp.post(request))
+        self.stack.completions.posted(|| self.qp.post(request))
     }
 
     /// Does all operations of a list and waits until the last is done.
     pub fn run_batch(&self, batch: &Batch) -> Result<()> {
-        self.posted(|| self.qp.post_batch(batch))
+        let post = || self.qp.post_batch(batch);
+        self.stack.completions.posted(post)
     }
 
     /// Posts all operations of a list, whose completions somebody waits for.
@@ -293,18 +328,6 @@ impl Link {
     /// Posts one operation, whose completion somebody waits for.
     pub fn post(&self, request: &WorkRequest) -> Result<()> {
         Ok(self.qp.post(request)?)
-    }
-
-    /// Posts what makes one completion, and waits for that.
-    fn posted(&self, post: impl FnOnce() -> weft_verbs::Result<()>) -> Result<()> {
-        let Some(events) = &self.stack.events else {
-            post()?;
-            return wait(&self.stack.cq);
-        };
-        events.arm()?;
-        post()?;
-        events.wait()?;
-        wait(&self.stack.cq)
     }
 }
 

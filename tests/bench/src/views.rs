@@ -12,13 +12,17 @@
 //! after some time, one is stopped: others take it for down so much later, and should not have
 //! taken it, or anybody else, for down before. Beside them is how long a message takes in the same
 //! groups, from before it is sent to its delivery at its sender.
+//!
+//! A member that is put out, or cannot go on, says so. Where members that hang are suspected,
+//! those that are put out are counted; anything else ends the benchmark.
 
 mod hang;
 mod member;
 
+use std::fmt;
 use std::time::Duration;
 
-use anyhow::{ensure, Result};
+use anyhow::{bail, ensure, Context as _, Result};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use weft_testkit::place::{Kind, Meeting};
@@ -32,6 +36,8 @@ pub use member::{run as be_member, ViewsMemberArgs};
 
 /// Time for messages to flow in before something happens to the group.
 const CALM: Duration = Duration::from_millis(20);
+/// How long a member may say nothing: longer than members wait for one another.
+const PATIENCE: Duration = Duration::from_secs(90);
 
 #[derive(Args)]
 pub struct ViewsArgs {
@@ -44,7 +50,7 @@ pub struct ViewsArgs {
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(4..=32))]
     members: u8,
     /// Groups of each kind.
-    #[arg(long, value_name = "N", default_value_t = 100)]
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// Bytes of a message.
     #[arg(long, value_name = "BYTES", default_value_t = 128)]
@@ -67,18 +73,41 @@ struct Resumed {
     view: u64,
     /// When it did that, in nanoseconds.
     at_ns: u64,
-    /// How long it had delivered nothing.
+    /// How long it had delivered nothing, before that or before the end of the view before.
     pause_ns: u64,
-    /// How long its last message took that it has delivered before, in the view before.
+    /// How long a message of its own took in the view before, without the change of views.
     message_ns: Option<u64>,
 }
+
+/// What a member says.
+#[derive(Debug, Serialize, Deserialize)]
+enum Word {
+    /// It has delivered in a new view.
+    Resumed(Resumed),
+    /// The others go on without it, or it cannot know whether they do.
+    PutOut(String),
+    /// It cannot send, for another reason.
+    Failed(String),
+}
+
+/// A member was put out, as it says.
+#[derive(Debug)]
+struct PutOut(String);
+
+impl fmt::Display for PutOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a member was put out: {}", self.0)
+    }
+}
+
+impl std::error::Error for PutOut {}
 
 /// A newcomer's process runs, and waits for the word to join.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Ready;
 
 /// Why a view changes.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Change {
     Kill,
@@ -103,6 +132,8 @@ struct Row {
     members: usize,
     bytes: usize,
     window: usize,
+    /// Of the state that a newcomer is given.
+    state_bytes: usize,
     changes: u64,
     /// How long a member may hang.
     term_ms: Option<u64>,
@@ -112,6 +143,11 @@ struct Row {
     resumed_us_p50: Option<f64>,
     resumed_us_p99: Option<f64>,
     resumed_us_max: Option<f64>,
+    /// The same of a join, and of a member that was killed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    join_us_p50: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failover_us_p50: Option<f64>,
     /// The longest time in which a member, not the newcomer, delivered nothing.
     pause_us_p50: Option<f64>,
     pause_us_p99: Option<f64>,
@@ -146,7 +182,7 @@ impl Measured {
     fn hear(&mut self, members: &mut [Helper], view: u64) -> Result<u64> {
         let (mut last, mut pause) = (0, 0);
         for member in members {
-            let resumed: Resumed = member.hear()?;
+            let resumed = hear(member)?;
             ensure!(resumed.view == view, "a member is in view {}", resumed.view);
             last = last.max(resumed.at_ns);
             pause = pause.max(resumed.pause_ns);
@@ -164,6 +200,7 @@ impl Measured {
 
     fn row(&self, args: &ViewsArgs) -> Row {
         let of = |times: &Times, percent| rounded(times.percentile_us(percent));
+        let resumed = of(&self.resumed, 50.0);
         Row {
             bench: "views",
             fabric: self.ground.fabric.to_string(),
@@ -173,10 +210,13 @@ impl Measured {
             members: usize::from(args.members),
             bytes: args.size,
             window: args.window,
+            state_bytes: args.state,
             changes: self.resumed.count(),
-            resumed_us_p50: of(&self.resumed, 50.0),
+            resumed_us_p50: resumed,
             resumed_us_p99: of(&self.resumed, 99.0),
             resumed_us_max: rounded(self.resumed.max_us()),
+            join_us_p50: resumed.filter(|_| self.change == Change::Join),
+            failover_us_p50: resumed.filter(|_| self.change == Change::Kill),
             pause_us_p50: of(&self.pauses, 50.0),
             pause_us_p99: of(&self.pauses, 99.0),
             pause_us_max: rounded(self.pauses.max_us()),
@@ -284,13 +324,43 @@ fn start(args: &ViewsArgs, ground: Ground, meeting: Meeting, rank: Option<u8>) -
     Helper::spawn(&words)
 }
 
+/// The members of a group. When it is dropped all are killed at once: nobody is left to wait for.
+struct Members(Vec<Helper>);
+
+impl Members {
+    /// Takes one out whose turn it is.
+    fn remove(&mut self, turn: u32) -> Result<Helper> {
+        let at = usize::try_from(turn)? % self.0.len();
+        Ok(self.0.remove(at))
+    }
+}
+
+impl Drop for Members {
+    fn drop(&mut self) {
+        for member in &mut self.0 {
+            if let Err(error) = member.kill() {
+                eprintln!("weft-bench: a member cannot be killed: {error:#}");
+            }
+        }
+    }
+}
+
+/// Waits until a member has delivered in a new view.
+fn hear(member: &mut Helper) -> Result<Resumed> {
+    match member.hear_within(PATIENCE)? {
+        Word::Resumed(resumed) => Ok(resumed),
+        Word::PutOut(how) => Err(PutOut(how).into()),
+        Word::Failed(how) => bail!("a member cannot send: {how}"),
+    }
+}
+
 /// Starts a group, in which messages flow.
-fn found(args: &ViewsArgs, ground: Ground) -> Result<(Meeting, Vec<Helper>)> {
+fn found(args: &ViewsArgs, ground: Ground) -> Result<(Meeting, Members)> {
     let meeting = Meeting::call();
     let members = (0..args.members).map(|rank| start(args, ground, meeting, Some(rank)));
-    let mut members = members.collect::<Result<Vec<_>>>()?;
-    for member in &mut members {
-        member.hear::<Resumed>()?;
+    let mut members = Members(members.collect::<Result<_>>()?);
+    for member in &mut members.0 {
+        hear(member)?;
     }
     std::thread::sleep(CALM);
     Ok((meeting, members))
@@ -300,38 +370,32 @@ fn found(args: &ViewsArgs, ground: Ground) -> Result<(Meeting, Vec<Helper>)> {
 fn join(args: &ViewsArgs, joins: &mut Measured) -> Result<()> {
     let (meeting, mut members) = found(args, joins.ground)?;
     let mut newcomer = start(args, joins.ground, meeting, None)?;
-    newcomer.hear::<Ready>()?;
+    newcomer.hear_within::<Ready>(PATIENCE)?;
     newcomer.go_on()?;
-    let joined: Resumed = newcomer.hear()?;
+    members.0.push(newcomer);
+    let (newcomer, others) = members.0.split_last_mut().context("there are members")?;
+    let joined = hear(newcomer)?;
     ensure!(joined.view == 2, "the newcomer is in view {}", joined.view);
-    joins.hear(&mut members, 2)?;
+    joins.hear(others, 2)?;
     // Of a newcomer this is how long it had waited for its first delivery.
     joins.resumed(joined.pause_ns);
-    members.push(newcomer);
-    end(&mut members)
-}
-
-/// All at once: nobody is left to wait for.
-fn end(members: &mut [Helper]) -> Result<()> {
-    members.iter_mut().try_for_each(Helper::kill)
+    Ok(())
 }
 
 /// One group: a member is killed, then one leaves.
 fn round(args: &ViewsArgs, round: u32, kills: &mut Measured, leaves: &mut Measured) -> Result<()> {
     let (_, mut members) = found(args, kills.ground)?;
     // In turn: the first one leads.
-    let victim = usize::try_from(round)? % members.len();
-    let mut victim = members.remove(victim);
+    let mut victim = members.remove(round)?;
     let caused = member::now_ns()?;
     victim.kill()?;
-    let last = kills.hear(&mut members, 2)?;
+    let last = kills.hear(&mut members.0, 2)?;
     kills.resumed(last.saturating_sub(caused));
     std::thread::sleep(CALM);
-    let leaver = usize::try_from(round)? % members.len();
-    let mut leaver = members.remove(leaver);
+    let mut leaver = members.remove(round)?;
     let caused = member::now_ns()?;
     leaver.let_go();
-    let last = leaves.hear(&mut members, 3)?;
+    let last = leaves.hear(&mut members.0, 3)?;
     leaves.resumed(last.saturating_sub(caused));
-    end(&mut members)
+    Ok(())
 }

@@ -9,7 +9,8 @@
 //! is the same program.
 //!
 //! In `cold` the host knows nothing of the peer: Weft's DCCache is emptied before each
-//! round. In `cached` (Weft alone) workers that started before connected to it.
+//! round. Verbs' workers poll for their WRITE, or sleep until it is done. In `cached` (Weft
+//! alone) workers that started before connected to it.
 
 use std::time::Duration;
 use std::{iter, thread};
@@ -28,6 +29,7 @@ use crate::report::{number, progress, rounded, JsonLines, Sheet};
 use crate::round_robin::{Outcome, Part};
 use crate::stats::Times;
 use crate::verbs::{Exchange, REGION_BYTES};
+use crate::wait::Wait;
 use crate::weft::device;
 
 /// Processes of each case, at least, unless told.
@@ -81,6 +83,8 @@ struct Row {
     total_us_p99: Option<f64>,
     /// From the first start of a round until the last WRITE.
     round_us_p50: Option<f64>,
+    /// How a worker waits for its WRITE.
+    wait: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     exchange: Option<&'static str>,
 }
@@ -90,6 +94,7 @@ struct Case {
     system: System,
     name: &'static str,
     task: Task,
+    wait: Wait,
     exchange: Option<ExchangeKind>,
     /// Whose DCCache is emptied before a round.
     forgets: Option<Device>,
@@ -170,6 +175,7 @@ impl Case {
             total_us_p50: p50(&found.total),
             total_us_p99: rounded(found.total.percentile_us(99.0)),
             round_us_p50: p50(&found.round),
+            wait: self.wait.name(),
             exchange: self.exchange.map(ExchangeKind::name),
         }
     }
@@ -180,6 +186,7 @@ impl Row {
         let mut cells = vec![
             self.system.to_owned(),
             self.case.to_owned(),
+            self.wait.to_owned(),
             self.workers.to_string(),
             self.samples.to_string(),
         ];
@@ -200,9 +207,10 @@ impl Row {
 }
 
 /// The table's columns. Each is a p50 unless it says otherwise.
-const COLUMNS: [&str; 13] = [
+const COLUMNS: [&str; 14] = [
     "system",
     "case",
+    "wait",
     "#workers",
     "#processes",
     "fork, exec[usec]",
@@ -237,11 +245,11 @@ pub fn run(args: &WorkerArgs) -> Result<()> {
     let mut cases = Vec::new();
     for &system in &args.systems {
         cases.extend(match system {
-            System::Verbs => vec![verbs(&peer.ready, args.exchange)?],
+            System::Verbs => verbs(&peer.ready, args.exchange)?,
             System::Weft => weft_cases(&peer.ready)?,
         });
     }
-    let mut sheet = Sheet::new(&COLUMNS, 2);
+    let mut sheet = Sheet::new(&COLUMNS, 3);
     for &workers in sizes {
         for row in measure(&mut cases, workers, samples)? {
             json.write(&row)?;
@@ -264,20 +272,22 @@ fn measure(cases: &mut [Case], workers: u16, samples: u32) -> Result<Vec<Row>> {
     Ok(cases.iter_mut().map(|case| case.row(workers)).collect())
 }
 
-fn verbs(peer: &Ready, exchange: Option<ExchangeKind>) -> Result<Case> {
+fn verbs(peer: &Ready, exchange: Option<ExchangeKind>) -> Result<Vec<Case>> {
     let local = CLIENT.local_gid(&CLIENT.open()?)?;
     let kind = match exchange {
         Some(kind) => kind,
         None => faster_cold(peer, local)?,
     };
-    Ok(Case {
+    let case = |wait| Case {
         system: System::Verbs,
         name: "cold",
-        task: Task::verbs(local, Exchange::with(kind, peer)),
+        task: Task::verbs(local, Exchange::with(kind, peer), wait),
+        wait,
         exchange: Some(kind),
         forgets: None,
         found: Found::nothing(),
-    })
+    };
+    Ok(Wait::OF_VERBS.map(case).into())
 }
 
 fn weft_cases(peer: &Ready) -> Result<Vec<Case>> {
@@ -289,6 +299,7 @@ fn weft_cases(peer: &Ready) -> Result<Vec<Case>> {
             node: SERVER.0,
             region,
         },
+        wait: Wait::Call,
         exchange: None,
         forgets,
         found: Found::nothing(),

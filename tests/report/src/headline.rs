@@ -6,7 +6,7 @@
 use crate::chart::{Chart, Unit};
 use crate::figure::ratio;
 use crate::own;
-use crate::paper::krcore::{cold_worker, cold_workers, largest_mesh};
+use crate::paper::krcore::{cold_worker, cold_workers, largest_mesh, MeshTime};
 use crate::paper::spindle::ladder;
 use crate::rows::{Best, Row, Rows, Selection};
 use crate::systems::System;
@@ -81,7 +81,7 @@ fn control(rows: &Rows) -> Vec<Headline> {
     };
     let workers = rows.of("worker").most("workers");
     let [verbs, weft] = cold_workers(rows, workers, "round_us_p50");
-    let (mesh, [verbs_mesh, weft_mesh]) = largest_mesh(rows, "written_us");
+    let (mesh, [verbs_mesh, weft_mesh]) = largest_mesh(rows, MeshTime::Written);
     let count = |of: Option<f64>| of.unwrap_or(0.0);
     let all = [
         sum("cold").named("a new process, to its first WRITE".to_owned()),

@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::cli::ConnectSystem;
 use crate::report::{number, rounded, Sheet};
 use crate::round_robin::{Outcome, Part};
+use crate::wait::Wait;
 
 /// What all rows of a measurement share.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -44,6 +45,8 @@ pub struct Row {
     total_us_p99: Option<f64>,
     /// Samples a second of all clients together, letting connections go included.
     per_sec: f64,
+    /// How a client waits for its WRITE.
+    wait: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     exchange: Option<&'static str>,
 }
@@ -53,7 +56,7 @@ impl Row {
     pub fn new(
         system: ConnectSystem,
         case: &'static str,
-        exchange: Option<&'static str>,
+        (exchange, wait): (Option<&'static str>, Wait),
         setting: Setting,
         outcome: &Outcome,
     ) -> Self {
@@ -80,6 +83,7 @@ impl Row {
             total_us_p50: part(Part::Total, 50.0),
             total_us_p99: part(Part::Total, 99.0),
             per_sec: outcome.per_sec().round(),
+            wait: wait.name(),
             exchange,
         }
     }
@@ -88,6 +92,7 @@ impl Row {
         let mut cells = vec![
             self.system.to_owned(),
             self.case.to_owned(),
+            self.wait.to_owned(),
             self.setting.clients.to_string(),
             self.samples.to_string(),
         ];
@@ -114,9 +119,10 @@ impl Row {
 
 /// The table's columns, perftest's where it has them. Each is a p50 unless it says
 /// otherwise.
-const COLUMNS: [&str; 13] = [
+const COLUMNS: [&str; 14] = [
     "system",
     "case",
+    "wait",
     "#clients",
     "#iterations",
     "open[usec]",
@@ -142,7 +148,7 @@ impl Results {
 
     /// Prints the table and, for one client, the ratios.
     pub fn print(&self) {
-        let mut sheet = Sheet::new(&COLUMNS, 2);
+        let mut sheet = Sheet::new(&COLUMNS, 3);
         for row in &self.0 {
             sheet.row(row.cells());
         }
@@ -237,7 +243,7 @@ impl Results {
             ),
             (
                 "calls: Weft qconnect, uncached / (RC READ + null ioctl)",
-                call(weft, "call_uncached"),
+                call(weft, "uncached"),
                 read_and_nop,
             ),
             (
@@ -282,7 +288,7 @@ mod tests {
     fn row(system: ConnectSystem, case: &'static str, us: u64) -> Row {
         let make: MakeCase<'_> = Box::new(move || Ok(Box::new(Took(Duration::from_micros(us)))));
         let outcomes = round_robin::run("test", &[(make, Amount::of(1))], 1).unwrap();
-        Row::new(system, case, None, SETTING, &outcomes[0])
+        Row::new(system, case, (None, Wait::Call), SETTING, &outcomes[0])
     }
 
     #[test]

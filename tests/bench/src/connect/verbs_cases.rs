@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use weft_core::gid::Gid;
-use weft_verbs::{Context, LocalGid, Op};
+use weft_verbs::{Context, LocalGid, Op, Route};
 
 use super::{choose, Cold, Named, Peers};
 use crate::cli::{ConnectSystem, ExchangeKind};
@@ -18,7 +18,8 @@ use crate::peer::Ready;
 use crate::readers::VerbsReader;
 use crate::round_robin::{Case, MakeCase, Part, Parts, Sample};
 use crate::turns::Turns;
-use crate::verbs::{Exchange, Link, Stack};
+use crate::verbs::{Exchange, Link, Stack, CM_PATIENCE, MAX_SEND_WR, REGION_BYTES};
+use crate::wait::Wait;
 
 /// What all verbs clients share.
 pub struct VerbsCases<'a> {
@@ -28,7 +29,6 @@ pub struct VerbsCases<'a> {
     /// The better exchange for a cold connection, and for a warm one.
     cold: ExchangeKind,
     warm: ExchangeKind,
-    cache: Cache,
 }
 
 /// Connected queue pairs, by peer.
@@ -62,7 +62,7 @@ impl<'a> VerbsCases<'a> {
             None => (
                 faster_cold(first, local)?,
                 choose::faster("warm", first, |exchange| {
-                    let stack = stack(&context, exchange)?;
+                    let stack = stack(&context, exchange, Wait::Poll)?;
                     let begin = Instant::now();
                     Link::warm(stack, local, exchange)?.do8(Op::Write)?;
                     Ok(begin.elapsed())
@@ -75,33 +75,51 @@ impl<'a> VerbsCases<'a> {
             peers,
             cold,
             warm,
-            cache: Cache::default(),
         })
     }
 
-    /// All cases.
-    pub fn cases(&self) -> Vec<Named<'_>> {
-        let named = |system, case, exchange: Option<ExchangeKind>, slow, make| Named {
-            system,
+    /// All cases, for so many clients. One that has a processor for itself polls.
+    pub fn cases(&self, clients: u16) -> Vec<Named<'_>> {
+        let waits = match clients {
+            1 => &[Wait::Poll][..],
+            _ => &Wait::OF_VERBS,
+        };
+        let each = waits.iter().flat_map(|&wait| self.that_wait(wait));
+        let read8: MakeCase<'_> =
+            Box::new(|| Ok(Box::new(VerbsReader::over(vec![self.any_link()?])?)));
+        let read8 = Named {
+            system: ConnectSystem::Ref,
+            case: "read8",
+            exchange: None,
+            wait: Wait::Poll,
+            slow: false,
+            make: read8,
+        };
+        each.chain([read8]).collect()
+    }
+
+    /// Those in which clients wait for their WRITE in this way.
+    fn that_wait(&self, wait: Wait) -> [Named<'_>; 3] {
+        let named = |case, exchange: Option<ExchangeKind>, slow, make| Named {
+            system: ConnectSystem::Verbs,
             case,
             exchange: exchange.map(ExchangeKind::name),
+            wait,
             slow,
             make,
         };
-        let cold: MakeCase<'_> = Box::new(|| {
+        let cold: MakeCase<'_> = Box::new(move || {
             let exchanges = self.exchanges(self.cold);
-            let tasks = exchanges.map(|exchange| Task::verbs(self.local, exchange));
+            let tasks = exchanges.map(|exchange| Task::verbs(self.local, exchange, wait));
             Ok(Box::new(Cold::new(tasks.collect(), || Ok(()))))
         });
-        let warm: MakeCase<'_> = Box::new(|| Ok(Box::new(self.warm()?)));
-        let cached: MakeCase<'_> = Box::new(|| Ok(Box::new(self.cached()?)));
-        let read8: MakeCase<'_> =
-            Box::new(|| Ok(Box::new(VerbsReader::over(vec![self.any_link()?])?)));
-        vec![
-            named(ConnectSystem::Verbs, "cold", Some(self.cold), true, cold),
-            named(ConnectSystem::Verbs, "warm", Some(self.warm), true, warm),
-            named(ConnectSystem::Verbs, "cached", None, false, cached),
-            named(ConnectSystem::Ref, "read8", None, false, read8),
+        let warm: MakeCase<'_> = Box::new(move || Ok(Box::new(self.warm(wait)?)));
+        let cache = Cache::default();
+        let cached: MakeCase<'_> = Box::new(move || Ok(Box::new(self.cached(wait, &cache)?)));
+        [
+            named("cold", Some(self.cold), true, cold),
+            named("warm", Some(self.warm), true, warm),
+            named("cached", None, false, cached),
         ]
     }
 
@@ -111,12 +129,12 @@ impl<'a> VerbsCases<'a> {
             .map(move |(_, ready)| Exchange::with(kind, ready))
     }
 
-    fn warm(&self) -> Result<Warm> {
+    fn warm(&self, wait: Wait) -> Result<Warm> {
         let exchanges: Vec<_> = self.exchanges(self.warm).collect();
         let first = *exchanges.first().context("there is no peer")?;
         Ok(Warm {
             // All peers are reached by the same device.
-            stack: stack(&self.context, first)?,
+            stack: stack(&self.context, first, wait)?,
             local: self.local,
             turns: Turns::in_turn(exchanges.len()),
             exchanges,
@@ -124,20 +142,19 @@ impl<'a> VerbsCases<'a> {
     }
 
     /// Puts a connection to each peer into the cache.
-    fn cached(&self) -> Result<Cached> {
+    fn cached(&self, wait: Wait, cache: &Cache) -> Result<Cached> {
         let Warm {
             stack,
             local,
             exchanges,
             turns,
-        } = self.warm()?;
+        } = self.warm(wait)?;
         let peers: Vec<_> = self.peers.iter().map(|(node, _)| node.gid()).collect();
         for (&peer, exchange) in peers.iter().zip(exchanges) {
-            self.cache
-                .put(peer, Link::warm(stack.clone(), local, exchange)?);
+            cache.put(peer, Link::warm(stack.clone(), local, exchange)?);
         }
         Ok(Cached {
-            cache: self.cache.clone(),
+            cache: cache.clone(),
             peers,
             turns,
         })
@@ -150,7 +167,7 @@ impl<'a> VerbsCases<'a> {
             local,
             exchanges,
             mut turns,
-        } = self.warm()?;
+        } = self.warm(Wait::Poll)?;
         Link::warm(stack, local, exchanges[turns.turn()])
     }
 }
@@ -158,15 +175,20 @@ impl<'a> VerbsCases<'a> {
 /// The exchange of addresses that is faster for a process that has just started.
 pub fn faster_cold(peer: &Ready, local: LocalGid) -> Result<ExchangeKind> {
     choose::faster("cold", peer, |exchange| {
-        Ok(Task::verbs(local, exchange).start()?.wait()?.own())
+        Ok(Task::verbs(local, exchange, Wait::Poll)
+            .start()?
+            .wait()?
+            .own())
     })
 }
 
 /// What connections by an exchange are made from, on the clients' device.
-fn stack(context: &Context, exchange: Exchange) -> Result<Arc<Stack>> {
+fn stack(context: &Context, exchange: Exchange, wait: Wait) -> Result<Arc<Stack>> {
+    let on = |context: &Context| Stack::waiting(wait, context, REGION_BYTES, MAX_SEND_WR);
     match exchange {
-        Exchange::Tcp(_) => Stack::on(context),
-        Exchange::RdmaCm(addr) => Stack::for_rdma_cm(addr),
+        Exchange::Tcp(_) => on(context),
+        // The device by which rdma_cm reaches the peer, as librdmacm has it open.
+        Exchange::RdmaCm(addr) => on(&Route::resolve(addr, CM_PATIENCE)?.context()?),
     }
 }
 

@@ -4,9 +4,9 @@
 //!
 //! In `warm`, `cached` and `same` the session has queues, as a verbs program has a
 //! completion queue, and one call makes a queue pair on them and connects it. It is
-//! dropped after its WRITE. In the cases that begin with `call` a VQP with queues of its
-//! own is made first, whose memory the session keeps from one to the next, and what is
-//! timed as the call is `qconnect` on it.
+//! dropped after its WRITE. In `uncached` and the cases that begin with `call` a VQP with
+//! queues of its own is made first, whose memory the session keeps from one to the next, and
+//! what is timed as the call is `qconnect` on it.
 //!
 //! `cold` is a new process on a node that does not know the peer; in `cold_known` the node
 //! has connected to it before, for others.
@@ -15,7 +15,7 @@
 //! none had before.
 //!
 //! The DCCache is the node's. With several clients, the look-up of one serves
-//! those that connect right after it, in `cold`, `warm` and `call_uncached` too: that
+//! those that connect right after it, in `cold`, `warm` and `uncached` too: that
 //! is what happens when a crowd of workers starts on a host that does not know the
 //! peer. When a node's DCCache is emptied, its streams to the peers go too; so the
 //! first WRITE makes one in those cases, and finds one in the others.
@@ -35,6 +35,7 @@ use crate::readers::WeftReader;
 use crate::round_robin::{Case, MakeCase, Part, Parts, Sample, Taken};
 use crate::turns::Turns;
 use crate::verbs::REGION_BYTES;
+use crate::wait::Wait;
 use crate::weft::{device, NullIoctl, Way};
 
 /// The meta server that the module asks, which has to be on another node than the
@@ -100,7 +101,7 @@ impl<'a> WeftCases<'a> {
             weft("warm", self.connects(Knows::Nothing)),
             weft("cached", self.connects(Knows::All)),
             weft("same", self.connects(Knows::Last)),
-            weft("call_uncached", self.calls(Knows::Nothing)),
+            weft("uncached", self.calls(Knows::Nothing)),
             weft("call_cached", self.calls(Knows::All)),
             weft("call_same", self.calls(Knows::Last)),
             weft("dc_read8", dc_read8),
@@ -195,6 +196,7 @@ fn named<'a>(
         system,
         case,
         exchange: None,
+        wait: Wait::Call,
         slow,
         make,
     }

@@ -12,28 +12,7 @@ use super::Sides;
 use crate::cli::Transport;
 use crate::nodes::{DC_SERVER, SERVER};
 use crate::round_robin::MakeCase;
-
-/// How a client learns that its request is done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wait {
-    /// It polls its completion queue, or its memory, without a pause.
-    Poll,
-    /// It sleeps until the completion channel tells of an event.
-    Event,
-    /// In the system call that posts the request.
-    Call,
-}
-
-impl Wait {
-    /// Its name in results.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Poll => "poll",
-            Self::Event => "event",
-            Self::Call => "call",
-        }
-    }
-}
+use crate::wait::Wait;
 
 /// A system over a transport: what a row is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,7 +73,7 @@ impl Fleet {
             rc_mtu: sides.rc_mtu,
         };
         if wants(Contender::Verbs) {
-            for wait in [Wait::Poll, Wait::Event] {
+            for wait in Wait::OF_VERBS {
                 let clients = VerbsClients::connect(&sides.rc.ready, wait, count, bytes)?;
                 fleet.verbs.push(clients);
             }

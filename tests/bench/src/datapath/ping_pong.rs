@@ -19,7 +19,7 @@ pub use bouncer::{bounce, BouncerArgs};
 use self::bouncer::Bouncer;
 use self::ends::{VerbsHalf, WeftHalf};
 use super::args::{Contender, DatapathArgs, Operation};
-use super::clients::{Lane, Wait};
+use super::clients::Lane;
 use super::plan::Work;
 use crate::cli::{System, Transport};
 use crate::lent::Pool;
@@ -28,6 +28,7 @@ use crate::messages::{buffers_for, Reply, Station, StationArgs};
 use crate::nodes::{Node, CLIENT, DC_SERVER, SERVER};
 use crate::pace::{Paced, Step};
 use crate::round_robin::MakeCase;
+use crate::wait::Wait;
 
 /// How long the far end looks for bytes or messages without sleeping, since there
 /// were some.
@@ -158,7 +159,7 @@ fn weft_write(transport: Transport, bytes: u32) -> Result<Client> {
 
 fn verbs_send(work: Work) -> Result<(Lane, Client)> {
     let far = station(System::Verbs, SERVER, work)?;
-    let client = VerbsEcho::connect(&far, work.bytes)?;
+    let client = VerbsEcho::connect(&far, work.bytes, Wait::Poll)?;
     let lane = Lane::verbs(Wait::Poll, client.path_mtu()?.bytes());
     Ok((lane, table(client, far)))
 }

@@ -315,10 +315,10 @@ impl Results {
 
 #[cfg(test)]
 mod tests {
-    use super::super::clients::Wait;
     use super::*;
     use crate::cli::Transport;
     use crate::datapath::args::Operation;
+    use crate::wait::Wait;
     use std::time::Duration;
 
     fn work(mode: Mode) -> Work {

@@ -5,7 +5,7 @@
 use anyhow::Result;
 
 use super::args::{Contender, DatapathArgs, Operation};
-use super::clients::{Lane, Wait};
+use super::clients::Lane;
 use super::plan::Work;
 use super::verbs_client::VerbsClients;
 use super::weft_client::WeftClients;
@@ -13,6 +13,7 @@ use crate::cli::{System, Transport};
 use crate::messages::{buffers_for, Reply, Station, StationArgs};
 use crate::nodes::{Node, DC_SERVER, SERVER};
 use crate::round_robin::MakeCase;
+use crate::wait::Wait;
 
 /// How long stations look for messages before sleeping: what a waiting VQP does.
 const SPIN_US: u64 = 20;

@@ -3,13 +3,12 @@
 //! Clients that use verbs: a connected RC queue pair each.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 
-use anyhow::{bail, Context as _, Result};
-use weft_verbs::{Batch, Context, Op, Route};
+use anyhow::{Context as _, Result};
+use weft_verbs::{Batch, Op, Route};
 
 use super::args::{Mode, Operation};
-use super::clients::{Lane, Wait};
+use super::clients::Lane;
 use super::plan::{Work, PEER_BYTES};
 use super::BATCH;
 use crate::cli::ExchangeKind;
@@ -19,6 +18,7 @@ use crate::pace::{Paced, Step};
 use crate::peer::Ready;
 use crate::round_robin::Case;
 use crate::verbs::{Exchange, Link, Stack, CM_PATIENCE};
+use crate::wait::Wait;
 
 /// Connected clients.
 pub struct VerbsClients {
@@ -39,7 +39,11 @@ impl VerbsClients {
         let local = CLIENT.local_gid(&context)?;
         let exchange = Exchange::with(ExchangeKind::Tcp, peer);
         Self::fill(wait, count, |index| {
-            let link = Link::warm(stack(wait, &context, memory)?, local, exchange)?;
+            let link = Link::warm(
+                Stack::waiting(wait, &context, memory, BATCH)?,
+                local,
+                exchange,
+            )?;
             Ok(Client { link, index })
         })
     }
@@ -53,7 +57,7 @@ impl VerbsClients {
     ) -> Result<Self> {
         Self::fill(wait, count, |index| {
             let route = Route::resolve(station, CM_PATIENCE)?;
-            let stack = stack(wait, &route.context()?, memory)?;
+            let stack = Stack::waiting(wait, &route.context()?, memory, BATCH)?;
             let link = Link::over_route(route, stack)?;
             Ok(Client { link, index })
         })
@@ -86,14 +90,6 @@ impl VerbsClients {
             Posting { client, batch },
             work.pause(),
         )))
-    }
-}
-
-fn stack(wait: Wait, context: &Context, memory: usize) -> Result<Arc<Stack>> {
-    match wait {
-        Wait::Poll => Stack::with(context, memory, BATCH),
-        Wait::Event => Stack::sleeping(context, memory, BATCH),
-        Wait::Call => bail!("no call of verbs waits"),
     }
 }
 

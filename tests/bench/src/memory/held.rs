@@ -165,39 +165,44 @@ fn connect_all(
                 by_handle: kind == Kind::Handles,
             })?,
         };
+        // Those that were made before it failed are held too.
+        made.count += answer.count();
+        made.calls.merge(&(&answer.calls).into());
+        made.first_writes.merge(&(&answer.first_writes).into());
         made.limit = answer.failure;
-        if made.limit.is_none() {
-            made.calls.merge(&(&answer.calls).into());
-            made.first_writes.merge(&(&answer.first_writes).into());
-            made.count += step;
-        }
     }
     made.time = begin.elapsed();
     Ok(made)
 }
 
-/// Connects queue pairs of a client with ones of a peer. The client's answer, or that
-/// of who could not.
+/// Connects queue pairs of a client with ones of a peer, which both make at the same time: as
+/// many as both could make. The client's answer, with the failure of the one that failed.
 fn join(client: &mut Process, server: &mut Process, count: usize) -> Result<Answer> {
     let offer = |sends| Order::Offer { count, sends };
-    let theirs = server.order(&offer(false))?;
-    if theirs.failure.is_some() {
-        return Ok(theirs);
-    }
-    let ours = client.order(&offer(true))?;
-    if ours.failure.is_some() {
-        return Ok(ours);
-    }
+    server.helper.tell(&offer(false))?;
+    client.helper.tell(&offer(true))?;
+    let mut theirs: Answer = server.helper.hear()?;
+    let mut ours: Answer = client.helper.hear()?;
+    theirs.endpoints.truncate(ours.endpoints.len());
+    ours.endpoints.truncate(theirs.endpoints.len());
     // The peer first: a queue pair may only be written to once it is connected.
-    let answer = server.order(&Order::Join {
+    let joined = server.order(&Order::Join {
         endpoints: ours.endpoints,
         region: None,
     })?;
-    if answer.failure.is_some() {
-        return Ok(answer);
+    if joined.failure.is_some() {
+        let failure = joined.failure;
+        return Ok(Answer {
+            failure,
+            ..Answer::default()
+        });
     }
-    client.order(&Order::Join {
+    let answer = client.order(&Order::Join {
         endpoints: theirs.endpoints,
         region: Some(server.region),
+    })?;
+    Ok(Answer {
+        failure: answer.failure.or(ours.failure).or(theirs.failure),
+        ..answer
     })
 }

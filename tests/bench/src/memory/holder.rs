@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{bail, ensure, Result};
+use anyhow::{bail, ensure, Context as _, Result};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use weft_shim::{Access, Device, MemoryRegion, PeerHandle, Qp, Queues, SendWr, Wc};
@@ -60,7 +60,7 @@ pub enum Order {
 pub struct Answer {
     /// Addresses of queue pairs.
     pub endpoints: Vec<[u8; Endpoint::BYTES]>,
-    /// Why there are no more connections.
+    /// Why there are no more connections. What was made before that is told all the same.
     pub failure: Option<String>,
     /// Times of the calls that made and connected each.
     #[serde(default)]
@@ -71,6 +71,43 @@ pub struct Answer {
     /// What was written over them.
     #[serde(default)]
     pub waves: Waves,
+}
+
+impl Answer {
+    /// The same, and why there are no more.
+    fn failed(self, error: &anyhow::Error) -> Self {
+        Self {
+            failure: Some(format!("{error:#}")),
+            ..self
+        }
+    }
+
+    /// Connections that were made.
+    pub fn count(&self) -> usize {
+        self.calls.count()
+    }
+}
+
+/// Makes up to so many connections, by their number; what each and the WRITE over it took.
+fn made(count: usize, mut one: impl FnMut(usize) -> Result<[Duration; 2]>) -> Answer {
+    let (mut calls, mut writes) = (Times::new(), Times::new());
+    let failure = (0..count).find_map(|at| match one(at) {
+        Ok([call, write]) => {
+            calls.record(call);
+            writes.record(write);
+            None
+        }
+        Err(error) => Some(error),
+    });
+    let answer = Answer {
+        calls: (&calls).into(),
+        first_writes: (&writes).into(),
+        ..Answer::default()
+    };
+    match failure {
+        Some(error) => answer.failed(&error),
+        None => answer,
+    }
 }
 
 /// WRITEs over connections in turn.
@@ -145,10 +182,8 @@ fn serve(holder: &mut impl Holder) -> Result<()> {
     say_ready(&holder.region())?;
     while let Some(order) = next_word()? {
         // A limit of the device or the module is an answer.
-        let answer = holder.obey(order).unwrap_or_else(|error| Answer {
-            failure: Some(format!("{error:#}")),
-            ..Answer::default()
-        });
+        let answer = holder.obey(order);
+        let answer = answer.unwrap_or_else(|error| Answer::default().failed(&error));
         say_ready(&answer)?;
     }
     Ok(())
@@ -188,10 +223,14 @@ impl VerbsHolder {
         let mut answer = Answer::default();
         for _ in 0..count {
             let begin = Instant::now();
-            let qp = InitQp::with_config(&self.pd, &self.cq, self.local, &config)?;
-            let create = begin.elapsed();
-            answer.endpoints.push(qp.endpoint().encode());
-            self.offered.push((qp, create));
+            match InitQp::with_config(&self.pd, &self.cq, self.local, &config) {
+                Ok(qp) => {
+                    let create = begin.elapsed();
+                    answer.endpoints.push(qp.endpoint().encode());
+                    self.offered.push((qp, create));
+                }
+                Err(error) => return Ok(answer.failed(&error.into())),
+            }
         }
         Ok(answer)
     }
@@ -201,28 +240,36 @@ impl VerbsHolder {
         endpoints: &[[u8; Endpoint::BYTES]],
         region: Option<Region>,
     ) -> Result<Answer> {
-        ensure!(endpoints.len() == self.offered.len(), "not one for each");
-        let (mut calls, mut writes) = (Times::new(), Times::new());
-        for ((qp, create), theirs) in self.offered.drain(..).zip(endpoints) {
-            let begin = Instant::now();
-            let qp = qp.connect(&Endpoint::decode(theirs)?)?;
-            calls.record(create + begin.elapsed());
-            if let Some(Region { addr, rkey }) = region {
-                let begin = Instant::now();
-                qp.post(&WorkRequest::new(Op::Write, &self.mr, 8, (addr, rkey)))?;
-                wait(&self.cq)?;
-                writes.record(begin.elapsed());
-            }
-            self.connected.push(qp);
-        }
+        ensure!(endpoints.len() <= self.offered.len(), "not one for each");
+        // Those that the other end could not make one for go.
+        let mut offered = std::mem::take(&mut self.offered).into_iter();
+        let answer = made(endpoints.len(), |at| {
+            let (qp, create) = offered.next().context("not one for each")?;
+            self.connect((qp, create), &endpoints[at], region)
+        });
         if let Some(region) = region {
-            self.targets.add(endpoints.len(), region);
+            self.targets.add(answer.count(), region);
         }
-        Ok(Answer {
-            calls: (&calls).into(),
-            first_writes: (&writes).into(),
-            ..Answer::default()
-        })
+        Ok(answer)
+    }
+
+    /// Connects one queue pair, and WRITEs by it. Answers what both took.
+    fn connect(
+        &mut self,
+        (qp, create): (InitQp, Duration),
+        theirs: &[u8; Endpoint::BYTES],
+        region: Option<Region>,
+    ) -> Result<[Duration; 2]> {
+        let begin = Instant::now();
+        let qp = qp.connect(&Endpoint::decode(theirs)?)?;
+        let call = create + begin.elapsed();
+        let begin = Instant::now();
+        if let Some(Region { addr, rkey }) = region {
+            qp.post(&WorkRequest::new(Op::Write, &self.mr, 8, (addr, rkey)))?;
+            wait(&self.cq)?;
+        }
+        self.connected.push(qp);
+        Ok([call, begin.elapsed()])
     }
 
     /// WRITEs so many times at once.
@@ -309,23 +356,14 @@ impl WeftHolder {
     }
 
     fn make(&mut self, count: usize, to: Node, region: Region, by_handle: bool) -> Result<Answer> {
-        let (mut calls, mut writes) = (Times::new(), Times::new());
-        for _ in 0..count {
-            let [call, write] = match by_handle {
-                true => self.open_handle(to, region)?,
-                false => self.connect(to, region)?,
-            };
-            calls.record(call);
-            writes.record(write);
-        }
+        let answer = made(count, |_| match by_handle {
+            true => self.open_handle(to, region),
+            false => self.connect(to, region),
+        });
         if !by_handle {
-            self.targets.add(count, region);
+            self.targets.add(answer.count(), region);
         }
-        Ok(Answer {
-            calls: (&calls).into(),
-            first_writes: (&writes).into(),
-            ..Answer::default()
-        })
+        Ok(answer)
     }
 
     /// WRITEs so many times at once.
@@ -365,6 +403,20 @@ impl Holder for WeftHolder {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_made_before_the_limit_counts() {
+        let all = made(3, |_| Ok([Duration::from_micros(1); 2]));
+        assert_eq!((all.count(), all.failure), (3, None));
+        let some = made(3, |at| {
+            ensure!(at < 2, "no more");
+            Ok([Duration::from_micros(1); 2])
+        });
+        assert_eq!(
+            (some.count(), some.failure.as_deref()),
+            (2, Some("no more"))
+        );
+    }
 
     #[test]
     fn neighbours_in_turn_are_connections_to_different_peers() {

@@ -51,20 +51,22 @@ pub struct Row {
 }
 
 impl Row {
-    /// Medians of several measurements.
+    /// Medians of the measurements that made the fewest connections.
     pub fn new(kind: Kind, wanted: u32, peers: u16, used: &[Used]) -> Self {
+        let fewest = used.iter().min_by_key(|one| one.made);
+        let made = fewest.map_or(0, |one| one.made);
         let middle = |bytes: fn(&Used) -> i64| {
+            let those = used.iter().filter(|one| one.made == made);
             // Exact below 2^53.
-            let values: Vec<_> = used.iter().map(|one| bytes(one) as f64).collect();
+            let values: Vec<_> = those.map(|one| bytes(one) as f64).collect();
             median(&values).map_or(0, |value| value.round() as i64)
         };
         let worst = |bytes: fn(&Used) -> i64| used.iter().map(bytes).max().unwrap_or(0);
-        let fewest = used.iter().min_by_key(|one| one.made);
         Self {
             bench: "memory",
             system: kind.system().name(),
             case: kind.case(),
-            connections: fewest.map_or(0, |one| one.made),
+            connections: made,
             wanted,
             peers,
             measurements: used.len(),
@@ -217,6 +219,7 @@ mod tests {
             (row.connections, row.limit.as_deref()),
             (7, Some("no more"))
         );
+        assert_eq!(row.module_bytes, 700);
         results.add(row);
         results.add(Row::new(Kind::Weft, 10, 4, &[used(10, 100)]));
         assert_eq!(results.ratio(), None);

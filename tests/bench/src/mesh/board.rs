@@ -28,7 +28,7 @@ const ARRIVED: usize = 0;
 const RELEASED: usize = 1;
 const HEAD: usize = 2;
 /// Meshes that a worker has memory for.
-pub const KINDS: usize = 6;
+pub const KINDS: usize = 8;
 const REGION_WORDS: usize = Region::BYTES / 4;
 const ENDPOINT_WORDS: usize = Endpoint::BYTES / 4;
 /// How long a worker waits for the others, and how often it looks.

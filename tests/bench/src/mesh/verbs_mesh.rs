@@ -4,14 +4,15 @@
 
 use std::sync::Arc;
 
-use anyhow::{bail, Result};
-use weft_verbs::{Cq, InitQp, LocalGid, Mr, Op, Pd, RcQp, Wc, WorkRequest};
+use anyhow::{Context as _, Result};
+use weft_verbs::{InitQp, LocalGid, Mr, Op, Pd, RcQp, Wc, WorkRequest};
 
 use super::board::Board;
 use super::worker::Worker;
 use crate::nodes::Node;
 use crate::peer::Region;
-use crate::verbs::{register, REGION_BYTES};
+use crate::verbs::{register, Completions, REGION_BYTES};
+use crate::wait::Wait;
 
 /// Requests that a queue pair has outstanding.
 const MAX_SEND_WR: u32 = 1;
@@ -23,7 +24,7 @@ pub struct VerbsWorker {
     kind: usize,
     pd: Pd,
     mr: Mr,
-    cq: Cq,
+    completions: Completions,
     local: LocalGid,
     /// Connections stay from round to round.
     keep: bool,
@@ -34,12 +35,11 @@ pub struct VerbsWorker {
 impl VerbsWorker {
     /// Opens the node's device and registers memory, which it leaves on the board.
     pub fn new(
-        index: usize,
-        workers: usize,
+        (index, workers): (usize, usize),
         node: Node,
         board: &Arc<Board>,
         kind: usize,
-        keep: bool,
+        wait: Wait,
     ) -> Result<Self> {
         let context = node.open()?;
         let (pd, mr) = register(&context, REGION_BYTES)?;
@@ -53,12 +53,17 @@ impl VerbsWorker {
             pd,
             mr,
             // All WRITEs of a round complete to it.
-            cq: Cq::new(&context, u32::try_from(workers)?)?,
+            completions: Completions::new(wait, &context, u32::try_from(workers)?)?,
             local: node.local_gid(&context)?,
-            keep,
+            keep: false,
             offered: Vec::new(),
             connected: Vec::new(),
         })
+    }
+
+    /// Whether its connections stay from round to round.
+    pub fn that_keeps(self, keep: bool) -> Self {
+        Self { keep, ..self }
     }
 }
 
@@ -76,7 +81,7 @@ impl Worker for VerbsWorker {
             return Ok(());
         }
         for &other in &self.others {
-            let qp = InitQp::new(&self.pd, &self.cq, self.local, MAX_SEND_WR)?;
+            let qp = InitQp::new(&self.pd, self.completions.cq(), self.local, MAX_SEND_WR)?;
             self.board.post(self.index, other, &qp.endpoint());
             self.offered.push((other, qp));
         }
@@ -101,11 +106,7 @@ impl Worker for VerbsWorker {
         let mut room = [Wc::default(); 16];
         let mut left = self.connected.len();
         while left > 0 {
-            let done = self.cq.poll(&mut room)?;
-            if let Some(failure) = done.iter().find_map(Wc::failure) {
-                bail!("a first WRITE failed: {failure}");
-            }
-            left -= done.len();
+            left -= self.completions.take(&mut room).context("a first WRITE")?;
         }
         Ok(())
     }

@@ -76,10 +76,13 @@ pub fn work(args: &MeshWorkerArgs) -> Result<()> {
     let make = |mesh: Mesh, index| -> Result<Box<dyn Worker>> {
         let kind = mesh as usize;
         Ok(match mesh {
-            Mesh::VerbsWarm | Mesh::VerbsCached => {
-                let keep = mesh == Mesh::VerbsCached;
-                let node = places[index];
-                Box::new(VerbsWorker::new(index, workers, node, &board, kind, keep)?)
+            Mesh::VerbsWarm
+            | Mesh::VerbsCached
+            | Mesh::VerbsWarmAsleep
+            | Mesh::VerbsCachedAsleep => {
+                let all = (index, workers);
+                let worker = VerbsWorker::new(all, places[index], &board, kind, mesh.wait())?;
+                Box::new(worker.that_keeps(mesh.case() == "cached"))
             }
             Mesh::WeftWarm | Mesh::WeftCached | Mesh::WeftWarmMet | Mesh::WeftCachedMet => {
                 let forget = mesh.case() == "warm";

@@ -4,14 +4,16 @@
 
 use std::time::Duration;
 
-use anyhow::{bail, ensure, Context as _, Result};
+use anyhow::{ensure, Context as _, Result};
 use weft_shim::{Access, MemoryRegion, RecvWr, SendWr, Vqp, VqpConfig, Wc};
 use weft_verbs::{
-    Access as VerbsAccess, Cq, Mr, Op, Pages, PathMtu, Pd, RcQp, Route, Srq, WorkRequest,
+    Access as VerbsAccess, Mr, Op, Pages, PathMtu, Pd, RcQp, Route, Srq, WorkRequest,
 };
 
 use super::Station;
 use crate::pace::Step;
+use crate::verbs::Completions;
+use crate::wait::Wait;
 use crate::weft::device;
 
 /// Buffers that a client has for answers.
@@ -82,12 +84,12 @@ impl Step for WeftEcho {
     }
 }
 
-/// A client of verbs. It polls without a pause; messages and answers go by one
-/// queue pair.
+/// A client of verbs. It polls without a pause, or sleeps until something is done; messages
+/// and answers go by one queue pair.
 pub struct VerbsEcho {
     qp: RcQp,
     message: Mr,
-    cq: Cq,
+    completions: Completions,
     srq: Srq,
     bytes: u32,
     sent: u32,
@@ -95,21 +97,21 @@ pub struct VerbsEcho {
 
 impl VerbsEcho {
     /// Connects.
-    pub fn connect(station: &Station, bytes: u32) -> Result<Self> {
+    pub fn connect(station: &Station, bytes: u32, wait: Wait) -> Result<Self> {
         let route = Route::resolve(station.rdma_cm, PATIENCE)?;
         let context = route.context()?;
         let pd = Pd::new(&context)?;
-        let cq = Cq::new(&context, MAX_SEND_WR + BUFFERS)?;
+        let completions = Completions::new(wait, &context, MAX_SEND_WR + BUFFERS)?;
         let srq = Srq::new(&pd, BUFFERS, bytes)?;
         let pages = Pages::zeroed(bytes as usize)?;
         let message = Mr::register(&pd, &pages, VerbsAccess::LocalWrite)?;
         let (qp, _) = route
-            .connect_receiving(&pd, &cq, &srq, MAX_SEND_WR)
+            .connect_receiving(&pd, completions.cq(), &srq, MAX_SEND_WR)
             .context("cannot connect to the station")?;
         Ok(Self {
             qp,
             message,
-            cq,
+            completions,
             srq,
             bytes,
             sent: 0,
@@ -132,12 +134,9 @@ impl Step for VerbsEcho {
         }
         let mut room = [weft_verbs::Wc::default()];
         loop {
-            let [wc] = self.cq.poll(&mut room)? else {
-                continue;
-            };
-            if let Some(failure) = wc.failure() {
-                bail!("a message or its answer failed: {failure}");
-            }
+            let taken = self.completions.take(&mut room);
+            taken.context("a message or its answer")?;
+            let [wc] = &room;
             // Else that of a message, of this one or one before.
             if wc.is_recv() {
                 ensure!(wc.byte_len() == self.bytes, "another answer came");

@@ -208,6 +208,12 @@ impl Case {
         }
     }
 
+    /// Whether the member of this rank sends anything.
+    pub fn sends(&self, rank: usize) -> bool {
+        let pause = self.delay.map(|delay| delay.of(rank, self.members));
+        rank < self.senders.of(self.members) && pause != Some(Pause::Silent)
+    }
+
     /// The same bytes from as many to as many, without multicast.
     pub fn raw(&self) -> Self {
         Self {

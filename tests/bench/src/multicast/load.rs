@@ -106,14 +106,16 @@ impl Receiver {
     }
 }
 
-/// Sends, if it is a sender, and steps, until it is stopped or the group is gone.
-pub fn step(group: &Group, load: Option<&Load>, clock: &Clock, stop: &AtomicBool) {
+/// Sends, if it is a sender, and steps, until it is stopped, or cannot send any more.
+pub fn step(
+    group: &Group,
+    load: Option<&Load>,
+    clock: &Clock,
+    stop: &AtomicBool,
+) -> Result<(), SendError> {
     let (mut number, mut idle) = (0, 0);
     while !stop.load(Ordering::Relaxed) {
-        let sent = match load.map_or(Ok(0), |load| load.send_some(clock, number)) {
-            Ok(sent) => sent,
-            Err(_) => return,
-        };
+        let sent = load.map_or(Ok(0), |load| load.send_some(clock, number))?;
         number += sent;
         idle = if group.step() || sent > 0 {
             0
@@ -126,6 +128,7 @@ pub fn step(group: &Group, load: Option<&Load>, clock: &Clock, stop: &AtomicBool
             _ => thread::yield_now(),
         }
     }
+    Ok(())
 }
 
 /// A sender.
@@ -154,17 +157,15 @@ impl Load {
         }
     }
 
-    /// Sends until it is stopped or the group is gone.
-    pub fn run(&self, clock: &Clock, stop: &AtomicBool) {
+    /// Sends until it is stopped, or cannot any more.
+    pub fn run(&self, clock: &Clock, stop: &AtomicBool) -> Result<(), SendError> {
         if self.pause == Pause::Silent {
-            return;
+            return Ok(());
         }
         let mut number = 0_u64;
         let mut source = vec![0; if self.memcpy { self.bytes } else { 0 }];
         while !stop.load(Ordering::Relaxed) {
-            if self.send(clock, number, &mut source).is_err() {
-                return;
-            }
+            self.send(clock, number, &mut source)?;
             number += 1;
             if let Pause::For(pause) = self.pause {
                 let began = Instant::now();
@@ -173,6 +174,7 @@ impl Load {
                 }
             }
         }
+        Ok(())
     }
 
     /// Sends what goes between two steps, as far as there is room, and says how many

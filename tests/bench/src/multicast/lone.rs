@@ -79,7 +79,7 @@ pub fn idle(node: Placed, case: &Case) -> Result<()> {
     let (posted, cpu) = (group.posted(), cpu_time()?);
     let mut seen = measure(&group, active, IDLE)?;
     seen.posts = group.posted() - posted;
-    seen.cpu = (cpu_time()? - cpu).as_secs_f64();
+    seen.cpu = Some((cpu_time()? - cpu).as_secs_f64());
     say_ready(&seen)?;
     wait_for_end()
 }

@@ -7,16 +7,17 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use anyhow::{anyhow, ensure, Context as _, Result};
+use anyhow::{anyhow, bail, ensure, Context as _, Result};
 use clap::ValueEnum as _;
 use nix::sched::{sched_setaffinity, CpuSet};
 use nix::time::{clock_gettime, ClockId};
 use nix::unistd::Pid;
+use weft::fabric::NodeSet;
 use weft::multicast::Builder;
-use weft::{Group, Subgroup, SubgroupHandle};
+use weft::{Ending, Group, SendError, Subgroup, SubgroupHandle};
 use weft_testkit::place::{Kind, Placed};
 
 use super::args::{MemberArgs, Pace};
@@ -29,6 +30,9 @@ use crate::stats::{Recorded, Times};
 
 /// How long members wait for one another, and for what was sent.
 pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A thread that sends.
+type Sending = JoinHandle<Result<(), SendError>>;
 
 /// Is a member.
 pub fn run(args: &MemberArgs) -> Result<()> {
@@ -116,7 +120,7 @@ fn stream(node: Placed, case: &Case, pace: Pace) -> Result<()> {
         false => None,
     };
     let (timer, until) = (Arc::clone(&clock), Arc::clone(&stop));
-    let sending = match (load, case.stepped) {
+    let mut sending = match (load, case.stepped) {
         (load, true) => {
             let group = Arc::clone(&group);
             Some(thread::spawn(move || {
@@ -131,6 +135,9 @@ fn stream(node: Placed, case: &Case, pace: Pace) -> Result<()> {
     *lock() = Times::new();
     let mut seen = measure(&group, active, pace.slice())?;
     seen.latencies = Recorded::from(&*lock());
+    if case.sends(rank) {
+        still_sends(&mut sending)?;
+    }
     let damaged = damaged.load(Ordering::Relaxed);
     ensure!(damaged == 0, "{damaged} messages are not what was sent");
     say_ready(&seen)?;
@@ -138,8 +145,32 @@ fn stream(node: Placed, case: &Case, pace: Pace) -> Result<()> {
     stop.store(true, Ordering::Relaxed);
     drop(group);
     if let Some(sending) = sending {
-        sending.join().map_err(|_| anyhow!("the sender panicked"))?;
+        // Others may be gone by now, which is how its last message fails.
+        let _ = ended(sending)?;
     }
+    Ok(())
+}
+
+/// How a thread that sends has ended.
+fn ended(sending: Sending) -> Result<Result<(), SendError>> {
+    sending.join().map_err(|_| anyhow!("the sender panicked"))
+}
+
+/// Fails if a thread that should send until it is stopped has ended before.
+fn still_sends(sending: &mut Option<Sending>) -> Result<()> {
+    if let Some(early) = sending.take_if(|sending| sending.is_finished()) {
+        ended(early)?.context("a sender ended while its group was measured")?;
+        bail!("a sender ended while its group was measured");
+    }
+    Ok(())
+}
+
+/// Fails if a group has ended, or lost a member.
+fn still_goes_on(ending: Option<Ending>, gone: NodeSet) -> Result<()> {
+    ensure!(
+        ending.is_none() && gone.is_empty(),
+        "the group ended while it was measured: {gone:?} are gone ({ending:?})"
+    );
     Ok(())
 }
 
@@ -149,10 +180,38 @@ pub fn measure(group: &Group, active: SubgroupHandle, slice: Duration) -> Result
     let (before, began) = (group.metrics(active)?, Instant::now());
     thread::sleep(slice);
     let after = group.metrics(active)?;
+    still_goes_on(group.ending(active)?, group.left().union(group.failed()))?;
     let mut seen = Seen::between(&before, &after);
     seen.seconds = began.elapsed().as_secs_f64();
-    seen.cpu = (cpu_time()? - cpu).as_secs_f64();
+    seen.cpu = Some((cpu_time()? - cpu).as_secs_f64());
     let calls_now = group.system_calls();
     seen.system_calls = calls_now.zip(calls).map(|(now, then)| now - then);
     Ok(seen)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_that_has_ended_gives_no_row() {
+        assert!(still_goes_on(None, NodeSet::EMPTY).is_ok());
+        assert!(still_goes_on(Some(Ending::Agreed), NodeSet::EMPTY).is_err());
+        assert!(still_goes_on(None, NodeSet::EMPTY.with(1)).is_err());
+    }
+
+    #[test]
+    fn a_sender_that_has_ended_gives_no_row_but_is_told() {
+        let sends = |result: Result<(), SendError>| {
+            let sending = thread::spawn(move || result);
+            while !sending.is_finished() {
+                thread::yield_now();
+            }
+            still_sends(&mut Some(sending))
+        };
+        assert!(still_sends(&mut None).is_ok());
+        assert!(sends(Ok(())).is_err());
+        let error = sends(Err(SendError::Closed)).unwrap_err();
+        assert!(format!("{error:#}").contains("the group was left"));
+    }
 }

@@ -67,7 +67,7 @@ pub fn run(node: Placed, case: &Case, pace: Pace) -> Result<()> {
         delivered: after.0 - before.0,
         posts: after.1 - before.1,
         system_calls: after.2.zip(before.2).map(|(now, then)| now - then),
-        cpu: (after.3 - before.3).as_secs_f64(),
+        cpu: Some((after.3 - before.3).as_secs_f64()),
         ..Seen::default()
     })?;
     wait_for_end()?;

@@ -63,9 +63,10 @@ pub struct Row {
     wake_us_p50: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     wake_us_p99: Option<f64>,
-    /// Share of the time that senders waited for room, in percent.
+    /// Share of the senders' time in which they waited for room, in percent. None where that is
+    /// not measured.
     wait_percent: Option<f64>,
-    /// Processor time of a member, in microseconds a second.
+    /// Processor time of a member, in microseconds a second, where it is measured.
     cpu_us_per_s: Option<f64>,
     send_batch_mean: Option<f64>,
     receive_batch_mean: Option<f64>,
@@ -80,6 +81,8 @@ pub struct Results<'a> {
     cases: &'a [Case],
     /// What all members saw, in all rounds.
     sums: Vec<Seen>,
+    /// How long members that send were measured, in seconds.
+    sending: Vec<f64>,
     /// Messages a second at a member, by case and round.
     rates: Vec<Vec<f64>>,
 }
@@ -90,6 +93,7 @@ impl<'a> Results<'a> {
         Self {
             cases,
             sums: vec![Seen::default(); cases.len()],
+            sending: vec![0.0; cases.len()],
             rates: vec![Vec::new(); cases.len()],
         }
     }
@@ -107,7 +111,12 @@ impl<'a> Results<'a> {
             _ => members.len(),
         };
         self.rates[at].push(total / tell as f64);
-        members.iter().for_each(|seen| self.sums[at].add(seen));
+        for (rank, seen) in members.iter().enumerate() {
+            self.sums[at].add(seen);
+            if self.cases[at].sends(rank) {
+                self.sending[at] += seen.seconds;
+            }
+        }
     }
 
     /// A row for each case.
@@ -131,7 +140,8 @@ impl<'a> Results<'a> {
         let gb = |rate: f64| rate * case.bytes as f64 / 1e9;
         let per_message = |count: u64| (sum.sent > 0).then(|| count as f64 / sum.sent as f64);
         let (latencies, wakes) = (Times::from(&sum.latencies), Times::from(&sum.wakes));
-        let per_second = |value: f64| (sum.seconds > 0.0).then(|| value / sum.seconds);
+        let share = |value: f64, seconds: f64| (seconds > 0.0).then(|| value / seconds);
+        let waits = is_load && case.experiment != Experiment::Raw;
         Row {
             bench: "multicast",
             experiment: case.experiment,
@@ -162,8 +172,8 @@ impl<'a> Results<'a> {
             raw_share: rounded(shares.and_then(|shares| median(&shares.collect::<Vec<_>>()))),
             wake_us_p50: rounded(wakes.percentile_us(50.0)),
             wake_us_p99: rounded(wakes.percentile_us(99.0)),
-            wait_percent: rounded(per_second(sum.waited * 100.0)).filter(|_| is_load),
-            cpu_us_per_s: rounded(per_second(sum.cpu * 1e6)),
+            wait_percent: rounded(share(sum.waited * 100.0, self.sending[at])).filter(|_| waits),
+            cpu_us_per_s: rounded(sum.cpu.and_then(|cpu| share(cpu * 1e6, sum.seconds))),
             send_batch_mean: rounded(sum.sends.mean()),
             receive_batch_mean: rounded(sum.receives.mean()),
             delivery_batch_mean: rounded(sum.deliveries.mean()),
@@ -256,7 +266,33 @@ impl Table {
 
 #[cfg(test)]
 mod tests {
+    use super::super::case::Senders;
     use super::*;
+
+    #[test]
+    fn senders_wait_a_share_of_their_own_time_and_nothing_is_told_that_was_not_measured() {
+        let case = Case {
+            senders: Senders::One,
+            ..Case::usual(Experiment::Single, "shm", 4)
+        };
+        let lone = Case::usual(Experiment::Lone, "shm", 2);
+        let cases = [case, lone];
+        let seen = |waited, cpu| Seen {
+            seconds: 2.0,
+            waited,
+            cpu,
+            ..Seen::default()
+        };
+        let mut results = Results::new(&cases);
+        let others = [0.0; 3].map(|waited| seen(waited, Some(0.5)));
+        let all = [seen(1.0, Some(0.5))].into_iter().chain(others);
+        results.add(0, all.collect());
+        results.add(1, vec![seen(0.0, None), seen(0.0, None)]);
+        let rows: Vec<Row> = results.rows().collect();
+        assert_eq!(rows[0].wait_percent, Some(50.0));
+        assert_eq!(rows[0].cpu_us_per_s, Some(250_000.0));
+        assert_eq!((rows[1].wait_percent, rows[1].cpu_us_per_s), (None, None));
+    }
 
     #[test]
     fn cases_are_compared_with_plain_writes_of_their_round() {

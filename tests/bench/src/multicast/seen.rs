@@ -2,6 +2,8 @@
 
 //! What a member tells of one measurement.
 
+use std::ops::Add;
+
 use serde::{Deserialize, Serialize};
 use weft::multicast::{Batches, BATCH_BUCKETS};
 use weft::Metrics;
@@ -60,8 +62,8 @@ pub struct Seen {
     pub system_calls: Option<u64>,
     /// Time that its senders waited for room, in seconds.
     pub waited: f64,
-    /// Processor time of its process, in seconds.
-    pub cpu: f64,
+    /// Processor time of its process, in seconds, if it was measured.
+    pub cpu: Option<f64>,
     /// Batches of the three stages.
     pub sends: Sizes,
     pub receives: Sizes,
@@ -97,17 +99,22 @@ impl Seen {
         self.delivered += other.delivered;
         self.nulls += other.nulls;
         self.posts += other.posts;
-        self.system_calls = match (self.system_calls, other.system_calls) {
-            (Some(some), Some(more)) => Some(some + more),
-            (some, more) => some.or(more),
-        };
+        self.system_calls = sum(self.system_calls, other.system_calls);
         self.waited += other.waited;
-        self.cpu += other.cpu;
+        self.cpu = sum(self.cpu, other.cpu);
         self.sends.add(&other.sends);
         self.receives.add(&other.receives);
         self.deliveries.add(&other.deliveries);
         self.latencies.add(&other.latencies);
         self.wakes.add(&other.wakes);
+    }
+}
+
+/// Of those that there are.
+fn sum<T: Add<Output = T>>(one: Option<T>, other: Option<T>) -> Option<T> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one + other),
+        (one, other) => one.or(other),
     }
 }
 

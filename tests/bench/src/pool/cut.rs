@@ -9,7 +9,6 @@
 //! sent again. After each such time comes one as long in which nothing happens (`quiet`).
 //! The READs have to end well: errors are for those who talk to the third peer.
 
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,7 +18,7 @@ use weft_testkit::rng::Rng;
 use super::filter::shell;
 use super::flow::{Flow as _, WeftFlow};
 use super::moves::while_moved;
-use super::opening::{read, wait_until_closed, OTHER, STOP};
+use super::opening::{read, wait_until_closed, Beside, Now, QUIET};
 use super::result::Latencies;
 use super::PoolCase;
 use crate::cli::Transport;
@@ -45,7 +44,6 @@ const BYTES: u32 = 64;
 
 /// The names, in results, of what happens beside the READs.
 const BESIDE: [&str; 4] = ["quiet", "opening", "moving", "closing"];
-const QUIET: u8 = 0;
 const OPENING: u8 = 1;
 const MOVED: u8 = 2;
 const CLOSED: u8 = 3;
@@ -86,12 +84,12 @@ pub fn measure(peers: &[Node], quick: bool) -> Result<Vec<Latencies>> {
         WeftReader::connect(by_rc, &rc.ready, Transport::Rc)?,
     ];
     let mut victim = Victim::new(node, peer)?;
-    let beside = AtomicU8::new(OTHER);
+    let beside = Beside::new();
     let found = thread::scope(|scope| -> Result<Found> {
         let read = |reader| scope.spawn(|| read::<{ BESIDE.len() }>(reader, &beside));
         let reads = readers.each_mut().map(read);
         let done = victim.cut_often(rounds, &beside);
-        beside.store(STOP, Ordering::Relaxed);
+        beside.set(Now::Over);
         let mut all: Found = std::array::from_fn(|_| Times::new());
         for read in reads {
             let found = read.join().map_err(|_| anyhow!("a reader panicked"))??;
@@ -136,7 +134,7 @@ impl Victim {
         })
     }
 
-    fn cut_often(&mut self, rounds: u32, beside: &AtomicU8) -> Result<()> {
+    fn cut_often(&mut self, rounds: u32, beside: &Beside) -> Result<()> {
         let bar = progress("cut".to_owned(), rounds.into());
         for _ in 0..rounds {
             for (step, cut) in [
@@ -144,12 +142,12 @@ impl Victim {
                 (MOVED, Self::cut_while_moving),
                 (CLOSED, Self::cut_while_closing),
             ] {
-                cut(self, &|| beside.store(step, Ordering::Relaxed))?;
-                beside.store(OTHER, Ordering::Relaxed);
+                cut(self, &|| beside.set(Now::Thing(step)))?;
+                beside.set(Now::Other);
                 wait_until_closed(self.queues)?;
-                beside.store(QUIET, Ordering::Relaxed);
+                beside.set(Now::Thing(QUIET));
                 thread::sleep(AWAY);
-                beside.store(OTHER, Ordering::Relaxed);
+                beside.set(Now::Other);
             }
             bar.inc(1);
         }

@@ -15,6 +15,7 @@ use crate::nodes::{Node, CLIENT};
 use crate::peer::Ready;
 use crate::stats::Times;
 use crate::verbs::{Exchange, Link, Stack, MAX_SEND_WR};
+use crate::wait::Wait;
 use crate::weft::WeftLink;
 
 /// Requests under way.
@@ -148,10 +149,8 @@ impl VerbsFlow {
         let context = CLIENT.open()?;
         let local = CLIENT.local_gid(&context)?;
         let memory = usize::try_from(bytes)?;
-        let stack = match sleeps {
-            true => Stack::sleeping(&context, memory, MAX_SEND_WR)?,
-            false => Stack::with(&context, memory, MAX_SEND_WR)?,
-        };
+        let wait = if sleeps { Wait::Event } else { Wait::Poll };
+        let stack = Stack::waiting(wait, &context, memory, MAX_SEND_WR)?;
         let exchange = Exchange::with(ExchangeKind::Tcp, peer);
         let link = Link::warm(stack.clone(), local, exchange)?;
         Ok(Self {

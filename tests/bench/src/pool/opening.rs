@@ -35,12 +35,13 @@ const WARM_UP: Duration = Duration::from_millis(200);
 const CLOSE_PATIENCE: Duration = Duration::from_secs(60);
 const CLOSE_NAP: Duration = Duration::from_millis(50);
 
-/// What is done beside the READs.
-const QUIET: u8 = 0;
+/// What is done beside the READs: nothing, in all measurements the first of the things that
+/// are told apart; and here, queue pairs are made.
+pub(super) const QUIET: u8 = 0;
 const OPENING: u8 = 1;
-/// READs do not count.
-pub(super) const OTHER: u8 = u8::MAX - 1;
-pub(super) const STOP: u8 = u8::MAX;
+/// How [`Beside`] keeps [`Now::Other`] and [`Now::Over`].
+const OTHER: u8 = u8::MAX - 1;
+const OVER: u8 = u8::MAX;
 
 /// Measures both.
 pub fn measure(peers: &[Node], quick: bool) -> Result<Vec<Latencies>> {
@@ -49,11 +50,11 @@ pub fn measure(peers: &[Node], quick: bool) -> Result<Vec<Latencies>> {
     let peer = Peer::start(server, true, KEY_BYTES as usize)?;
     let _way = Way::force(CLIENT, server, Transport::Dc)?;
     let mut reader = WeftReader::connect(server, &peer.ready, Transport::Dc)?;
-    let beside = AtomicU8::new(OTHER);
+    let beside = Beside::new();
     let (opened, [quiet, opening]) = thread::scope(|scope| -> Result<_> {
         let read = scope.spawn(|| read(&mut reader, &beside));
         let opened = open(others, rounds, &beside);
-        beside.store(STOP, Ordering::Relaxed);
+        beside.set(Now::Over);
         let times = read.join().map_err(|_| anyhow!("the reader panicked"))??;
         Ok((opened?, times))
     })?;
@@ -65,28 +66,75 @@ pub fn measure(peers: &[Node], quick: bool) -> Result<Vec<Latencies>> {
     Ok(vec![quiet, opening])
 }
 
-/// READs until it is stopped, and answers the times beside each of `N` things. What was
-/// begun beside one and ended beside another counts as beside the later one.
-pub(super) fn read<const N: usize>(
-    reader: &mut WeftReader,
-    beside: &AtomicU8,
-) -> Result<[Times; N]> {
+/// What is done beside the READs at a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Now {
+    /// One of the things that are told apart, by its number.
+    Thing(u8),
+    /// Something else, beside which READs do not count.
+    Other,
+    /// Nothing any more: there are to be no more READs.
+    Over,
+}
+
+/// The same as one thread tells it others.
+pub(super) struct Beside(AtomicU8);
+
+impl Beside {
+    /// READs do not count yet.
+    pub(super) fn new() -> Self {
+        let beside = Self(AtomicU8::new(0));
+        beside.set(Now::Other);
+        beside
+    }
+
+    pub(super) fn set(&self, now: Now) {
+        let number = match now {
+            Now::Thing(thing) => thing,
+            Now::Other => OTHER,
+            Now::Over => OVER,
+        };
+        self.0.store(number, Ordering::Relaxed);
+    }
+
+    fn now(&self) -> Now {
+        match self.0.load(Ordering::Relaxed) {
+            OTHER => Now::Other,
+            OVER => Now::Over,
+            thing => Now::Thing(thing),
+        }
+    }
+}
+
+/// As which thing a READ counts that began and ended beside these. One that has seen something
+/// and quiet counts beside the former; one that was under way when a thing ended counts beside
+/// that thing.
+fn counts_as(began: Now, ended: Now) -> Option<u8> {
+    match (began, ended) {
+        (Now::Thing(thing), Now::Thing(QUIET) | Now::Other | Now::Over) => Some(thing),
+        (Now::Thing(_), Now::Thing(thing)) => Some(thing),
+        (Now::Other | Now::Over, _) => None,
+    }
+}
+
+/// READs until it is stopped, and answers the times beside each of `N` things.
+pub(super) fn read<const N: usize>(reader: &mut WeftReader, beside: &Beside) -> Result<[Times; N]> {
     let mut times = std::array::from_fn(|_| Times::new());
     loop {
-        let before = beside.load(Ordering::Relaxed);
-        if before == STOP {
+        let began = beside.now();
+        if began == Now::Over {
             return Ok(times);
         }
         let sample = reader.sample()?;
-        let after = beside.load(Ordering::Relaxed);
-        if let Some(times) = times.get_mut(usize::from(before.max(after))) {
+        let thing = counts_as(began, beside.now());
+        if let Some(times) = thing.and_then(|thing| times.get_mut(usize::from(thing))) {
             times.record(sample.call);
         }
     }
 }
 
 /// Makes queue pairs and gives them back, and answers how many.
-fn open(others: &[Node], rounds: u32, beside: &AtomicU8) -> Result<u64> {
+fn open(others: &[Node], rounds: u32, beside: &Beside) -> Result<u64> {
     let bar = progress("opening".to_owned(), rounds.into());
     let mut opened = 0;
     thread::sleep(WARM_UP);
@@ -94,15 +142,15 @@ fn open(others: &[Node], rounds: u32, beside: &AtomicU8) -> Result<u64> {
     for _ in 0..rounds {
         let mut ways = Vec::new();
         for &node in others {
-            beside.store(OPENING, Ordering::Relaxed);
+            beside.set(Now::Thing(OPENING));
             let begin = Instant::now();
             ways.push(Way::force(CLIENT, node, Transport::Rc)?);
             let took = begin.elapsed();
-            beside.store(QUIET, Ordering::Relaxed);
+            beside.set(Now::Thing(QUIET));
             thread::sleep(took.max(PAUSE));
             opened += 1;
         }
-        beside.store(OTHER, Ordering::Relaxed);
+        beside.set(Now::Other);
         drop(ways);
         wait_until_closed(before)?;
         bar.inc(1);
@@ -122,4 +170,35 @@ pub(super) fn wait_until_closed(left: u64) -> Result<()> {
         thread::sleep(CLOSE_NAP);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_read_under_way_when_a_thing_ends_counts_beside_it() {
+        let (quiet, opening) = (Now::Thing(QUIET), Now::Thing(OPENING));
+        for (began, ended, thing) in [
+            (quiet, quiet, Some(QUIET)),
+            (quiet, opening, Some(OPENING)),
+            (opening, quiet, Some(OPENING)),
+            (opening, Now::Other, Some(OPENING)),
+            (opening, Now::Over, Some(OPENING)),
+            (Now::Other, opening, None),
+            (Now::Other, Now::Other, None),
+        ] {
+            assert_eq!(counts_as(began, ended), thing, "{began:?}, {ended:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_set_is_read() {
+        let beside = Beside::new();
+        assert_eq!(beside.now(), Now::Other);
+        for now in [Now::Thing(QUIET), Now::Thing(3), Now::Over] {
+            beside.set(now);
+            assert_eq!(beside.now(), now);
+        }
+    }
 }

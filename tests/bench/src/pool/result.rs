@@ -78,15 +78,19 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// Medians of several measurements. `of`: how many connections are wanted, and peers.
+    /// Medians of several measurements; memory, of those that made the fewest. `of`: how many
+    /// connections are wanted, and peers.
     pub fn new(case: PoolCase, system: PoolSystem, of: (u32, u16), found: &[Measured]) -> Self {
         let (wanted, peers) = of;
         let rate = |value: fn(&Measured) -> Option<f64>| {
             median(&found.iter().filter_map(value).collect::<Vec<_>>()).map(f64::round)
         };
+        let fewest = found.iter().min_by_key(|one| one.made);
+        let made = fewest.map_or(0, |one| one.made);
+        let those = || found.iter().filter(|one| one.made == made);
         // Exact below 2^53.
         let bytes = |value: fn(&Measured) -> i64| {
-            let values: Vec<_> = found.iter().map(|one| value(one) as f64).collect();
+            let values: Vec<_> = those().map(|one| value(one) as f64).collect();
             median(&values).map_or(0, |value| value.round() as i64)
         };
         let mut calls = Times::new();
@@ -95,12 +99,11 @@ impl Scale {
             calls.merge(&one.calls);
             writes.merge(&one.first_writes);
         }
-        let fewest = found.iter().min_by_key(|one| one.made);
         Self {
             bench: "pool",
             case: case.name(),
             system: system.name(),
-            connections: fewest.map_or(0, |one| one.made),
+            connections: made,
             wanted,
             peers,
             measurements: found.len(),
@@ -115,7 +118,7 @@ impl Scale {
             process_bytes: bytes(|one| one.process_bytes),
             machine_bytes: bytes(|one| one.machine_bytes),
             noise_bytes: found.iter().map(|one| one.noise_bytes).max().unwrap_or(0),
-            rc_queues: found.iter().map(|one| one.rc_queues).max().unwrap_or(0),
+            rc_queues: those().map(|one| one.rc_queues).max().unwrap_or(0),
             limit: fewest.and_then(|one| one.limit.clone()),
         }
     }
@@ -490,13 +493,13 @@ mod tests {
     }
 
     #[test]
-    fn a_row_has_medians_and_the_fewest_connections() {
+    fn a_row_has_the_fewest_connections_and_their_memory() {
         let found = [measured(9, 300), measured(10, 100), measured(10, 200)];
         let row = Scale::new(PoolCase::Pairs, PoolSystem::WeftRc, (10, 4), &found);
         let json = serde_json::to_value(&row).unwrap();
         assert_eq!(json["system"], "weft_rc");
         assert_eq!(json["connections"], 9);
-        assert_eq!(json["module_bytes"], 200);
+        assert_eq!(json["module_bytes"], 300);
         assert!(json["writes_per_sec"].is_null());
         assert!(json.get("limit").is_none());
     }

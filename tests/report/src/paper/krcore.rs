@@ -7,7 +7,7 @@ mod data;
 mod messages;
 mod scale;
 
-pub use control::{cold_worker, largest_mesh};
+pub use control::{cold_worker, largest_mesh, MeshTime};
 pub use data::distributions;
 pub use scale::cold_workers;
 

@@ -4,7 +4,7 @@
 
 use crate::chart::{Axis, Bars, Chart, Line, Lines, Plot, Stack, Unit};
 use crate::figure::{ratio, Compared, Recipe};
-use crate::rows::{Best, Rows, Selection};
+use crate::rows::{Best, Row, Rows, Selection};
 use crate::systems::{self, System};
 
 /// Bytes of a request where the paper says nothing else.
@@ -286,12 +286,15 @@ pub fn tail(rows: &Rows) -> Chart {
     }
 }
 
-/// The distribution of each system's first row that has one.
+/// The distribution of each system's row with the best median, of those that have one.
 pub fn distributions(rows: &Selection<'_>) -> Vec<Line> {
     let line = |system: System| {
         let rows = system.of(rows.clone());
-        let mut cdfs = rows.rows().iter().map(|row| row.pairs("lat_us_cdf"));
-        let cdf = cdfs.find(|cdf| !cdf.is_empty()).unwrap_or_default();
+        let rows = rows.rows().iter();
+        let with = rows.filter(|row| !row.pairs("lat_us_cdf").is_empty());
+        let median = |row: &Row| row.number("lat_us_p50").unwrap_or(f64::INFINITY);
+        let best = with.min_by(|a, b| median(a).total_cmp(&median(b)));
+        let cdf = best.map_or_else(Vec::new, |row| row.pairs("lat_us_cdf"));
         let points = cdf.into_iter().map(|(percent, us)| (us, percent));
         Line::new(system.name(), points.collect())
     };
@@ -340,6 +343,8 @@ mod tests {
 {"bench":"datapath","system":"verbs","transport":"rc","wait":"poll","op":"read","mode":"sync","bytes":8,"clients":1,"pause_us":0,"lat_us_p50":50}
 {"bench":"datapath","system":"verbs","transport":"rc","wait":"event","op":"read","mode":"sync","bytes":8,"clients":1,"pause_us":0,"lat_us_p50":40}
 {"bench":"datapath","system":"weft","transport":"dc","op":"read","mode":"sync","bytes":8,"clients":1,"pause_us":0,"lat_us_p50":30,"lat_to_verbs":0.75}
+{"bench":"tail","system":"verbs","transport":"rc","wait":"poll","lat_us_p50":90,"lat_us_cdf":[[50,90],[99,500]]}
+{"bench":"tail","system":"verbs","transport":"rc","wait":"event","lat_us_p50":40,"lat_us_cdf":[[50,40],[99,80]]}
 {"bench":"tail","system":"weft","transport":"dc","lat_us_p999":60,"lat_us_cdf":[[50,20],[99,50]]}
 "#;
 
@@ -357,7 +362,9 @@ mod tests {
         let rows = Rows::parse(ROWS).unwrap();
         let lines = distributions(&rows.of("tail"));
         assert_eq!(lines[1].points, [(20.0, 50.0), (50.0, 99.0)]);
-        assert!(lines[0].points.is_empty());
+        // Of polling and sleeping the better one.
+        assert_eq!(lines[0].points, [(40.0, 50.0), (80.0, 99.0)]);
+        assert!(lines[2].points.is_empty());
     }
 
     #[test]
