@@ -7,7 +7,7 @@
 //! tells everything that it knows. Attackers on its node and on another, with
 //! and without privileges, try the rows of a [`table`], one after the other, and
 //! after each the victim says what it has noticed. The victim and the attackers
-//! run on the same processor, so that they share streams.
+//! run on the same processor, so that they share a DC initiator; streams are those of a user.
 
 mod attacker;
 mod crowd;
