@@ -96,8 +96,11 @@ pub fn counters() -> Result<BTreeMap<String, i64>> {
 
 /// One of them.
 pub fn counter(name: &str) -> Result<i64> {
-    counters()?
-        .get(name)
+    named(&counters()?, name)
+}
+
+fn named(all: &BTreeMap<String, i64>, name: &str) -> Result<i64> {
+    all.get(name)
         .copied()
         .with_context(|| format!("there is no counter {name}"))
 }
@@ -190,11 +193,12 @@ impl Baseline {
 
 /// Counts of what exists because somebody uses the module.
 pub fn gauges() -> Result<Vec<i64>> {
-    let all = counters()?;
-    Ok(GAUGES
-        .iter()
-        .map(|name| all.get(*name).copied().unwrap_or(i64::MIN))
-        .collect())
+    gauges_among(&counters()?)
+}
+
+/// It is an error if one is missing: two that are missing would count as equal.
+fn gauges_among(all: &BTreeMap<String, i64>) -> Result<Vec<i64>> {
+    GAUGES.iter().map(|name| named(all, name)).collect()
 }
 
 /// A VQP from a node to a region on another one.
@@ -342,4 +346,18 @@ pub fn hold(others: usize) -> Result<()> {
     std::io::stdout().flush()?;
     std::io::stdin().read_to_end(&mut Vec::new())?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gauge_that_is_missing_is_an_error() {
+        let mut all: BTreeMap<_, _> = GAUGES.map(|name| (name.to_owned(), 3)).into();
+        assert_eq!(gauges_among(&all).ok(), Some(vec![3; GAUGES.len()]));
+        all.remove("vqps");
+        let error = gauges_among(&all).map_err(|error| error.to_string());
+        assert_eq!(error, Err("there is no counter vqps".to_owned()));
+    }
 }
