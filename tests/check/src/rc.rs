@@ -34,7 +34,7 @@ use weft_testkit::report::Report;
 pub use blocks::BLOCK;
 pub use dead_peers::want_for_ever;
 pub use meta_server::reaches_no_region as meta_server_reaches_no_region;
-pub use pins::{goes_by_rc, pin, wait_until_up};
+pub use pins::{goes_by_rc, pin, wait_until_up, with_rc};
 use registration::Early;
 
 /// What a run is told.

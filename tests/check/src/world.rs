@@ -145,11 +145,8 @@ pub struct Baseline {
 impl Baseline {
     /// Waits until the gauges stand still, and keeps them.
     pub fn take(nodes: u32) -> Result<Self> {
-        let sessions = (0..nodes)
-            .map(Device::open_on)
-            .collect::<Result<Vec<_>, _>>()?;
         let mut this = Self {
-            sessions,
+            sessions: sessions(nodes)?,
             gauges: Vec::new(),
         };
         let mut since = Instant::now();
@@ -162,6 +159,15 @@ impl Baseline {
             Ok(since.elapsed() > Duration::from_millis(300))
         })?;
         Ok(this)
+    }
+
+    /// The same with sessions on the nodes that there are now: one may have gone and come
+    /// back.
+    pub fn with_new_sessions(mut self) -> Result<Self> {
+        let nodes = self.sessions.len() as u32;
+        self.sessions.clear();
+        self.sessions = sessions(nodes)?;
+        Ok(self)
     }
 
     /// Waits until all is as it was. Contexts may have become fewer: those that nobody
@@ -189,6 +195,11 @@ impl Baseline {
             .iter()
             .try_for_each(|session| Ok(session.flush_dccache()?))
     }
+}
+
+/// A session on each node.
+fn sessions(nodes: u32) -> Result<Vec<Device>> {
+    (0..nodes).map(|node| Ok(Device::open_on(node)?)).collect()
 }
 
 /// Counts of what exists because somebody uses the module.
