@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{anyhow, bail, ensure, Result};
+use anyhow::{anyhow, bail, ensure, Context as _, Result};
 use weft_core::uapi::{Pod, SendWr, Sge, Wc, WcStatus, OP_WRITE, SEND_SIGNALED};
 use weft_shim::{Device, MemoryRegion};
 
 use crate::isolation::users::ROOT;
 use crate::raw::{request, with_sge, Memory, Queue, Session};
 use crate::traffic::{Neighbour, Traffic, SLICE};
-use crate::world::{full_access, gid};
+use crate::world::{full_access, gid, Transport};
 use weft_testkit::report::Report;
 
 /// Bytes of each region; as many lie before it and behind it.
@@ -173,6 +173,16 @@ pub fn run(report: &mut Report) -> Result<()> {
     report.check("a region that goes while it is used: RemAccessErr", || {
         gone(&fixture)
     });
+    Ok(())
+}
+
+/// All cases, while nobody else sends: each VQP's requests go by RC.
+pub fn go_by_rc() -> Result<()> {
+    let fixture = Fixture::new()?;
+    for (name, wr, status) in fixture.cases() {
+        let outcome = Transport::Rc.observe(|| fixture.try_one(wr, status));
+        outcome.context(name)?;
+    }
     Ok(())
 }
 
