@@ -441,7 +441,6 @@ pub fn reserved(report: &mut Report) -> Result<()> {
     for (name, request) in [
         ("POOL_PIN", uapi::IOC_POOL_PIN),
         ("POOL_UNPIN", uapi::IOC_POOL_UNPIN),
-        ("RUN", uapi::IOC_RUN),
     ] {
         let name = format!("{name} with a reserved field");
         refused(report, &name, einval, || {
