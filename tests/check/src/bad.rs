@@ -23,6 +23,7 @@ use crate::world::{timely, Baseline};
 use weft_testkit::report::Report;
 
 pub use privileges::unprivileged;
+pub use requests::go_by_rc as requests_go_by_rc;
 
 /// No refusal takes longer.
 const BOUND: Duration = Duration::from_secs(10);

@@ -27,6 +27,7 @@ use std::time::Duration;
 use anyhow::{ensure, Result};
 use nix::errno::Errno;
 
+use crate::choice::Choice;
 use crate::rc::pin;
 use crate::world::Transport;
 use inject::prepare_kernel;
@@ -96,7 +97,8 @@ pub fn run(report: &mut Report, args: &Args) {
     if ready.is_none() {
         return;
     }
-    let wanted = |name: &str| args.only.as_ref().is_none_or(|only| name.contains(only));
+    let choice = Choice::new(args.only.as_deref().unwrap_or_default());
+    let wanted = |name: &str| choice.wants(name);
     if let Some(module) = &args.module {
         let failed = module::run(report, module, &args.module_args, &wanted);
         failed.check(report, "the module", args);
@@ -112,6 +114,7 @@ pub fn run(report: &mut Report, args: &Args) {
             calls(report, Transport::Rc, &wanted).check(report, "calls by RC", args);
         }
     }
+    choice.report(report);
     if leaks::are_looked_for() {
         report.check_within("kmemleak finds no leak", LONGEST, leaks::none);
     } else {

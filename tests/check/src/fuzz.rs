@@ -10,18 +10,19 @@ mod stats;
 mod worker;
 
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{channel, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail, ensure, Context, Result};
-use weft_shim::{Device, MemoryRegion, Remote};
+use weft_shim::{Device, MemoryRegion};
 use weft_testkit::pace::patient;
 
+use crate::isolation::users::NOBODY;
 use crate::rc::pin;
-use crate::traffic::{Traffic, SLICE};
+use crate::traffic::{Neighbour, Traffic, SLICE};
 use crate::world::{counter, full_access, wait_for, worker, Baseline, Transport};
 use weft_testkit::report::Report;
 
@@ -92,8 +93,9 @@ fn with_bystanders(report: &mut Report, by: Transport, ops: u64, seed: u64) -> R
     let region = MemoryRegion::allocate(&far, 2 * SLICE, full_access())?;
     let mut traffic = Traffic::new(&near, 1, region.remote(), seed)?;
     near.flush_dccache()?;
-    // It is the first that connects, so the fuzzers' requests share its streams.
-    let mut neighbour = neighbour(region.remote().offset(SLICE as u64), seed)?;
+    // It is the first that connects, and the fuzzers are the same user, so that they share
+    // its streams.
+    let mut neighbour = Neighbour::start(region.remote().offset(SLICE as u64), seed, NOBODY)?;
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let bystander = scope.spawn(|| bystander(&mut traffic, &stop));
@@ -114,32 +116,13 @@ fn with_bystanders(report: &mut Report, by: Transport, ops: u64, seed: u64) -> R
     });
     report.check(
         &named(by, "nor did the one that shares their streams"),
-        || {
-            let ended = neighbour.try_wait()?;
-            ensure!(ended.is_none(), "it ended: {ended:?}");
-            Ok(())
-        },
+        || neighbour.works(),
     );
-    neighbour.kill()?;
-    neighbour.wait()?;
-    drop((traffic, region, near, far));
+    drop((neighbour, traffic, region, near, far));
     report.check(&named(by, "all of it leaves nothing behind"), || {
         baseline.is_back()
     });
     Ok(())
-}
-
-fn neighbour(remote: Remote, seed: u64) -> Result<Child> {
-    let mut child = worker(&["traffic"])?
-        .args(["--addr", &remote.addr.to_string()])
-        .args(["--rkey", &remote.rkey.to_string()])
-        .args(["--seed", &seed.to_string()])
-        .stdout(Stdio::piped())
-        .spawn()?;
-    let stdout = child.stdout.as_mut().context("no output")?;
-    BufReader::new(stdout).read_line(&mut String::new())?;
-    thread::sleep(Duration::from_millis(100));
-    Ok(child)
 }
 
 fn bystander(traffic: &mut Traffic, stop: &AtomicBool) -> Result<(usize, Duration)> {

@@ -10,8 +10,8 @@ mod look_ups;
 mod unanswered;
 
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::thread;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread::{self, ScopedJoinHandle};
 use std::time::Duration;
 
 use anyhow::{anyhow, bail, ensure, Context, Result};
@@ -237,32 +237,50 @@ fn come_back(report: &mut Report, link: &mut Link) -> Result<()> {
 
 /// The device goes under full traffic, from it and to it.
 fn under_traffic() -> Result<()> {
+    const BOTH: u32 = (1 << 1) | (1 << 2);
     let (one, two) = (Device::open_on(1)?, Device::open_on(2)?);
     let here = MemoryRegion::allocate(&one, SLICE, full_access())?;
     let there = MemoryRegion::allocate(&two, SLICE, full_access())?;
+    let to_two = Traffic::new(&one, 2, there.remote(), 3)?;
+    let to_one = Traffic::new(&two, 1, here.remote(), 3)?;
     // A bit for each node that has been reached.
-    let at_work = AtomicU32::new(0);
+    let (at_work, stop) = (AtomicU32::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
-        let mut running = Vec::new();
-        for (device, to, region) in [(&one, 2, &there), (&two, 1, &here)] {
-            let mut traffic = Traffic::new(device, to, region.remote(), 3)?;
-            let at_work = &at_work;
-            running.push(scope.spawn(move || loop {
-                if let Err(error) = traffic.round() {
-                    return error;
+        let running = [(2, to_two), (1, to_one)].map(|(to, mut traffic)| {
+            let (at_work, stop) = (&at_work, &stop);
+            scope.spawn(move || -> Result<()> {
+                while !stop.load(Ordering::Relaxed) {
+                    traffic.round()?;
+                    at_work.fetch_or(1 << to, Ordering::Relaxed);
                 }
-                at_work.fetch_or(1 << to, Ordering::Relaxed);
-            }));
+                Ok(())
+            })
+        });
+        let gone = wait_for("both are at work", BACK, || {
+            let has_ended = running.iter().any(|thread| thread.is_finished());
+            ensure!(!has_ended, "it has ended before the device went");
+            Ok(at_work.load(Ordering::Relaxed) == BOTH)
+        })
+        .and_then(|()| timely(BACK, || system(DELETE))?)
+        .and_then(|()| {
+            wait_for("its traffic ends", BACK, || {
+                Ok(running.iter().all(|thread| thread.is_finished()))
+            })
+        });
+        stop.store(true, Ordering::Relaxed);
+        let join = |thread: ScopedJoinHandle<'_, Result<()>>| {
+            let end = thread.join().map_err(|_| anyhow!("a thread panicked"))?;
+            Ok(end.err())
+        };
+        let errors = running.map(join).into_iter().collect::<Result<Vec<_>>>()?;
+        if let Err(error) = gone {
+            // The first that failed says why.
+            let why = errors.into_iter().flatten().next();
+            return Err(why.map_or(error, |why| why.context("before the device went")));
         }
-        wait_for("both are at work", BACK, || {
-            Ok(at_work.load(Ordering::Relaxed) == (1 << 1) | (1 << 2))
-        })?;
-        timely(BACK, || system(DELETE))??;
-        for thread in running {
-            let error = timely(BACK, || thread.join())?;
-            says_gone(&error.map_err(|_| anyhow!("a thread panicked"))?)?;
-        }
-        Ok(())
+        errors
+            .iter()
+            .try_for_each(|error| says_gone(error.as_ref().context("its traffic went on")?))
     })
 }
 

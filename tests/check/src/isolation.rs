@@ -7,7 +7,7 @@
 //! tells everything that it knows. Attackers on its node and on another, with
 //! and without privileges, try the rows of a [`table`], one after the other, and
 //! after each the victim says what it has noticed. The victim and the attackers
-//! run on the same processor, so that they share streams.
+//! run on the same processor, so that they share a DC initiator; streams are those of a user.
 
 mod attacker;
 mod crowd;
@@ -32,6 +32,7 @@ mod victim;
 
 use anyhow::{ensure, Result};
 
+use crate::choice::Choice;
 use crate::world::Baseline;
 use weft_testkit::report::Report;
 
@@ -82,31 +83,33 @@ pub fn run(report: &mut Report, args: &Args, seed: u64) {
     let Some(baseline) = report.need("the gauges stand still", || Baseline::take(7)) else {
         return;
     };
-    if let Err(error) = attacks(report, &args.row, seed) {
+    let choice = Choice::new(&args.row);
+    if let Err(error) = attacks(report, &choice, seed) {
         report.check("all attempts could be made", || Err(error));
     }
     let name = "two users leave others room in the table for RC";
-    if name.contains(&args.row) {
+    if choice.wants(name) {
         report.check(name, several::places_for_rc);
     }
     report.check("victim and attackers leave nothing behind", || {
         baseline.is_back()
     });
     let name = "a user with subordinate uids has what one user has";
-    if name.contains(&args.row) {
+    if choice.wants(name) {
         report.check(name, several::subordinate_uids);
     }
-    if args.row.is_empty() {
+    if choice.is_all() {
         heirs::run(report, &baseline);
     }
+    choice.report(report);
 }
 
-fn attacks(report: &mut Report, only: &str, seed: u64) -> Result<()> {
+fn attacks(report: &mut Report, choice: &Choice<'_>, seed: u64) -> Result<()> {
     let mut victim = Victim::start(seed)?;
     println!("# {}", guesses::chance());
     for who in &ATTACKERS {
         let mut attacker = Attacker::start(who, seed, victim.told())?;
-        for (index, row) in table::rows(who).filter(|(_, row)| row.name.contains(only)) {
+        for (index, row) in table::rows(who).filter(|(_, row)| choice.wants(row.name)) {
             let name = format!("{}: {}: {}", who.name, row.name, row.expected);
             report.check(&name, || one(who, &mut attacker, &mut victim, index, row));
         }

@@ -16,6 +16,7 @@ use anyhow::{bail, ensure, Context, Result};
 
 use crate::rng::Rng;
 use crate::world::{worker, Baseline};
+use weft_testkit::pace::patient;
 use weft_testkit::report::Report;
 
 pub use peer::{work, PeerArgs};
@@ -114,7 +115,7 @@ impl Soak {
         }
         self.settle()?;
         let before = self.rounds;
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + patient(PATIENCE);
         while self.rounds < before + 20 * PEERS {
             self.take(deadline)?;
         }
@@ -163,7 +164,7 @@ impl Soak {
 
     /// Waits until all have said where their memory is.
     fn settle(&mut self) -> Result<()> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + patient(PATIENCE);
         while self.members.iter().any(|member| member.place.is_none()) {
             self.take(deadline)?;
         }

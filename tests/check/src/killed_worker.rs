@@ -12,10 +12,11 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{anyhow, ensure, Context, Result};
-use weft_shim::{Device, MemoryRegion, SendWr, Wc, WcStatus};
+use weft_shim::{Device, MemoryRegion, Remote, SendWr, Wc, WcStatus};
 
+use crate::isolation::users::ROOT;
 use crate::rng::Rng;
-use crate::traffic::{self, Traffic, SLICE};
+use crate::traffic::{self, Neighbour, Traffic, SLICE};
 use crate::world::{connect, full_access, Baseline, Holder, Transport};
 use weft_testkit::report::Report;
 
@@ -45,6 +46,12 @@ fn with_bystander(
     let mut traffic = Traffic::new(&near, 1, remote, seed)?;
     // The bystander's peer is then its own, and no worker adds a stream to it.
     near.flush_dccache()?;
+    if transport == Transport::Rc {
+        // The bystander's requests would count too: it does not send yet.
+        report.check("workers' requests go by RC", || {
+            workers_go_by(transport, remote.offset(SLICE as u64), seed)
+        });
+    }
     let baseline = Baseline::take(2)?;
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -67,6 +74,14 @@ fn with_bystander(
         });
     });
     Ok(())
+}
+
+/// Both kinds of workers, if nobody kills them.
+fn workers_go_by(transport: Transport, remote: Remote, seed: u64) -> Result<()> {
+    let baseline = Baseline::take(2)?;
+    transport.observe(|| sequence::run_to_its_end(remote))?;
+    transport.observe(|| Neighbour::start(remote, seed, ROOT).map(drop))?;
+    baseline.is_back()
 }
 
 /// Requests to memory whose owner has just been killed.

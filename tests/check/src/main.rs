@@ -8,6 +8,7 @@
 
 mod bad;
 mod cgroup;
+mod choice;
 mod churn;
 mod data;
 mod failnth;

@@ -22,6 +22,7 @@ use weft_shim::{Access, Device, MemoryRegion, RecvWr, SendWr, Wc};
 use weft_testkit::pace::patient;
 
 use crate::raw::{request, Field, Memory, Session};
+use crate::rc::with_rc;
 use crate::two_sided::Ear;
 use crate::world::{gid, wait_for, worker, Baseline, Link, Transport};
 use weft_testkit::report::Report;
@@ -69,9 +70,7 @@ pub fn run(report: &mut Report) {
     if let Some(baseline) = baseline {
         report.check("all of it leaves nothing behind", || baseline.is_back());
     }
-    if report.need("a peer by RC", crate::rc::pin).is_some() {
-        on(report, Transport::Rc);
-    }
+    with_rc(report, 2, |report| on(report, Transport::Rc));
 }
 
 /// What does not depend on the transport, by this one.

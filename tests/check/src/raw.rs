@@ -258,9 +258,13 @@ impl Session {
         )
     }
 
-    /// The rings of a VQP that has some of its own; else what cannot be any.
-    pub fn rings_of(&self, vqp: u32) -> u32 {
-        self.known_rings().get(&vqp).copied().unwrap_or(0)
+    /// The rings of a VQP that this session has made with some of its own.
+    ///
+    /// # Errors
+    ///
+    /// `ENXIO`, which the module never says: there are none.
+    pub fn rings_of(&self, vqp: u32) -> Result<u32, Errno> {
+        self.known_rings().get(&vqp).copied().ok_or(Errno::ENXIO)
     }
 
     fn known_rings(&self) -> std::sync::MutexGuard<'_, HashMap<u32, u32>> {
@@ -391,7 +395,7 @@ impl Session {
         wc_min: u32,
         timeout_ns: u64,
     ) -> Result<usize, Errno> {
-        self.enter_rings(self.rings_of(vqp), wr_count, wc_min, timeout_ns)
+        self.enter_rings(self.rings_of(vqp)?, wr_count, wc_min, timeout_ns)
     }
 
     /// Submits what is in a set of rings, and waits for what comes there.

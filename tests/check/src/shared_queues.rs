@@ -20,6 +20,7 @@ mod unconnected;
 
 use anyhow::Result;
 
+use crate::rc::with_rc;
 use crate::world::{Baseline, Transport};
 use weft_testkit::report::Report;
 
@@ -35,9 +36,7 @@ pub fn run(report: &mut Report, seed: u64) {
     if let Some(baseline) = baseline {
         report.check("all of it leaves nothing behind", || baseline.is_back());
     }
-    if report.need("a peer by RC", crate::rc::pin).is_some() {
-        on(report, Transport::Rc, seed);
-    }
+    with_rc(report, 3, |report| on(report, Transport::Rc, seed));
 }
 
 /// What does not depend on the transport, by this one.

@@ -2,7 +2,7 @@
 
 //! Calls that signals interrupt.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -13,17 +13,27 @@ use nix::sys::signal::{sigaction, SaFlags, SigAction, SigHandler, SigSet, Signal
 /// Between two signals.
 const PAUSE: Duration = Duration::from_millis(20);
 
-extern "C" fn on_signal(_: i32) {}
+/// Signals that have come.
+static ARRIVED: AtomicUsize = AtomicUsize::new(0);
+
+extern "C" fn on_signal(_: i32) {
+    ARRIVED.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Signals that have come so far. One that comes during a system call counts when that ends.
+pub fn arrived() -> usize {
+    ARRIVED.load(Ordering::Relaxed)
+}
 
 /// Makes a call while the calling thread gets signals, again and again, because one may
-/// come before the call begins. Their handler does nothing, and has nothing restarted.
+/// come before the call begins. Their handler counts them, and has nothing restarted.
 pub fn under_signals<T>(call: impl FnOnce() -> T) -> Result<T> {
     let action = SigAction::new(
         SigHandler::Handler(on_signal),
         SaFlags::empty(),
         SigSet::empty(),
     );
-    // SAFETY: the handler does nothing.
+    // SAFETY: the handler changes a number, which is atomic.
     unsafe { sigaction(Signal::SIGUSR1, &action) }?;
     // SAFETY: no requirement.
     let caller = unsafe { pthread_self() };

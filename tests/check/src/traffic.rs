@@ -4,20 +4,22 @@
 //! random places, READs of what has been written, in one batch, so that a
 //! change of order shows as wrong content.
 
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::ops::Range;
-use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{bail, ensure, Context, Result};
 use weft_shim::{Device, MemoryRegion, Remote, SendWr, Vqp, Wc};
 
-use weft_testkit::pace::is_slow;
+use weft_testkit::pace::{is_slow, patient};
 
+use crate::isolation::users::{become_user, ROOT};
 use crate::rng::Rng;
-use crate::world::{connect, counter, full_access, wait_for, worker};
+use crate::world::{connect, counter, full_access, keep_counters, wait_for, worker};
 
 /// Bytes of the peer's memory that one traffic uses.
 pub const SLICE: usize = 32 << 10;
@@ -26,6 +28,8 @@ const WRITE_MAX: usize = 6000;
 const STAGING: usize = WRITES * WRITE_MAX;
 /// A batch that takes longer is lost.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// The line of a process after a batch.
+const BATCH: &str = "batch";
 /// The loss of a queue pair is counted that soon after the first request has ended by it.
 const COUNTED: Duration = Duration::from_secs(2);
 
@@ -48,6 +52,9 @@ pub struct WorkerArgs {
     /// 0: for ever.
     #[arg(long, default_value_t = 0)]
     rounds: usize,
+    /// The user that it is.
+    #[arg(long, default_value_t = ROOT)]
+    uid: u32,
 }
 
 /// One flow of traffic.
@@ -141,7 +148,9 @@ impl Traffic {
         let mut taken = 0;
         let mut completed = 0;
         while taken < wrs.len() || completed == 0 {
-            let progress = self.vqp.enter(&wrs[taken..], &mut wcs, 1, PATIENCE)?;
+            let progress = self
+                .vqp
+                .enter(&wrs[taken..], &mut wcs, 1, patient(PATIENCE))?;
             ensure!(progress.submitted + progress.completed > 0, "no progress");
             taken += progress.submitted;
             completed += progress.completed;
@@ -230,11 +239,65 @@ pub fn process(remote: Remote, seed: u64) -> Result<Command> {
     Ok(command)
 }
 
-/// Is such a process. Says a line when it is about to begin.
+/// Such a process, which tells of each batch.
+pub struct Neighbour {
+    child: Child,
+    /// Batches that have ended well.
+    batches: Arc<AtomicUsize>,
+}
+
+impl Neighbour {
+    /// Starts one that is a user's, and waits until it is at work.
+    pub fn start(remote: Remote, seed: u64, uid: u32) -> Result<Self> {
+        let mut child = process(remote, seed)?
+            .args(["--uid", &uid.to_string()])
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let stdout = child.stdout.take();
+        let mut this = Self {
+            child,
+            batches: Arc::default(),
+        };
+        let lines = BufReader::new(stdout.context("no output")?).lines();
+        let batches = this.batches.clone();
+        thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                batches.fetch_add(usize::from(line == BATCH), Ordering::Relaxed);
+            }
+        });
+        this.wait_for_batches(1)?;
+        Ok(this)
+    }
+
+    /// Waits for a batch that begins from now on.
+    pub fn works(&mut self) -> Result<()> {
+        // One may be under way.
+        self.wait_for_batches(self.batches.load(Ordering::Relaxed) + 2)
+    }
+
+    /// Waits until so many have ended.
+    fn wait_for_batches(&mut self, count: usize) -> Result<()> {
+        wait_for("the neighbour's batch ends", PATIENCE, || {
+            let ended = self.child.try_wait()?;
+            ensure!(ended.is_none(), "it ended: {ended:?}");
+            Ok(self.batches.load(Ordering::Relaxed) >= count)
+        })
+    }
+}
+
+impl Drop for Neighbour {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Is such a process. Says a line when it is about to begin, and one after each batch.
 pub fn work(args: &WorkerArgs) -> Result<()> {
+    keep_counters()?;
+    become_user(args.uid)?;
     let device = Device::open_on(args.node)?;
-    println!("ready");
-    std::io::stdout().flush()?;
+    say("ready")?;
     let remote = Remote {
         addr: args.addr,
         rkey: args.rkey,
@@ -245,7 +308,13 @@ pub fn work(args: &WorkerArgs) -> Result<()> {
         traffic
             .patient_round()
             .with_context(|| format!("round {round}"))?;
+        say(BATCH)?;
         round += 1;
     }
     Ok(())
+}
+
+fn say(line: &str) -> Result<()> {
+    println!("{line}");
+    Ok(std::io::stdout().flush()?)
 }

@@ -14,7 +14,7 @@ use weft_core::uapi::{self, ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ};
 use weft_shim::{Access, Device, Error, MemoryRegion, MemoryWindow, Remote, SendWr, WcStatus};
 
 use crate::raw::{Memory, Session};
-use crate::rc::{pin, BLOCK};
+use crate::rc::{with_rc, BLOCK};
 use crate::rng::Rng;
 use crate::world::{connect, counter, wait_for, Baseline, Transport};
 use weft_testkit::report::Report;
@@ -38,12 +38,10 @@ pub fn run(report: &mut Report, seed: u64) {
         baseline.is_back()
     });
     by(report, Transport::Usual, seed);
-    if report
-        .need("a pinned peer is connected by RC", pin)
-        .is_some()
-    {
-        by(report, Transport::Rc, seed);
-    }
+    report.check("what went by DC leaves nothing behind", || {
+        baseline.is_back()
+    });
+    with_rc(report, 2, |report| by(report, Transport::Rc, seed));
 }
 
 fn by(report: &mut Report, transport: Transport, seed: u64) {

@@ -96,8 +96,11 @@ pub fn counters() -> Result<BTreeMap<String, i64>> {
 
 /// One of them.
 pub fn counter(name: &str) -> Result<i64> {
-    counters()?
-        .get(name)
+    named(&counters()?, name)
+}
+
+fn named(all: &BTreeMap<String, i64>, name: &str) -> Result<i64> {
+    all.get(name)
         .copied()
         .with_context(|| format!("there is no counter {name}"))
 }
@@ -142,11 +145,8 @@ pub struct Baseline {
 impl Baseline {
     /// Waits until the gauges stand still, and keeps them.
     pub fn take(nodes: u32) -> Result<Self> {
-        let sessions = (0..nodes)
-            .map(Device::open_on)
-            .collect::<Result<Vec<_>, _>>()?;
         let mut this = Self {
-            sessions,
+            sessions: sessions(nodes)?,
             gauges: Vec::new(),
         };
         let mut since = Instant::now();
@@ -159,6 +159,15 @@ impl Baseline {
             Ok(since.elapsed() > Duration::from_millis(300))
         })?;
         Ok(this)
+    }
+
+    /// The same with sessions on the nodes that there are now: one may have gone and come
+    /// back.
+    pub fn with_new_sessions(mut self) -> Result<Self> {
+        let nodes = self.sessions.len() as u32;
+        self.sessions.clear();
+        self.sessions = sessions(nodes)?;
+        Ok(self)
     }
 
     /// Waits until all is as it was. Contexts may have become fewer: those that nobody
@@ -188,13 +197,19 @@ impl Baseline {
     }
 }
 
+/// A session on each node.
+fn sessions(nodes: u32) -> Result<Vec<Device>> {
+    (0..nodes).map(|node| Ok(Device::open_on(node)?)).collect()
+}
+
 /// Counts of what exists because somebody uses the module.
 pub fn gauges() -> Result<Vec<i64>> {
-    let all = counters()?;
-    Ok(GAUGES
-        .iter()
-        .map(|name| all.get(*name).copied().unwrap_or(i64::MIN))
-        .collect())
+    gauges_among(&counters()?)
+}
+
+/// It is an error if one is missing: two that are missing would count as equal.
+fn gauges_among(all: &BTreeMap<String, i64>) -> Result<Vec<i64>> {
+    GAUGES.iter().map(|name| named(all, name)).collect()
 }
 
 /// A VQP from a node to a region on another one.
@@ -342,4 +357,18 @@ pub fn hold(others: usize) -> Result<()> {
     std::io::stdout().flush()?;
     std::io::stdin().read_to_end(&mut Vec::new())?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gauge_that_is_missing_is_an_error() {
+        let mut all: BTreeMap<_, _> = GAUGES.map(|name| (name.to_owned(), 3)).into();
+        assert_eq!(gauges_among(&all).ok(), Some(vec![3; GAUGES.len()]));
+        all.remove("vqps");
+        let error = gauges_among(&all).map_err(|error| error.to_string());
+        assert_eq!(error, Err("there is no counter vqps".to_owned()));
+    }
 }

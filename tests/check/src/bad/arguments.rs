@@ -104,22 +104,25 @@ pub fn handshake(report: &mut Report) -> Result<()> {
 /// Handles and values.
 pub fn handles(report: &mut Report) -> Result<()> {
     let session = Session::open(0)?;
-    for vqp in [0, 255, 256, u32::MAX] {
+    for handle in [0, 255, 256, u32::MAX] {
         refused(
             report,
-            &format!("destroying VQP {vqp}"),
+            &format!("destroying VQP {handle}"),
             Errno::EBADF,
-            || session.destroy_vqp(vqp),
+            || session.destroy_vqp(handle),
         );
         refused(
             report,
-            &format!("connecting VQP {vqp}"),
+            &format!("connecting VQP {handle}"),
             Errno::EBADF,
-            || session.qconnect(vqp, gid(1)),
+            || session.qconnect(handle, gid(1)),
         );
-        refused(report, &format!("entering VQP {vqp}"), Errno::EBADF, || {
-            session.enter(vqp, 0, 0, 0)
-        });
+        refused(
+            report,
+            &format!("entering rings {handle}"),
+            Errno::EBADF,
+            || session.enter_rings(handle, 0, 0, 0),
+        );
     }
     for lkey in [0, 1, u32::MAX] {
         refused(
@@ -441,7 +444,6 @@ pub fn reserved(report: &mut Report) -> Result<()> {
     for (name, request) in [
         ("POOL_PIN", uapi::IOC_POOL_PIN),
         ("POOL_UNPIN", uapi::IOC_POOL_UNPIN),
-        ("RUN", uapi::IOC_RUN),
     ] {
         let name = format!("{name} with a reserved field");
         refused(report, &name, einval, || {

@@ -124,7 +124,7 @@ fn accepting(report: &mut Report) -> Result<()> {
         report,
         "accepting on another session's VQP",
         Errno::EBADF,
-        || accept(&other, 9, 0, 4),
+        || accept(&other, bound, 0, 4),
     );
     report.check("a sender that is known: only a VQP that can be", || {
         let near = Session::open(0)?;

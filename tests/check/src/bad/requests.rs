@@ -5,18 +5,18 @@
 
 mod cases;
 
-use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{anyhow, bail, ensure, Result};
+use anyhow::{anyhow, bail, ensure, Context as _, Result};
 use weft_core::uapi::{Pod, SendWr, Sge, Wc, WcStatus, OP_WRITE, SEND_SIGNALED};
 use weft_shim::{Device, MemoryRegion};
 
+use crate::isolation::users::ROOT;
 use crate::raw::{request, with_sge, Memory, Queue, Session};
-use crate::traffic::{self, Traffic, SLICE};
-use crate::world::{full_access, gid};
+use crate::traffic::{Neighbour, Traffic, SLICE};
+use crate::world::{full_access, gid, Transport};
 use weft_testkit::report::Report;
 
 /// Bytes of each region; as many lie before it and behind it.
@@ -147,7 +147,8 @@ pub fn run(report: &mut Report) -> Result<()> {
     let device = [Device::open_on(0)?, Device::open_on(1)?];
     let region = MemoryRegion::allocate(&device[1], 2 * SLICE, full_access())?;
     let remote = region.remote();
-    let mut process = traffic::process(remote, 1)?.stdout(Stdio::null()).spawn()?;
+    // The same user, so that they share streams.
+    let mut neighbour = Neighbour::start(remote, 1, ROOT)?;
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let bystander = scope.spawn(|| {
@@ -164,19 +165,24 @@ pub fn run(report: &mut Report) -> Result<()> {
             bystander.join().map_err(|_| anyhow!("it panicked"))?
         });
     });
-    report.check("another process noticed nothing", || {
-        let ended = process.try_wait()?;
-        ensure!(ended.is_none(), "it ended: {ended:?}");
-        Ok(())
-    });
-    process.kill()?;
-    process.wait()?;
+    report.check("another process noticed nothing", || neighbour.works());
+    drop(neighbour);
     report.check("nothing outside of the regions was written", || {
         fixture.guards_hold()
     });
     report.check("a region that goes while it is used: RemAccessErr", || {
         gone(&fixture)
     });
+    Ok(())
+}
+
+/// All cases, while nobody else sends: each VQP's requests go by RC.
+pub fn go_by_rc() -> Result<()> {
+    let fixture = Fixture::new()?;
+    for (name, wr, status) in fixture.cases() {
+        let outcome = Transport::Rc.observe(|| fixture.try_one(wr, status));
+        outcome.context(name)?;
+    }
     Ok(())
 }
 

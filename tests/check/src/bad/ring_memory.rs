@@ -91,7 +91,7 @@ fn charged_while_mapped() -> Result<()> {
 }
 
 /// A receiver without buffers: what is sent to it stays on its way.
-struct Receiver {
+pub(super) struct Receiver {
     session: Session,
     queue: Queue,
     page: Memory,
@@ -99,9 +99,10 @@ struct Receiver {
 }
 
 impl Receiver {
-    fn new() -> Result<Self> {
+    /// One with room for so many buffers.
+    pub(super) fn new(buffers: u32) -> Result<Self> {
         let session = Session::open(1)?;
-        let queue = session.queue(1, 4)?;
+        let queue = session.queue(1, buffers)?;
         session.qbind(queue.vqp, PORT)?;
         let page = Memory::map(PAGE)?;
         let lkey = session
@@ -115,41 +116,57 @@ impl Receiver {
         })
     }
 
-    /// Takes one message.
-    fn takes_one(&self) -> Result<()> {
+    /// Takes so many messages.
+    pub(super) fn takes(&self, count: usize) -> Result<()> {
         let local = Sge {
             addr: self.page.addr(),
             len: 64,
             lkey: self.lkey,
         };
-        ensure!(self.queue.post_recv(&buffer(1, local)), "no room");
-        let wc = self.queue.next(&self.session)?;
-        ensure!(wc.status == 0, "it ended with {}", wc.status);
+        for _ in 0..count {
+            ensure!(self.queue.post_recv(&buffer(1, local)), "no room");
+        }
+        for _ in 0..count {
+            let wc = self.queue.next(&self.session)?;
+            ensure!(wc.status == 0, "it ended with {}", wc.status);
+        }
         Ok(())
     }
 }
 
-/// A VQP with short rings and a message on its way, which needs no memory.
+/// A VQP with short rings and a message on its way.
 fn sender(session: &Session) -> Result<Queue> {
-    let queue = session.queue(4, 0)?;
+    let queue = connected(session, 4)?;
     ensure!(
         queue.said.ring_bytes <= MAX_KEPT_RING_BYTES,
         "these rings are not kept"
     );
+    send(session, &queue)?;
+    Ok(queue)
+}
+
+/// A VQP whose messages go to the receiver.
+pub(super) fn connected(session: &Session, max_send_wr: u32) -> Result<Queue, Errno> {
+    let queue = session.queue(max_send_wr, 0)?;
     session.qconnect_port(queue.vqp, gid(1), PORT)?;
+    Ok(queue)
+}
+
+/// Sends a message that needs no memory, and does not wait.
+pub(super) fn send(session: &Session, queue: &Queue) -> Result<()> {
     let silent = SendWr {
         flags: uapi::SEND_INLINE,
         ..message(b"the last")
     };
     let taken = queue.enter(session, &[silent], &mut [], 0, 0)?.0;
     ensure!(taken == 1, "{taken} were taken");
-    Ok(queue)
+    Ok(())
 }
 
 /// Another session has registered the rings, so that it can see what is written there
 /// after they have gone.
 fn untouched() -> Result<()> {
-    let receiver = Receiver::new()?;
+    let receiver = Receiver::new(1)?;
     let (observer, far) = (Session::open(0)?, Session::open(1)?);
     let copy = Memory::map(PAGE)?;
     let rkey = far.register(&copy, 0, PAGE as u64, 7)?.rkey;
@@ -161,7 +178,7 @@ fn untouched() -> Result<()> {
     queue.rings.word(0).store(MARK, Ordering::Relaxed);
     drop((queue, session));
     ensure!(counter("vqps")? == before + 1, "the message has ended");
-    receiver.takes_one()?;
+    receiver.takes(1)?;
     wait_for("the VQP goes", SETTLE, || Ok(counter("vqps")? == before))?;
     let local = Sge { addr, len: 8, lkey };
     let status = observer.outcome(gid(1), request(OP_WRITE, local, copy.addr(), rkey))?;
@@ -177,7 +194,7 @@ fn untouched() -> Result<()> {
 /// Its rings hold the last reference to what is left of its address space. That must not
 /// go in a softirq; only a kernel with lockdep tells.
 fn last_of_all() -> Result<()> {
-    let receiver = Receiver::new()?;
+    let receiver = Receiver::new(1)?;
     let before = counter("vqps")?;
     let cpus = sched_getaffinity(Pid::from_raw(0))?;
     // One processor: an idle one would go on using the address space.
@@ -191,6 +208,6 @@ fn last_of_all() -> Result<()> {
     sched_setaffinity(Pid::from_raw(0), &cpus)?;
     ended?;
     ensure!(counter("vqps")? == before + 1, "the message has ended");
-    receiver.takes_one()?;
+    receiver.takes(1)?;
     wait_for("the VQP goes", SETTLE, || Ok(counter("vqps")? == before))
 }

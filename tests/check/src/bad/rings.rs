@@ -5,7 +5,6 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
 
 use anyhow::{ensure, Result};
 use nix::errno::Errno;
@@ -14,10 +13,11 @@ use weft_core::uapi::{
     self, Pod, SendWr, Sge, Wc, MAX_KEPT_RING_BYTES, MAX_SEND_WR, OP_WRITE, SEND_SIGNALED,
 };
 
-use super::refused;
+use super::ring_memory::{connected, send, Receiver};
+use super::{refused, BOUND};
 use crate::raw::{request, Field, Memory, Queue, Session};
 use crate::rng::Rng;
-use crate::world::gid;
+use crate::world::{counter, gid, wait_for, SETTLE};
 use weft_testkit::report::Report;
 
 const PAGE: usize = 4096;
@@ -299,30 +299,35 @@ fn forked() -> Result<()> {
 
 /// A user who lies about what it has taken and posted.
 fn indices(lie: u32) -> Result<()> {
-    let fixture = Fixture::new(16)?;
+    const BATCH: u32 = 16;
+    let fixture = Fixture::new(BATCH)?;
     let Fixture {
         near, queue, wr, ..
     } = &fixture;
     queue.enter(near, &[*wr; 8], &mut [], 8, WAIT_NS)?;
-    let head = queue.index(Field::CqHead);
-    let tail = queue.index(Field::CqTail).load(Ordering::Relaxed);
-    ensure!(tail == 8, "{tail} completions of 8");
-    head.store(tail.wrapping_add(lie), Ordering::Relaxed);
+    let tail = || queue.index(Field::CqTail).load(Ordering::Acquire);
+    let (mut done, mut held) = (8, 8);
+    ensure!(tail() == done, "{} completions of 8", tail());
     queue.index(Field::RqTail).store(lie, Ordering::Relaxed);
-    // What cannot be is ignored: eight places are held, whatever the user says.
-    for at in 0..16 {
-        queue.put(8 + at, wr);
+    let places = queue.said.max_send_wr + queue.said.max_recv_wr;
+    for _ in 0..2 {
+        let head = tail().wrapping_add(lie);
+        queue.index(Field::CqHead).store(head, Ordering::Relaxed);
+        // What cannot be is ignored: places are held, whatever the user says. It can be that
+        // all but the last few were taken.
+        held = held.min(lie.wrapping_neg());
+        // And what lies within the next requests may come true while they end.
+        let free = match lie {
+            0..=BATCH => places,
+            _ => places - held,
+        };
+        (0..BATCH).for_each(|at| queue.put(done + at, wr));
+        let taken = near.enter(queue.vqp, BATCH, 0, 0)? as u32;
+        ensure!(taken <= free, "{taken} were taken by {free} free places");
+        near.enter(queue.vqp, 0, BATCH, 100_000_000)?;
+        (done, held) = (done + taken, held + taken);
+        wait_for("they end", BOUND, || Ok(tail() == done))?;
     }
-    let taken = near.enter(queue.vqp, 16, 0, 0)?;
-    ensure!(taken <= 24, "{taken} were taken by 24 free places");
-    near.enter(queue.vqp, 0, 8 + taken as u32, 100_000_000)?;
-    head.store(tail, Ordering::Relaxed);
-    near.enter(queue.vqp, 0, taken as u32, WAIT_NS)?;
-    let now = queue.index(Field::CqTail).load(Ordering::Acquire);
-    ensure!(
-        now == 8 + taken as u32,
-        "{now} completions, {taken} requests"
-    );
     fixture.another_works()
 }
 
@@ -432,21 +437,13 @@ fn rewrite(queue: &Queue, good: &[u8], seed: u64, stop: &AtomicBool) {
 fn written_while_they_go() -> Result<()> {
     const ROUNDS: usize = 10;
     const TOGETHER: usize = 24;
-    const BYTES: usize = 32 << 10;
-    let (near, far) = (Session::open(0)?, Session::open(1)?);
-    let (here, there) = (Memory::map(BYTES)?, Memory::map(BYTES)?);
-    let lkey = near.register(&here, 0, BYTES as u64, 7)?.lkey;
-    let rkey = far.register(&there, 0, BYTES as u64, 7)?.rkey;
-    let local = Sge {
-        addr: here.addr(),
-        len: BYTES as u32,
-        lkey,
-    };
-    let wr = request(OP_WRITE, local, there.addr(), rkey);
+    let (receiver, near) = (Receiver::new(TOGETHER as u32)?, Session::open(0)?);
+    // Those of earlier checks may be going still.
+    only_the_receivers()?;
     for _ in 0..ROUNDS {
         let queues = (0..TOGETHER)
             // So long that they are not kept.
-            .map(|_| near.queue(MAX_SEND_WR, 0))
+            .map(|_| connected(&near, MAX_SEND_WR))
             .collect::<Result<Vec<_>, _>>()?;
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
@@ -457,17 +454,32 @@ fn written_while_they_go() -> Result<()> {
                     }
                 }
             });
-            let gone = queues.iter().try_for_each(|queue| {
-                near.qconnect(queue.vqp, gid(1))?;
-                queue.enter(&near, &[wr], &mut [], 0, 0)?;
-                near.destroy_vqp(queue.vqp)
-            });
-            // Their requests end meanwhile.
-            thread::sleep(Duration::from_millis(30));
+            let gone =
+                destroy_under_way(&near, &queues).and_then(|()| last_ones_end(&receiver, TOGETHER));
             stop.store(true, Ordering::Relaxed);
             gone
         })?;
     }
-    near.deregister(lkey)?;
-    Ok(far.deregister(rkey)?)
+    Ok(())
+}
+
+/// Each VQP has sent a message, which finds no buffer.
+fn destroy_under_way(near: &Session, queues: &[Queue]) -> Result<()> {
+    for queue in queues {
+        send(near, queue)?;
+        near.destroy_vqp(queue.vqp)?;
+    }
+    Ok(())
+}
+
+/// All of these messages are still on their way; they find buffers now.
+fn last_ones_end(receiver: &Receiver, count: usize) -> Result<()> {
+    let left = counter("vqps")? - 1;
+    ensure!(left == count as i64, "{left} VQPs of {count} are left");
+    receiver.takes(count)?;
+    only_the_receivers()
+}
+
+fn only_the_receivers() -> Result<()> {
+    wait_for("all other VQPs go", SETTLE, || Ok(counter("vqps")? == 1))
 }

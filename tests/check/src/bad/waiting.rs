@@ -12,12 +12,19 @@ use weft_core::uapi::{self, Pod, MAX_BATCH};
 
 use super::refused;
 use crate::raw::{buffer, message, Field, Memory, Queue, Session};
-use crate::signals::under_signals;
-use crate::world::gid;
+use crate::signals::{arrived, under_signals};
+use crate::world::{gid, timely};
+use weft_testkit::pace::patient;
 use weft_testkit::report::Report;
 
 /// A wait that ends long before.
 const WAIT_NS: u64 = 60_000_000_000;
+/// A wait that outlasts what happens meanwhile.
+const LONG_WAIT: Duration = Duration::from_secs(3);
+/// A thread that was started has made its call after this time.
+const BEGUN: Duration = Duration::from_millis(300);
+/// A call that waited for the waiter would take longer.
+const AT_ONCE: Duration = Duration::from_secs(1);
 
 /// All checks of ENTER's numbers and of waiting.
 pub fn run(report: &mut Report) -> Result<()> {
@@ -66,12 +73,28 @@ fn interrupted(session: &Session, vqp: u32) -> Result<()> {
     Ok(())
 }
 
-/// So much memory, none of which is there yet, that several signals come meanwhile.
+/// So much memory, none of which is there yet, and so often that several signals come in the
+/// middle of it.
 fn registers(session: &Session) -> Result<()> {
-    const LEN: usize = 128 << 20;
-    let memory = Memory::map(LEN)?;
-    let region = under_signals(|| session.register(&memory, 0, LEN as u64, uapi::ACCESS_ALL))??;
-    Ok(session.deregister(region.lkey)?)
+    const LEN: usize = 32 << 20;
+    const SIGNALS: usize = 3;
+    let start = Instant::now();
+    under_signals(|| {
+        let mut met = 0;
+        while met < SIGNALS {
+            let memory = Memory::map(LEN)?;
+            let before = arrived();
+            let region = session.register(&memory, 0, LEN as u64, uapi::ACCESS_ALL)?;
+            met += arrived() - before;
+            session.deregister(region.lkey)?;
+            let took = start.elapsed();
+            ensure!(
+                took < patient(super::BOUND),
+                "{met} signals within {took:?}"
+            );
+        }
+        Ok(())
+    })?
 }
 
 const PORT: u32 = 6711;
@@ -137,26 +160,16 @@ fn stays_full(session: &Session) -> Result<()> {
 
 /// The waiter keeps the VQP; the handle is free, and its time ends the wait.
 fn destroyed(session: &Session) -> Result<()> {
-    let vqp = session.create_vqp(4)?;
+    let said = session.describe_vqp(4, 0)?;
+    let wait_ns = patient(LONG_WAIT).as_nanos() as u64;
     thread::scope(|scope| {
-        let waiter = scope.spawn(|| session.enter(vqp, 0, 1, 300_000_000));
-        let start = Instant::now();
-        session.destroy_vqp(vqp).context("destroying")?;
-        ensure!(
-            start.elapsed() < super::BOUND,
-            "it took {:?}",
-            start.elapsed()
-        );
+        let waiter = scope.spawn(|| session.enter_rings(said.rings, 0, 1, wait_ns));
+        thread::sleep(patient(BEGUN));
+        ensure!(!waiter.is_finished(), "it did not wait");
+        timely(AT_ONCE, || session.destroy_vqp(said.vqp))?.context("destroying")?;
         let result = waiter.join().map_err(|_| anyhow!("the waiter panicked"))?;
-        // It may come before the waiter has begun.
-        ensure!(
-            matches!(result, Ok(0) | Err(Errno::EBADF)),
-            "the waiter got {result:?}"
-        );
-        let gone = session.call(
-            uapi::IOC_VQP_DESTROY,
-            &mut uapi::VqpHandle { vqp, reserved: 0 },
-        );
+        ensure!(result == Ok(0), "the waiter got {result:?}");
+        let gone = session.destroy_vqp_alone(said.vqp);
         ensure!(gone == Err(Errno::EBADF), "the handle is still there");
         Ok(())
     })

@@ -20,6 +20,7 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::sys::resource::{setrlimit, Resource};
 
+use crate::isolation::users::NOBODY;
 use crate::raw::{Queue as Rings, Session};
 use crate::rng::Rng;
 
@@ -28,7 +29,6 @@ use super::live::Live;
 use super::mutate::rewrite;
 use super::stats::{Shared, Stats};
 
-const NOBODY: u32 = 65534;
 const LOCKED: u64 = 64 << 20;
 const THREADS: u64 = 2;
 /// Sessions on node 1 that a process has before it is nobody.

@@ -61,8 +61,8 @@ pub fn failures(stage: &mut Stage) -> Result<Outcome> {
     }))
 }
 
-/// Requests that take seconds, and so many behind it that the stream has no
-/// room for anybody else's.
+/// Requests that take seconds, and so many behind them that their user's stream has no
+/// room for more.
 pub fn stream(stage: &mut Stage) -> Result<Outcome> {
     let (node, to) = (stage.node, 1 - stage.home());
     let (crowd, _) = Crowd::of(1, |ready| fill_stream(node, to, ready))?;

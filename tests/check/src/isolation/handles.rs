@@ -26,10 +26,6 @@ pub fn connect(stage: &mut Stage) -> Result<Outcome> {
     with_each(stage, |session, vqp| session.qconnect(vqp, gid(0)))
 }
 
-pub fn enter(stage: &mut Stage) -> Result<Outcome> {
-    with_each(stage, |session, vqp| session.enter(vqp, 0, 0, 0).map(drop))
-}
-
 pub fn run(stage: &mut Stage) -> Result<Outcome> {
     let own = stage.own.remote();
     with_each(stage, |session, vqp| {

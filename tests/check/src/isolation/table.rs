@@ -154,7 +154,6 @@ const TABLE: &[Row] = attempts! {
     // Handles.
     "destroying the victim's VQPs":                    Other(handles::destroy)                  => Errno(EBADF);
     "connecting the victim's VQPs":                    Other(handles::connect)                  => Errno(EBADF);
-    "entering the victim's VQPs":                      Other(handles::enter)                    => Errno(EBADF);
     "running requests on the victim's VQPs":           Other(handles::run)                      => Errno(EBADF);
     "destroying VQPs with the same handles":           Other(handles::destroy_own)              => Said("its own");
     "deregistering the victim's regions":              Other(handles::deregister)               => Errno(ENOENT);
@@ -165,6 +164,7 @@ const TABLE: &[Row] = attempts! {
     "destroying the victim's rings":                   Other(shared::destroy_rings)             => Errno(EBADF);
     "VQPs that complete to the victim's rings":        Other(shared::complete_to)               => Errno(EBADF);
     "VQPs that receive from the victim's rings":       Other(shared::receive_from)              => Errno(EBADF);
+    "entering the victim's rings":                     Other(shared::enter)                     => Errno(EBADF);
     "submitting from the victim's rings":              Other(shared::submit_from)               => Errno(EBADF);
     "waiting for what comes to the victim's rings":    Other(shared::wait_for)                  => Errno(EBADF);
     "requests that name the victim's VQPs":            Other(shared::name_vqps)                 => Errno(EBADF);

@@ -105,7 +105,7 @@ pub fn open_victims() -> Result<Session> {
     with_reserve(|| Session::open(0))
 }
 
-/// Stays on the first processor: streams are those of a processor.
+/// Stays on the first processor: DC initiators are those of a processor.
 pub fn stay_on_first_cpu() -> Result<()> {
     let mut cpus = CpuSet::new();
     cpus.set(0)?;

@@ -22,6 +22,7 @@ use weft_core::uapi::{
 use super::users::{become_user, stay_on_first_cpu, SOMEBODY};
 use crate::world::{keep_counters, worker};
 use body::Body;
+use weft_testkit::pace::patient;
 
 pub use mailbox::BUFFER;
 
@@ -176,7 +177,7 @@ impl Victim {
             }
         });
         let first = lines
-            .recv_timeout(PATIENCE)
+            .recv_timeout(patient(PATIENCE))
             .context("the victim did not come up")?;
         let told = serde_json::from_str(&first)?;
         Ok(Self {
@@ -206,7 +207,7 @@ impl Victim {
         writeln!(stdin, "report")?;
         let line = self
             .lines
-            .recv_timeout(PATIENCE)
+            .recv_timeout(patient(PATIENCE))
             .context("the victim is stuck")?;
         let answer: Answer = serde_json::from_str(&line)?;
         self.rounds = answer.rounds;

@@ -13,6 +13,7 @@ use weft_shim::{Device, MemoryRegion, Remote, SendWr, Vqp, Wc, WcStatus};
 
 use crate::rng::Rng;
 use crate::world::{connect, full_access};
+use weft_testkit::pace::patient;
 
 use super::PEERS;
 
@@ -137,7 +138,9 @@ impl Flow {
             .map(|(id, wr)| wr.signaled().wr_id(id))
             .collect();
         let mut wcs = [Wc::default(); WRITES + 1];
-        let progress = self.vqp.enter(&wrs, &mut wcs, wrs.len(), PATIENCE)?;
+        let progress = self
+            .vqp
+            .enter(&wrs, &mut wcs, wrs.len(), patient(PATIENCE))?;
         ensure!(
             progress.completed == wrs.len(),
             "{} completions of {}",

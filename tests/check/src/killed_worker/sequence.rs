@@ -131,6 +131,13 @@ pub fn run(report: &mut Report, baseline: &Baseline, remote: Remote, step: usize
     report.check("the sequence ends", || bail!("it has more than 32 calls"));
 }
 
+/// Starts a worker that nobody kills.
+pub fn run_to_its_end(remote: Remote) -> Result<()> {
+    let stopped = kill_before(usize::MAX, remote)?;
+    ensure!(!stopped, "it has stopped");
+    Ok(())
+}
+
 /// Whether it stopped there; else it has ended well.
 fn kill_before(stop: usize, remote: Remote) -> Result<bool> {
     let child = worker(&["sequence"])?

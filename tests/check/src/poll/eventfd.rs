@@ -184,7 +184,7 @@ pub fn messages() -> Result<()> {
     let memory = Memory::map(4096)?;
     let region = far.register(&memory, 0, 4096, ACCESS_ALL)?;
     let eventfd = EventFd::new()?;
-    far.notify(far.rings_of(receiver.vqp), eventfd.as_fd(), 1, 0)?;
+    far.notify(far.rings_of(receiver.vqp)?, eventfd.as_fd(), 1, 0)?;
     let into = Sge {
         addr: region.addr,
         len: 64,
@@ -220,7 +220,7 @@ pub fn handed_back() -> Result<()> {
     let status = queue.outcome(&near, to_nothing)?;
     ensure!(status == WcStatus::RemAccessErr, "it ended with {status:?}");
     let eventfd = EventFd::from_flags(EfdFlags::EFD_NONBLOCK)?;
-    near.notify(near.rings_of(queue.vqp), eventfd.as_fd(), 1, 0)?;
+    near.notify(near.rings_of(queue.vqp)?, eventfd.as_fd(), 1, 0)?;
     for n in 0..BUFFERS as u64 {
         ensure!(queue.post_recv(&buffer(n, sge)), "it takes no buffer");
     }
@@ -278,7 +278,7 @@ pub fn changed_meanwhile() -> Result<()> {
     let mut wr = request(OP_WRITE, local, remote.addr, remote.rkey);
     wr.flags |= SEND_SIGNALED;
     let eventfd = EventFd::from_flags(EfdFlags::EFD_NONBLOCK)?;
-    let rings = near.rings_of(queue.vqp);
+    let rings = near.rings_of(queue.vqp)?;
     let change = |count, period_us| near.notify(rings, eventfd.as_fd(), count, period_us);
     change(1, 0)?;
     let is_over = AtomicBool::new(false);

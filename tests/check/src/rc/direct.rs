@@ -3,7 +3,7 @@
 //! Requests that are carried out in the call that posts them (`uapi::Run`): they do
 //! what those of the ring do, in turn with them, and what may not be is not begun.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ use super::pins::wait_until_up;
 use crate::raw::{request, Memory, Queue, Session};
 use crate::rng::Rng;
 use crate::signals::under_signals;
-use crate::world::{counter, gid};
+use crate::world::{counter, gid, timely, wait_for};
 use weft_testkit::pace::patient;
 use weft_testkit::report::Report;
 
@@ -31,6 +31,10 @@ fn map() -> Result<Memory, Errno> {
 }
 const GUARD: u8 = 0xee;
 const WAIT_NS: u64 = 30_000_000_000;
+/// The first of many requests has ended within this time.
+const BEGINS: Duration = Duration::from_secs(10);
+/// A call that waited for all those requests would take longer.
+const AT_ONCE: Duration = Duration::from_secs(1);
 /// The link goes down within this time.
 const LINK_GOES: Duration = Duration::from_secs(30);
 /// How often the link goes down until it does under a request that is run.
@@ -477,21 +481,26 @@ fn in_error() -> Result<()> {
     Ok(())
 }
 
-/// The call ends well or finds no VQP; never anything else, and never not at all.
+/// A call ends well or finds no VQP; never anything else, and never not at all. The VQP
+/// goes without waiting for the one who runs.
 fn destroyed() -> Result<()> {
     for _ in 0..30 {
         let fixture = Fixture::new()?;
         let run = fixture.good(OP_READ, LEN as u32);
+        let has_run = AtomicBool::new(false);
         thread::scope(|scope| -> Result<()> {
             let runner = scope.spawn(|| loop {
                 match fixture.near.run(&run) {
-                    Ok(WcStatus::Success) | Err(Errno::EAGAIN) => {}
+                    Ok(WcStatus::Success) => has_run.store(true, Ordering::Relaxed),
+                    Err(Errno::EAGAIN) => {}
                     other => return other,
                 }
             });
-            thread::yield_now();
-            fixture.near.destroy_vqp(fixture.queue.vqp)?;
+            let began = wait_for("it runs", BEGINS, || Ok(has_run.load(Ordering::Relaxed)));
+            let gone = timely(AT_ONCE, || fixture.near.destroy_vqp(fixture.queue.vqp));
             let last = runner.join().map_err(|_| anyhow!("it panicked"))?;
+            began?;
+            gone??;
             ensure!(last == Err(Errno::EBADF), "it ended with {last:?}");
             Ok(())
         })

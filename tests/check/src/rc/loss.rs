@@ -71,7 +71,11 @@ pub fn run(report: &mut Report) {
             report.check(&format!("{name} could be tried"), || Err(error));
         }
     }
-    drop(baseline);
+    if let Some(baseline) = baseline {
+        report.check("all of it leaves nothing behind", || {
+            baseline.with_new_sessions()?.is_back()
+        });
+    }
 }
 
 /// Posts READs that fill the queue pair.

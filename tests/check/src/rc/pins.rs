@@ -7,7 +7,8 @@ use std::time::Duration;
 use anyhow::{ensure, Result};
 use weft_shim::{Device, Error, Transport};
 
-use crate::world::{counter, gid, wait_for, Link};
+use super::registration::none_after;
+use crate::world::{counter, gid, wait_for, Baseline, Link};
 use weft_testkit::report::Report;
 
 /// A queue pair is there within this time, on the slowest machine.
@@ -54,6 +55,21 @@ pub fn pin() -> Result<()> {
     wait_for("requests from node 0 go by RC", UP, || goes_by_rc(0, 1))?;
     Device::open_on(1)?.pool_use(gid(0), Some(Transport::Rc))?;
     wait_until_up()
+}
+
+/// Has requests between nodes 0 and 1 go by RC, runs checks, and sees that they leave nothing
+/// behind on so many nodes.
+pub fn with_rc(report: &mut Report, nodes: u32, checks: impl FnOnce(&mut Report)) {
+    let up = report.need("a pinned peer is connected by RC", pin);
+    let take = |()| report.need("the gauges stand still with it", || Baseline::take(nodes));
+    let Some(baseline) = up.and_then(take) else {
+        return;
+    };
+    checks(report);
+    report.check("what went by RC leaves nothing behind", || {
+        baseline.is_back()?;
+        none_after()
+    });
 }
 
 /// Waits until new VQPs between nodes 0 and 1 use RC, both ways.

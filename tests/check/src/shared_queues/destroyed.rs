@@ -69,8 +69,13 @@ fn one(scene: &Scene, wrs: &[SendWr], (vqp, other): (u32, u32), at_once: bool) -
     let before = scene.queue.index(Field::CqTail).load(Ordering::Acquire);
     let head = scene.queue.index(Field::CqHead).load(Ordering::Acquire);
     let early = scene.take(before.wrapping_sub(head) as usize);
-    let late = early.iter().filter(|wc| wc.vqp == other).count();
-    let rest = scene.collect(OTHERS - late)?;
+    // Handles are not given again soon, so that a completion of an earlier VQP shows.
+    ensure!(
+        early.iter().all(|wc| wc.vqp == vqp || wc.vqp == other),
+        "one of an earlier VQP: {early:?}"
+    );
+    let others_done = early.iter().filter(|wc| wc.vqp == other).count();
+    let rest = scene.collect(OTHERS - others_done)?;
     ensure!(
         rest.iter().all(|wc| wc.vqp == other),
         "after it was destroyed: {rest:?}"
@@ -79,7 +84,7 @@ fn one(scene: &Scene, wrs: &[SendWr], (vqp, other): (u32, u32), at_once: bool) -
     all_good(&rest)?;
     let all: Vec<_> = early.iter().chain(&rest).copied().collect();
     in_order(&all)?;
-    Ok(early.len() - late)
+    Ok(early.len() - others_done)
 }
 
 /// The ring takes as many requests as when it was new, and no more.

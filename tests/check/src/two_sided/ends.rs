@@ -155,7 +155,7 @@ pub fn reap_wcs(vqp: &mut Vqp, count: usize) -> Result<Vec<Wc>> {
             .completed;
         reaped.extend_from_slice(&wcs[..completed]);
         ensure!(
-            start.elapsed() < PATIENCE,
+            start.elapsed() < patient(PATIENCE),
             "{} of {count} completions",
             reaped.len()
         );

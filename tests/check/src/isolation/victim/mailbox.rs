@@ -13,6 +13,7 @@ use super::super::users::with_reserve;
 use crate::raw::{buffer, message, Memory, Queue, Said, Session};
 use crate::rng::Rng;
 use crate::world::gid;
+use weft_testkit::pace::patient;
 
 pub const PORT: u32 = 4711;
 pub const DEAF_PORT: u32 = 4712;
@@ -196,7 +197,7 @@ impl Mailbox {
             .queue
             .enter(&from.session, &[message(&text)], &mut [], 0, 0)?;
         ensure!(submitted.0 == 1, "its own message was not taken");
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + patient(PATIENCE);
         let (mut heard, mut sent) = (None, false);
         loop {
             heard = heard.or(self.hear(&text)?);
