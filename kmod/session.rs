@@ -407,6 +407,9 @@ impl PinnedDrop for Session {
         for vqp in owned.vqps.iter() {
             self.silence(vqp);
         }
+        for queues in owned.queues.iter() {
+            queues.stop_work();
+        }
         drop(owned);
         let keys = self.keys.lock();
         // Regions stay as long as they have windows.

@@ -183,9 +183,9 @@ impl Session {
             if owned.queues.get(handle).ok_or(EBADF)?.are_used() {
                 return Err(EBUSY);
             }
-            owned.queues.remove(handle)
+            owned.queues.remove(handle).ok_or(EBADF)?
         };
-        drop(queues);
+        queues.stop_work();
         Ok(())
     }
 
