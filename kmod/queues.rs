@@ -62,9 +62,10 @@ pub(crate) struct Queues<R: Requester> {
     completions: BhLock<Completions>,
     #[pin]
     receives: BhLock<Receives>,
-    /// VQPs that use them. Changes, as the next does, under the session's lock.
+    /// VQPs that use them. Changes, as the next two do, under the session's lock.
     users: AtomicU32,
-    /// A [`ReceiveUse`].
+    /// VQPs that take receive buffers from here, and how: a [`ReceiveUse`].
+    receivers: AtomicU32,
     received_by: AtomicU8,
     /// The VQP that the receive ring is of, if it is in error: what is posted there comes
     /// back.
@@ -109,6 +110,7 @@ impl<R: Requester> Queues<R> {
                 completions <- new_lock!(completions, "weft_completions"),
                 receives <- new_lock!(receives, "weft_receives"),
                 users: AtomicU32::new(0),
+                receivers: AtomicU32::new(0),
                 received_by: AtomicU8::new(ReceiveUse::None as u8),
                 flushes_for: AtomicU64::new(NOBODY),
                 flush_work <- new_periodic!("weft_flush_work"),
@@ -173,12 +175,16 @@ impl<R: Requester> Queues<R> {
             return Err(EBUSY);
         }
         self.received_by.store(how as u8, Ordering::Relaxed);
+        self.receivers.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
-    /// The VQP that the receive ring was of is gone, and knows it; another may have the
-    /// ring. Under the session's lock.
+    /// A VQP that took receive buffers from here is gone, and knows it; if it was the last,
+    /// another may have the ring for its own. Under the session's lock.
     pub(crate) fn end_receiving(&self) {
+        if self.receivers.fetch_sub(1, Ordering::Relaxed) != 1 {
+            return;
+        }
         {
             let _receives = self.receives.lock();
             self.flushes_for.store(NOBODY, Ordering::Release);

@@ -322,9 +322,7 @@ impl Session {
             let receivers = self.node.dc().receivers();
             let name = Receiver::Flow(vqp.flow());
             if let Err(error) = receivers.insert(name, vqp.clone()) {
-                if !is_shared {
-                    queues.end_receiving();
-                }
+                queues.end_receiving();
                 return Err(error);
             }
             queues.add_user();
@@ -350,10 +348,8 @@ impl Session {
     /// A VQP no longer uses its queues.
     fn let_go(&self, vqp: &Vqp) {
         let _owned = self.owned.lock();
-        if let Some((queues, is_shared)) = vqp.rq() {
-            if !is_shared {
-                queues.end_receiving();
-            }
+        if let Some((queues, _)) = vqp.rq() {
+            queues.end_receiving();
             queues.remove_user();
         }
         vqp.cq().remove_user();
