@@ -14,6 +14,7 @@ use weft_core::uapi::{
 };
 
 use super::{is_usable, receiver, Owned, Session};
+use crate::dc::Receives as _;
 use crate::handles::{Handles, MorePlaces};
 use crate::queues::ReceiveUse;
 use crate::quota::Kind;
@@ -309,6 +310,11 @@ impl Session {
                 Ok(handle)
             },
         )?;
+        // The node may have told its receivers of its end before this one was among them: it
+        // is no longer alive by then, and a set of receivers has a lock.
+        if vqp.receives() && !self.node.is_alive() {
+            vqp.node_gone();
+        }
         Ok(())
     }
 
