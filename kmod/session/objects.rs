@@ -310,8 +310,8 @@ impl Session {
                 Ok(handle)
             },
         )?;
-        // The node may have told its receivers of its end before this one was among them: it
-        // is no longer alive by then, and a set of receivers has a lock.
+        // A node that stops tells the receivers that it has, once. One that comes after that
+        // sees, by the lock of its set of receivers, that the node is no longer alive.
         if vqp.receives() && !self.node.is_alive() {
             vqp.node_gone();
         }
