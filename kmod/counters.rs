@@ -65,9 +65,10 @@ counters! {
     rc_wants,
     }
     totals {
-    /// Successful `qconnect`s answered from a DCCache.
+    /// VQPs that were connected to a peer that a DCCache had. Those that answer a message
+    /// (`IOC_ACCEPT`) are in neither number.
     connects_cached,
-    /// Successful `qconnect`s that asked a meta server.
+    /// VQPs that were connected to a peer that a meta server was asked for.
     connects_uncached,
     /// READs of look-ups at meta servers. One that was posted ahead for nobody is not among
     /// them.
@@ -94,6 +95,8 @@ counters! {
     access_errors,
     /// Streams given up for want of an answer.
     streams_lost,
+    /// Looks at the clock of streams with requests on their way.
+    stream_ticks,
     /// Packets of messages, or answers to them, that went by RC.
     rc_packets,
     /// Those that went by UDP because too many were on their way by RC.

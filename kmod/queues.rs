@@ -26,7 +26,8 @@ use crate::dc::Requester;
 use crate::rc::RcQueue;
 use crate::rings::{Arena, Rings};
 use crate::sync::{
-    new_event_count, new_lock, BhLock, EventCount, EventFd, FastLock, FastMutex, PollQueue,
+    new_event_count, new_lock, new_periodic, BhLock, EventCount, EventFd, FastLock, FastMutex,
+    Periodic, PollQueue, Routine,
 };
 
 use channel::Channel;
@@ -46,7 +47,8 @@ pub(crate) enum ReceiveUse {
 
 /// No VQP's handle.
 const NOBODY: u64 = u64::MAX;
-/// Receive buffers that are handed back with each request of a VQP that failed before.
+/// Receive buffers that are handed back with each request of a VQP that failed before, often
+/// in a softirq. If there may be more, a work does the rest.
 const FEW_BUFFERS: u32 = 32;
 
 /// The queues on one set of rings.
@@ -60,13 +62,17 @@ pub(crate) struct Queues<R: Requester> {
     completions: BhLock<Completions>,
     #[pin]
     receives: BhLock<Receives>,
-    /// VQPs that use them. Changes, as the next does, under the session's lock.
+    /// VQPs that use them. Changes, as the next two do, under the session's lock.
     users: AtomicU32,
-    /// A [`ReceiveUse`].
+    /// VQPs that take receive buffers from here, and how: a [`ReceiveUse`].
+    receivers: AtomicU32,
     received_by: AtomicU8,
     /// The VQP that the receive ring is of, if it is in error: what is posted there comes
     /// back.
     flushes_for: AtomicU64,
+    /// Hands back what a softirq has left.
+    #[pin]
+    flush_work: Periodic<Self>,
     /// The RC queue that a VQP of theirs began to use last: who waits polls that one.
     #[pin]
     queue: FastLock<Option<Arc<RcQueue<R>>>>,
@@ -104,8 +110,10 @@ impl<R: Requester> Queues<R> {
                 completions <- new_lock!(completions, "weft_completions"),
                 receives <- new_lock!(receives, "weft_receives"),
                 users: AtomicU32::new(0),
+                receivers: AtomicU32::new(0),
                 received_by: AtomicU8::new(ReceiveUse::None as u8),
                 flushes_for: AtomicU64::new(NOBODY),
+                flush_work <- new_periodic!("weft_flush_work"),
                 queue <- new_lock!(None, "weft_queues_rc"),
                 done <- new_event_count!("weft_queues_done"),
                 channel <- new_lock!(None, "weft_channel"),
@@ -167,12 +175,16 @@ impl<R: Requester> Queues<R> {
             return Err(EBUSY);
         }
         self.received_by.store(how as u8, Ordering::Relaxed);
+        self.receivers.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
-    /// The VQP that the receive ring was of is gone, and knows it; another may have the
-    /// ring. Under the session's lock.
+    /// A VQP that took receive buffers from here is gone, and knows it; if it was the last,
+    /// another may have the ring for its own. Under the session's lock.
     pub(crate) fn end_receiving(&self) {
+        if self.receivers.fetch_sub(1, Ordering::Relaxed) != 1 {
+            return;
+        }
         {
             let _receives = self.receives.lock();
             self.flushes_for.store(NOBODY, Ordering::Release);
@@ -305,11 +317,11 @@ impl<R: Requester> Queues<R> {
             }
             self.flushes_for.swap(u64::from(vqp), Ordering::AcqRel)
         };
-        self.flush_some(match before {
-            NOBODY => self.rings.rq_entries(),
-            // It has failed before: each request that ends hands few back.
-            _ => FEW_BUFFERS,
-        });
+        if before == NOBODY {
+            self.flush_receives();
+        } else if self.flush_some(FEW_BUFFERS) == FEW_BUFFERS {
+            self.flush_work.schedule(0);
+        }
     }
 
     /// Hands back what was posted to receive, if the VQP that it was for is in error.
@@ -318,14 +330,14 @@ impl<R: Requester> Queues<R> {
     }
 
     /// As [`Self::flush_receives`], but at most so many, because the user may go on posting
-    /// meanwhile.
-    fn flush_some(&self, most: u32) {
-        let mut flushed = false;
-        for _ in 0..most {
+    /// meanwhile. Answers how many.
+    fn flush_some(&self, most: u32) -> u32 {
+        let mut flushed = 0;
+        while flushed < most {
             let Some((vqp, buffer)) = self.take_for_flush() else {
                 break;
             };
-            flushed = true;
+            flushed += 1;
             let wc = Wc {
                 wr_id: buffer.wr_id,
                 status: WcStatus::WrFlushErr as u16,
@@ -338,9 +350,10 @@ impl<R: Requester> Queues<R> {
             };
             self.complete(Some(&wc), || false);
         }
-        if flushed {
+        if flushed != 0 {
             self.notify();
         }
+        flushed
     }
 
     /// The next buffer to hand back, and the VQP in error that it was posted for.
@@ -355,6 +368,12 @@ impl<R: Requester> Queues<R> {
         let vqp = self.flushes_for.load(Ordering::Relaxed);
         let vqp = (vqp != NOBODY).then_some(vqp as u32)?;
         Some((vqp, self.take_buffer(&mut receives, self)?))
+    }
+
+    /// The session lets go of them: no work hands buffers back any more. VQPs that live on
+    /// until their requests have ended may still have them. May sleep.
+    pub(crate) fn stop_work(&self) {
+        self.flush_work.stop();
     }
 
     /// Whether the VQP that the receive ring is of is in error.
@@ -383,5 +402,15 @@ impl<R: Requester> Queues<R> {
     /// The RC queue that a VQP of theirs began to use last.
     fn rc_queue(&self) -> Option<Arc<RcQueue<R>>> {
         self.queue.lock().clone()
+    }
+}
+
+// SAFETY: the offset is the field's own. A session stops the work before it lets go of queues
+// that were in its table; others are no VQP's, and only a VQP's failure schedules it.
+unsafe impl<R: Requester> Routine for Queues<R> {
+    const OFFSET: usize = core::mem::offset_of!(Self, flush_work);
+
+    fn run(&self) {
+        self.flush_receives();
     }
 }

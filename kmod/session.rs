@@ -4,9 +4,10 @@
 //! that it has opened and memory regions; when it goes they go, whatever the process was
 //! doing.
 //!
-//! Lock order: `keys` and `owned` are each held alone, but for `keys` around those of the
-//! node's table and of RC's list of regions, and `owned` around the locks of queues. Pages are
-//! pinned without either.
+//! Lock order: `keys` is around the locks of the node's table and of RC's list of regions.
+//! `owned` is inside of a ring's `submission` and of `Branches::table`, because requests name
+//! VQPs and peers by their handles; it is around a ring's `receives`, and a set of the DCCache
+//! or of receivers. Otherwise each is held alone. Pages are pinned without either.
 
 mod enter;
 mod objects;
@@ -28,7 +29,7 @@ use crate::counters::{Counted, COUNTERS};
 use crate::dc::peer_changes;
 use crate::handles::Handles;
 use crate::mem::{is_writable, NewRegion};
-use crate::node::{as_connect_error, Node};
+use crate::node::{as_connect_error, Node, RecordSource};
 use crate::pool::waits_for_queues;
 use crate::quota::Held;
 use crate::rings::{Arena, Rings};
@@ -224,9 +225,9 @@ impl Session {
         // A node that stops flushes its cache, which is a change too.
         if let Some(known) = last {
             if known.gid == gid && known.changes == changes {
-                COUNTERS.connects_cached.bump();
-                let connected = vqp.connect(known.peer.clone(), receiver(request.port));
-                return connected.map(Some);
+                vqp.connect(known.peer.clone(), receiver(request.port))?;
+                RecordSource::Cache.count_connect();
+                return Ok(Some(()));
             }
         }
         self.check_alive()?;
@@ -238,7 +239,9 @@ impl Session {
         // A peer that may be the last of its kind goes without the lock.
         drop(owned);
         drop(before);
-        connected.map(Some)
+        connected?;
+        RecordSource::Cache.count_connect();
+        Ok(Some(()))
     }
 
     #[inline(never)]
@@ -247,8 +250,10 @@ impl Session {
         if vqp.is_connected() {
             return Err(crate::errno::is_conn());
         }
-        let peer = self.ready(self.node.find_peer(&request.gid)?)?;
-        vqp.connect(peer, receiver(request.port))
+        let (peer, source) = self.node.find_peer(&request.gid)?;
+        vqp.connect(self.ready(peer)?, receiver(request.port))?;
+        source.count_connect();
+        Ok(())
     }
 
     /// The peer with this GID: the last one, or a cached one, or one that a meta server
@@ -257,22 +262,24 @@ impl Session {
     /// # Errors
     ///
     /// Those of [`QConnect`] that are about the peer.
-    fn peer(&self, gid: &Gid) -> Result<Arc<Peer>> {
+    fn peer(&self, gid: &Gid) -> Result<(Arc<Peer>, RecordSource)> {
         let changes = peer_changes();
         let wanted = word(gid);
         {
             let owned = self.owned.lock();
             let is_it = |known: &&Known| known.gid == wanted && known.changes == changes;
             if let Some(known) = owned.last.as_ref().filter(is_it) {
-                COUNTERS.connects_cached.bump();
-                return Ok(known.peer.clone());
+                return Ok((known.peer.clone(), RecordSource::Cache));
             }
         }
         self.check_alive()?;
         let peer = match self.node.cached_peer(gid) {
             Some(peer) => self.ready(peer)?,
             // It changes what is known: nothing to remember yet.
-            None => return self.ready(self.node.find_peer(gid)?),
+            None => {
+                let (peer, source) = self.node.find_peer(gid)?;
+                return Ok((self.ready(peer)?, source));
+            }
         };
         let known = Known {
             gid: wanted,
@@ -281,7 +288,7 @@ impl Session {
         };
         let before = self.owned.lock().last.replace(known);
         drop(before);
-        Ok(peer)
+        Ok((peer, RecordSource::Cache))
     }
 
     /// Registers memory and answers its key.
@@ -406,6 +413,9 @@ impl PinnedDrop for Session {
         };
         for vqp in owned.vqps.iter() {
             self.silence(vqp);
+        }
+        for queues in owned.queues.iter() {
+            queues.stop_work();
         }
         drop(owned);
         let keys = self.keys.lock();

@@ -14,6 +14,7 @@ use weft_core::uapi::{
 };
 
 use super::{is_usable, receiver, Owned, Session};
+use crate::dc::Receives as _;
 use crate::handles::{Handles, MorePlaces};
 use crate::queues::ReceiveUse;
 use crate::quota::Kind;
@@ -183,9 +184,9 @@ impl Session {
             if owned.queues.get(handle).ok_or(EBADF)?.are_used() {
                 return Err(EBUSY);
             }
-            owned.queues.remove(handle)
+            owned.queues.remove(handle).ok_or(EBADF)?
         };
-        drop(queues);
+        queues.stop_work();
         Ok(())
     }
 
@@ -229,10 +230,14 @@ impl Session {
     /// Those of [`VqpCreate`].
     pub(crate) fn create_vqp(&self, request: &mut VqpCreate) -> Result {
         let vqp = self.new_vqp(request)?;
-        if !request.gid.is_zero() {
-            vqp.connect(self.peer(&request.gid)?, receiver(request.port))?;
+        if request.gid.is_zero() {
+            return self.take_in(vqp, request);
         }
-        self.take_in(vqp, request)
+        let (peer, source) = self.peer(&request.gid)?;
+        vqp.connect(peer, receiver(request.port))?;
+        self.take_in(vqp, request)?;
+        source.count_connect();
+        Ok(())
     }
 
     fn new_vqp(&self, request: &VqpCreate) -> Result<Arc<Vqp>> {
@@ -309,6 +314,11 @@ impl Session {
                 Ok(handle)
             },
         )?;
+        // A node that stops tells the receivers that it has, once. One that comes after that
+        // sees, by the lock of its set of receivers, that the node is no longer alive.
+        if vqp.receives() && !self.node.is_alive() {
+            vqp.node_gone();
+        }
         Ok(())
     }
 
@@ -322,9 +332,7 @@ impl Session {
             let receivers = self.node.dc().receivers();
             let name = Receiver::Flow(vqp.flow());
             if let Err(error) = receivers.insert(name, vqp.clone()) {
-                if !is_shared {
-                    queues.end_receiving();
-                }
+                queues.end_receiving();
                 return Err(error);
             }
             queues.add_user();
@@ -350,10 +358,8 @@ impl Session {
     /// A VQP no longer uses its queues.
     fn let_go(&self, vqp: &Vqp) {
         let _owned = self.owned.lock();
-        if let Some((queues, is_shared)) = vqp.rq() {
-            if !is_shared {
-                queues.end_receiving();
-            }
+        if let Some((queues, _)) = vqp.rq() {
+            queues.end_receiving();
             queues.remove_user();
         }
         vqp.cq().remove_user();
@@ -418,7 +424,8 @@ impl Session {
             return Err(EINVAL);
         }
         let held = self.node.quota().take(self.user, Kind::Peers)?;
-        let peer = OpenPeer::new(self.peer(&request.gid)?, receiver(request.port));
+        let (peer, _) = self.peer(&request.gid)?;
+        let peer = OpenPeer::new(peer, receiver(request.port));
         let peer = Arc::new(peer, kernel::alloc::flags::GFP_KERNEL_ACCOUNT)?;
         let opened = Opened { peer, _held: held };
         request.peer = self.with_room(

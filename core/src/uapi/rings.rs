@@ -169,8 +169,8 @@ pod! {
     ///
     /// Once a request of a VQP has failed that VQP stays in error: its later requests
     /// complete with [`WcStatus::WrFlushErr`](super::WcStatus::WrFlushErr), and so do
-    /// receive buffers in a ring of its own; those that are posted after the failure when
-    /// its next request ends, or at the next call that waits. Other VQPs go on.
+    /// receive buffers in a ring of its own; those that are posted after the failure soon
+    /// after its next request ends, or at the next call that waits. Other VQPs go on.
     pub struct Enter [32] {
         /// The rings to submit from.
         pub sq: u32,

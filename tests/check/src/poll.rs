@@ -67,6 +67,10 @@ pub fn run(report: &mut Report) {
     report.check("indices that lie fool their own session alone", lies);
     report.check("a thread that polls outlives its session's close", closed);
     report.check("processes that are killed in poll", killed);
+    report.check(
+        "an eventfd tells of all buffers that are handed back",
+        eventfd::handed_back_by_itself,
+    );
     if let Some(baseline) = baseline {
         report.check("all of it leaves nothing behind", || baseline.is_back());
     }

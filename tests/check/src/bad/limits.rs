@@ -22,7 +22,12 @@ pub fn run(report: &mut Report) -> Result<()> {
         shared,
     );
     regions(report)?;
-    ranges(report)
+    ranges(report)?;
+    report.check(
+        "a receive ring that nobody shares any more is free",
+        shared_before,
+    );
+    Ok(())
 }
 
 fn vqps() -> Result<()> {
@@ -121,6 +126,27 @@ fn shared() -> Result<()> {
         expect(Errno::EINVAL, || make(odd))?;
     }
     Ok(())
+}
+
+fn shared_before() -> Result<()> {
+    let session = Session::open(0)?;
+    let rings = session.create_rings(8, 8)?;
+    let own = vqp_on(&rings);
+    let shares = uapi::VqpCreate {
+        flags: uapi::VQP_SHARED_RECEIVE,
+        ..own
+    };
+    for _ in 0..2 {
+        let two = [session.make_vqp(shares)?, session.make_vqp(shares)?];
+        for vqp in two {
+            expect(Errno::EBUSY, || session.make_vqp(own))?;
+            session.destroy_vqp(vqp)?;
+        }
+        let alone = session.make_vqp(own)?;
+        expect(Errno::EBUSY, || session.make_vqp(shares))?;
+        session.destroy_vqp(alone)?;
+    }
+    Ok(session.destroy_rings(rings.rings)?)
 }
 
 fn mrs() -> Result<()> {

@@ -234,6 +234,56 @@ pub fn handed_back() -> Result<()> {
     Ok(())
 }
 
+/// A program that waits by its eventfd alone, and whose queue pair has failed before, gets all
+/// buffers back that it posts before a request, however many they are.
+pub fn handed_back_by_itself() -> Result<()> {
+    const BUFFERS: u64 = 100;
+    const REQUEST: u64 = 1000;
+    let near = Session::open(0)?;
+    let queue = near.queue(4, 128)?;
+    near.qconnect(queue.vqp, gid(1))?;
+    let eventfd = EventFd::from_flags(EfdFlags::EFD_NONBLOCK)?;
+    near.notify(near.rings_of(queue.vqp), eventfd.as_fd(), 1, 0)?;
+    let memory = Memory::map(4096)?;
+    let region = near.register(&memory, 0, 4096, ACCESS_ALL)?;
+    let sge = Sge {
+        addr: region.addr,
+        len: 64,
+        lkey: region.lkey,
+    };
+    let mut wr = request(OP_WRITE, sge, 0x1000, 0);
+    wr.flags |= SEND_SIGNALED;
+    wr.wr_id = REQUEST;
+    let take = |wanted: usize| -> Result<Vec<u64>> {
+        let mut ended = Vec::new();
+        while ended.len() < wanted {
+            let told = is_readable(eventfd.as_fd(), SOON)?;
+            ensure!(told, "{} of {wanted} were told of", ended.len());
+            let _ = eventfd.read();
+            let mut wcs = [RawWc::zeroed(); 128];
+            let taken = queue.take(&mut wcs);
+            let failed = wcs[..taken].iter().all(|wc| wc.status != 0);
+            ensure!(failed, "one succeeded: {:?}", &wcs[..taken]);
+            ended.extend(wcs[..taken].iter().map(|wc| wc.wr_id));
+        }
+        ended.sort_unstable();
+        Ok(ended)
+    };
+    // When the second has ended, the queue pair knows that the first has failed.
+    for _ in 0..2 {
+        queue.enter(&near, &[wr], &mut [], 0, 0)?;
+        take(1)?;
+    }
+    for n in 0..BUFFERS {
+        ensure!(queue.post_recv(&buffer(n, sge)), "it takes no buffer");
+    }
+    queue.enter(&near, &[wr], &mut [], 0, 0)?;
+    let ended = take(BUFFERS as usize + 1)?;
+    let wanted = (0..BUFFERS).chain([REQUEST]);
+    ensure!(ended.iter().copied().eq(wanted), "{ended:?} came back");
+    Ok(())
+}
+
 /// The eventfd, and the rings, go at any time: while requests are on their way, and while a
 /// timer runs.
 pub fn goes() -> Result<()> {
