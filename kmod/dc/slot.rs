@@ -199,7 +199,7 @@ impl<P, R: Receives> Slot<P, R> {
     }
 
     /// Answers a READ with its bytes. The region may have gone since the READ was
-    /// first admitted, when this answers a repeat.
+    /// first admitted, when this answers a repeat: then the READ's flow ends with it.
     fn answer_read<B: Bearer<Path = P>>(
         &mut self,
         bh: &BhDisabled,
@@ -232,6 +232,7 @@ impl<P, R: Receives> Slot<P, R> {
         if sent.is_err() {
             // Counted like the first one: a repeat may name any key.
             COUNTERS.access_errors.bump();
+            self.context.close_flow(request.flow);
             self.answer(train, Response::to(request, Status::Access), more);
         }
     }

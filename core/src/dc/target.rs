@@ -128,7 +128,15 @@ impl Context {
         self.statuses[request.psn as usize % WINDOW] = Some(status);
         self.expected = self.expected.wrapping_add(1);
         if !matches!(status, Status::Ok | Status::Flushed) {
-            self.closed_flows[self.closed_next] = request.flow;
+            self.close_flow(request.flow);
+        }
+    }
+
+    /// Closes a flow of which a request has failed: none after it is carried out. For a
+    /// request that is answered with an error though [`Self::record`] has noted another end.
+    pub fn close_flow(&mut self, flow: u32) {
+        if flow != 0 && !self.is_closed(flow) {
+            self.closed_flows[self.closed_next] = flow;
             self.closed_next = (self.closed_next + 1) % CLOSED_FLOWS;
         }
     }

@@ -242,6 +242,35 @@ fn what_follows_in_a_flow_has_no_effect_if_a_repeat_finds_its_memory_gone() {
 }
 
 #[test]
+fn what_comes_after_a_read_whose_repeat_failed_is_not_carried_out() {
+    let mut initiator = initiator(HERE, 4096);
+    initiator.push(op(1, OpKind::Read, 0, 8)).unwrap();
+    let read = initiator.poll_request(1).unwrap().request;
+    let mut context = Context::open(&read, 1).unwrap();
+    assert_eq!(context.admit(&read, 1), Verdict::Execute);
+    context.record(&read, Status::Ok);
+    // The answer is lost, the READ is repeated, and its region has gone meanwhile.
+    assert_eq!(context.admit(&read, 2), Verdict::Repeat(Status::Ok));
+    context.close_flow(7);
+    (0..100).for_each(|_| context.close_flow(read.flow));
+    assert!(context.is_closed(7), "each flow takes one place");
+    let next = |flow| Request {
+        psn: 1,
+        flow,
+        ..read
+    };
+    assert_eq!(
+        context.admit(&next(read.flow), 3),
+        Verdict::Refuse(Status::Flushed)
+    );
+    let other = Request {
+        psn: 2,
+        ..next(read.flow + 1)
+    };
+    assert_eq!(context.admit(&other, 3), Verdict::Execute);
+}
+
+#[test]
 fn a_clock_that_comes_late_repeats_nothing_that_the_target_may_have_forgotten() {
     let mut pair = Pair::new(vec![Fate::Deliver]);
     pair.initiator.push(op(1, OpKind::FetchAdd, 0, 8)).unwrap();
