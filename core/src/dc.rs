@@ -63,6 +63,9 @@ pub const CONTEXT_IDLE_NS: u64 = 10_000_000_000;
 /// A stream that was idle for so long starts anew instead of trusting that the
 /// target still has its context.
 pub const STREAM_IDLE_NS: u64 = 5_000_000_000;
+/// An idle stream on which a flow failed so long ago starts anew: its target may keep the flow
+/// closed for as long as the context lives, and the numbers of flows come round.
+pub const FAILED_FLOW_NS: u64 = 60_000_000_000;
 
 /// `a` comes before `b` in the circle of PSNs.
 const fn before(a: u32, b: u32) -> bool {

@@ -379,6 +379,40 @@ fn a_stream_that_slept_starts_over_with_a_new_token() {
 }
 
 #[test]
+fn a_stream_on_which_a_flow_failed_long_ago_starts_over_once_it_is_idle() {
+    let mut pair = Pair::new(vec![Fate::Deliver]);
+    let bad = Op {
+        rkey: BAD_KEY,
+        ..op(1, OpKind::Write, 0, 8)
+    };
+    pair.initiator.push(bad).unwrap();
+    pair.run();
+    let failed_ns = pair.now_ns;
+    assert!(
+        !pair.initiator.needs_restart(failed_ns),
+        "not at each failure"
+    );
+    // Other flows use it all the while, and a new VQP gets the number at last.
+    while pair.now_ns <= failed_ns + FAILED_FLOW_NS {
+        pair.now_ns += STREAM_IDLE_NS / 2;
+        let other = Op {
+            flow: 2,
+            ..op(2, OpKind::Write, 0, 8)
+        };
+        pair.initiator.push(other).unwrap();
+        assert!(!pair.initiator.needs_restart(u64::MAX), "it is in use");
+        pair.run();
+    }
+    assert!(pair.initiator.needs_restart(pair.now_ns));
+    pair.initiator.restart(43);
+    pair.initiator.push(op(3, OpKind::Write, 8, 8)).unwrap();
+    pair.run();
+    let last = pair.completions.last().unwrap();
+    assert_eq!((last.cookie, last.status), (3, WcStatus::Success));
+    assert!(!pair.initiator.needs_restart(pair.now_ns));
+}
+
+#[test]
 fn the_queue_says_when_it_is_full() {
     let mut initiator = initiator(HERE, 4096);
     for cookie in 0..MAX_OPS as u64 {
