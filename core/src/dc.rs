@@ -22,6 +22,7 @@
 //! - A stream that hears nothing retransmits with doubling timeouts and gives up
 //!   after [`MAX_TRIES`]; the caller gets a status, never silence.
 
+mod farewells;
 mod initiator;
 mod op;
 mod rtt;
@@ -31,6 +32,7 @@ pub mod wire;
 #[cfg(test)]
 mod tests;
 
+pub use farewells::Farewells;
 pub use initiator::{Full, Incoming, Initiator, Outgoing};
 pub use op::{cut, Completion, Local, Op, OpKind};
 pub use target::{Context, Verdict};

@@ -67,6 +67,11 @@ impl<P, R: Receives> Slot<P, R> {
         self.token == request.token && self.stream == request.stream && self.from == from
     }
 
+    /// The stream's state.
+    pub(super) fn context(&self) -> &Context {
+        &self.context
+    }
+
     /// Whether it was not used for so long that its initiator has given it up.
     pub(super) fn is_idle(&self, now_ns: u64) -> bool {
         now_ns.saturating_sub(self.context.last_used_ns()) > CONTEXT_IDLE_NS

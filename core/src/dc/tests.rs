@@ -73,6 +73,50 @@ fn a_stream_whose_first_request_was_repeated_says_no_farewell() {
     assert!(initiator.close_request().is_some(), "that was another life");
 }
 
+/// Carries one WRITE out on a stream of its own, and ends that; answers the first request as
+/// it was sent.
+fn a_short_life(pair: &mut Pair, token: u64, flow: u32) -> (Vec<u8>, Vec<u8>) {
+    pair.initiator = Initiator::EMPTY;
+    pair.initiator.open(1, token, SENDER, HERE, 4096);
+    let write = Op {
+        flow,
+        ..op(1, OpKind::Write, 0, 8)
+    };
+    pair.initiator.push(write).unwrap();
+    pair.transmit();
+    let first = pair.out.packets[0].clone();
+    pair.run();
+    let farewell = pair.initiator.close_request().unwrap();
+    pair.out.send(&farewell.encode(), &[]);
+    pair.step();
+    assert!(pair.contexts.is_empty());
+    first
+}
+
+#[test]
+fn a_copy_of_the_first_request_that_comes_after_the_farewell_is_not_carried_out() {
+    let mut pair = Pair::new(vec![Fate::Deliver]);
+    let first = a_short_life(&mut pair, 42, 1);
+    assert_eq!(pair.executed.len(), 1);
+    pair.out.packets.push_back(first);
+    pair.step();
+    assert_eq!(pair.executed.len(), 1);
+    // Another stream may get the token again, by chance, but not the flow.
+    a_short_life(&mut pair, 42, 2);
+    assert_eq!(pair.executed.len(), 2);
+}
+
+#[test]
+fn each_of_the_last_streams_that_have_ended_is_remembered() {
+    let mut pair = Pair::new(vec![Fate::Deliver]);
+    let lives: Vec<_> = (1..=4)
+        .map(|flow| a_short_life(&mut pair, 42 + u64::from(flow), flow))
+        .collect();
+    pair.out.packets.extend(lives);
+    pair.step();
+    assert_eq!(pair.executed.len(), 4);
+}
+
 #[test]
 fn an_operation_of_no_bytes_completes() {
     let mut pair = Pair::new(vec![Fate::Deliver]);
