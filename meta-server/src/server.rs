@@ -247,17 +247,23 @@ impl<'a> Server<'a> {
 
     /// Ends a connection; its node's record stays.
     fn disconnect(&mut self, id: ConnectionId) {
-        // Messages first: once the queue pair is gone, so are its completions,
-        // and with them the receives that they hold.
+        // Messages first: once the connection is forgotten, they are nobody's.
         self.take_messages();
-        self.forget(id);
+        let forgotten = self.forget(id);
+        if forgotten.is_some() {
+            // Once the queue pair is gone, so are its completions, and with them the
+            // receives that they hold.
+            self.take_messages();
+        }
     }
 
-    /// Takes a connection out of all tables; its queue pair is there until what this
-    /// answers is dropped.
+    /// Takes a connection out of all tables. Its queue pair receives nothing any more, and is
+    /// there until what this answers is dropped.
     fn forget(&mut self, id: ConnectionId) -> Option<Connected> {
         self.over.remove(&id);
         let forgotten = self.connections.remove(id)?;
+        // It fails if the device has gone, where there is nothing to stop.
+        let _ = forgotten.connection.stop();
         debug!(peer = %forgotten.peer, "disconnected");
         Some(forgotten)
     }
