@@ -81,6 +81,15 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+#[cfg(test)]
+impl Queues {
+    /// Queues on these rings, without a kernel.
+    pub(super) fn of_rings(rings: Rings) -> Arc<Self> {
+        let (session, number) = (Session::of_null(), 0);
+        Self::new(rings, RingsHandle { session, number })
+    }
+}
+
 impl Queues {
     /// Makes rings.
     pub(super) fn create(session: &Arc<Session>, sizes: Sizes) -> Result<Arc<Self>, Errno> {
