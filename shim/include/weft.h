@@ -358,10 +358,12 @@ struct weft_vqp *weft_create_vqp(const struct weft_device *device, struct weft_v
 
 /*
  * Destroys a VQP, and those that weft_pop_msgs() has made for it. Nothing more is heard
- * of its requests: completions that were not taken are thrown away, and those that are
- * under way end without. Buffers that it had from an SRQ are others' too: where a message
- * had arrived, or had begun to, the completion is there or comes, with the number of the
- * VQP that is gone.
+ * of its requests: completions that were not taken are thrown away. Requests that were
+ * posted go on, without completions: READs still land in the program's memory, and WRITEs
+ * and messages still read it. Wait for their completions first, or deregister the memory,
+ * before it is used for something else. Buffers that the VQP had from an SRQ are others'
+ * too: where a message had arrived, or had begun to, the completion is there or comes, with
+ * the number of the VQP that is gone.
  */
 int weft_destroy_vqp(struct weft_vqp *vqp);
 

@@ -18,7 +18,7 @@ use weft_core::uapi;
 /// VQPs to senders that a [`Listener`] keeps. One more takes the place of the one
 /// that was not used for longest, of those that owe their user nothing: with a signalled
 /// request whose completion was not taken, a VQP stays. Requests that are not signalled go
-/// on when their VQP is pushed out.
+/// on when their VQP is pushed out, as those of any [`Vqp`] that is dropped.
 pub const MAX_ACCEPTED: usize = 128;
 
 /// Messages that are taken off the ring at once.

@@ -62,8 +62,10 @@ pub struct Progress {
     pub completed: usize,
 }
 
-/// A virtual queue pair. Destroyed on drop; its outstanding requests are
-/// dropped then.
+/// A virtual queue pair. Destroyed on drop. Requests that were posted go on then, without
+/// completions: READs still land in local memory, and WRITEs and messages still read it. Wait
+/// for their completions first, or drop the [`crate::MemoryRegion`], before that memory is used
+/// for something else.
 ///
 /// A child that is forked does not have its rings mapped: it must neither use nor
 /// drop its parent's VQPs, and makes its own.

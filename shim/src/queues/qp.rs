@@ -42,8 +42,9 @@ impl Default for QpConfig {
     }
 }
 
-/// A queue pair of [`super::Queues`]. Destroyed on drop; its requests under way are dropped
-/// then.
+/// A queue pair of [`super::Queues`]. Destroyed on drop. Requests that were posted go on then,
+/// without completions, and use local memory until they have ended, as those of a
+/// [`crate::Vqp`].
 #[derive(Debug)]
 pub struct Qp {
     queues: Arc<End>,
