@@ -97,7 +97,7 @@ impl Qp {
     ///
     /// # Errors
     ///
-    /// Those of that.
+    /// Those of that; [`Error::CannotConnect`] (an unconnected one).
     pub fn qconnect(&self, gid: Gid, port: u32) -> Result<(), Error> {
         if port > MAX_PORT {
             return Err(Error::BadPort(port));
