@@ -130,6 +130,18 @@ pub struct Peer {
     pub udp_port: u32,
 }
 
+#[cfg(test)]
+impl Device {
+    /// One whose calls the kernel refuses.
+    pub(crate) fn of_null() -> Self {
+        let fd = std::fs::File::open("/dev/null").unwrap().into();
+        let (node, lot) = (0, Lot::new());
+        Self {
+            session: Arc::new(Session { fd, node, lot }),
+        }
+    }
+}
+
 impl Device {
     /// Opens a session on the first node of the caller's network namespace.
     ///

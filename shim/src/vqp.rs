@@ -211,7 +211,9 @@ impl Vqp {
     /// is over, and reaps what fits, in one system call; in none if there is nothing
     /// to submit and nothing to wait for. A batch that is longer than the ring takes
     /// several. As in [`Self::post_send`], fewer requests than given may be taken. A
-    /// timeout is no error: `completed` is then less than `min`.
+    /// timeout is no error: `completed` is then less than `min`. So it is if a request cannot
+    /// be taken for another reason than a full queue: the call does not wait then, and the next
+    /// one, which begins with that request, tells the reason.
     ///
     /// # Errors
     ///
