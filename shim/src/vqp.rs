@@ -254,7 +254,8 @@ impl Vqp {
 
     /// Reads `remote` into `local` and waits until it is there; answers with
     /// the bytes read. One system call, if nothing else is in flight on the
-    /// VQP. Completions of earlier requests are kept for the next poll.
+    /// VQP. Completions of earlier requests are kept for the next poll; the session's
+    /// descriptor does not tell of those, so poll until there are none before waiting by it.
     ///
     /// # Errors
     ///
