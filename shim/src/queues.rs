@@ -309,6 +309,11 @@ impl Queues {
         self.rings.done.entries()
     }
 
+    /// Whether completions are there.
+    pub(crate) fn has_completions(&mut self) -> bool {
+        self.rings.done.ready(1) != 0
+    }
+
     pub(crate) fn end(&self) -> &Arc<End> {
         &self.end
     }
