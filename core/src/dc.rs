@@ -22,6 +22,7 @@
 //! - A stream that hears nothing retransmits with doubling timeouts and gives up
 //!   after [`MAX_TRIES`]; the caller gets a status, never silence.
 
+mod farewells;
 mod initiator;
 mod op;
 mod rtt;
@@ -31,6 +32,7 @@ pub mod wire;
 #[cfg(test)]
 mod tests;
 
+pub use farewells::Farewells;
 pub use initiator::{Full, Incoming, Initiator, Outgoing};
 pub use op::{cut, Completion, Local, Op, OpKind};
 pub use target::{Context, Verdict};
@@ -63,6 +65,9 @@ pub const CONTEXT_IDLE_NS: u64 = 10_000_000_000;
 /// A stream that was idle for so long starts anew instead of trusting that the
 /// target still has its context.
 pub const STREAM_IDLE_NS: u64 = 5_000_000_000;
+/// An idle stream on which a flow failed so long ago starts anew: its target may keep the flow
+/// closed for as long as the context lives, and the numbers of flows come round.
+pub const FAILED_FLOW_NS: u64 = 60_000_000_000;
 
 /// `a` comes before `b` in the circle of PSNs.
 const fn before(a: u32, b: u32) -> bool {

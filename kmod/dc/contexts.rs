@@ -11,6 +11,7 @@ use kernel::alloc::KVBox;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 use weft_core::dc::wire::{Kind, Request, Response, Status};
+use weft_core::dc::Farewells;
 use weft_core::pace::{Pace, Rate};
 
 use crate::clock::now_ns;
@@ -47,7 +48,10 @@ struct Way<P, R: Receives> {
 }
 
 /// Contexts whose streams share a lock. It has as many as there are.
-type Set<P, R> = KVec<Way<P, R>>;
+struct Set<P, R: Receives> {
+    ways: KVec<Way<P, R>>,
+    farewells: Farewells,
+}
 
 type Sets<P, R> = [BhLock<Set<P, R>>; SETS];
 
@@ -66,7 +70,10 @@ pub(crate) struct Contexts<P, R: Receives> {
 impl<P, R: Receives> Contexts<P, R> {
     /// No contexts.
     pub(crate) fn new() -> Result<Self> {
-        let new_set = |_| new_lock!(KVec::new(), "weft_context_set");
+        let new_set = |_| {
+            let (ways, farewells) = (KVec::new(), Farewells::NONE);
+            new_lock!(Set { ways, farewells }, "weft_context_set")
+        };
         Ok(Self {
             hash: KeyedHash::new(),
             seats: Seats::new(size_of::<Slot<P, R>>() + size_of::<Way<P, R>>())?,
@@ -111,7 +118,7 @@ impl<P, R: Receives> Contexts<P, R> {
     /// Frees all contexts.
     pub(crate) fn clear(&self) {
         for set in self.sets.iter() {
-            let all = core::mem::take(&mut *set.lock());
+            let all = core::mem::take(&mut set.lock().ways);
             drop(all);
         }
     }
@@ -147,7 +154,7 @@ impl<P, R: Receives> Contexts<P, R> {
         };
         match at {
             Ok(at) => {
-                if let Some(way) = set.get_mut(at) {
+                if let Some(way) = set.ways.get_mut(at) {
                     way.slot.serve_all(target, first, arrived);
                 }
             }
@@ -158,10 +165,13 @@ impl<P, R: Receives> Contexts<P, R> {
         }
     }
 
-    /// Forgets a stream that its initiator will not use again.
+    /// Forgets a stream that its initiator will not use again, all but its first request.
     fn close(&self, request: &Request, from: Endpoint) {
         let mut set = self.set(request, from).lock();
-        let closed = find(&set, request, from).and_then(|at| swap_remove(&mut set, at));
+        let closed = find(&set, request, from).and_then(|at| swap_remove(&mut set.ways, at));
+        if let Some(way) = &closed {
+            set.farewells.note(way.slot.context());
+        }
         drop(set);
         drop(closed);
     }
@@ -174,7 +184,7 @@ impl<P, R: Receives> Contexts<P, R> {
         request: &Request,
         from: Endpoint,
     ) -> Result<usize, Status> {
-        if request.psn != 0 {
+        if request.psn != 0 || set.farewells.has(request) {
             return Err(Status::NoContext);
         }
         let seat: Seat = Seats::take(&self.seats, from.addr).map_err(|_| Status::Busy)?;
@@ -184,9 +194,9 @@ impl<P, R: Receives> Contexts<P, R> {
             token: request.token,
             slot: KBox::new(slot, GFP_ATOMIC).map_err(|_| Status::Busy)?,
         };
-        set.push(way, GFP_ATOMIC).map_err(|_| Status::Busy)?;
-        COUNTERS.longest_context_set.reach(set.len());
-        Ok(set.len() - 1)
+        set.ways.push(way, GFP_ATOMIC).map_err(|_| Status::Busy)?;
+        COUNTERS.longest_context_set.reach(set.ways.len());
+        Ok(set.ways.len() - 1)
     }
 
     /// Answers a request for which there is no context, unless too many were answered
@@ -205,7 +215,8 @@ impl<P, R: Receives> Contexts<P, R> {
 
 /// The position of the request's stream in its set.
 fn find<P, R: Receives>(set: &Set<P, R>, request: &Request, from: Endpoint) -> Option<usize> {
-    set.iter()
+    set.ways
+        .iter()
         .position(|way| way.token == request.token && way.slot.is_for(request, from))
 }
 
@@ -236,16 +247,16 @@ fn take_idle<'a, P: 'a, R: Receives>(
 ) -> usize {
     let mut taken = 0;
     for place in places {
-        let rest = set.get(*from..).unwrap_or(&[]);
+        let rest = set.ways.get(*from..).unwrap_or(&[]);
         let Some(idle) = rest.iter().position(|way| way.slot.is_idle(now_ns)) else {
-            if set.is_empty() {
+            if set.ways.is_empty() {
                 // Gives back the memory of a set that was large.
-                *set = KVec::new();
+                set.ways = KVec::new();
             }
             break;
         };
         *from += idle;
-        *place = swap_remove(set, *from);
+        *place = swap_remove(&mut set.ways, *from);
         taken += 1;
     }
     taken

@@ -67,6 +67,11 @@ impl<P, R: Receives> Slot<P, R> {
         self.token == request.token && self.stream == request.stream && self.from == from
     }
 
+    /// The stream's state.
+    pub(super) fn context(&self) -> &Context {
+        &self.context
+    }
+
     /// Whether it was not used for so long that its initiator has given it up.
     pub(super) fn is_idle(&self, now_ns: u64) -> bool {
         now_ns.saturating_sub(self.context.last_used_ns()) > CONTEXT_IDLE_NS
@@ -199,7 +204,7 @@ impl<P, R: Receives> Slot<P, R> {
     }
 
     /// Answers a READ with its bytes. The region may have gone since the READ was
-    /// first admitted, when this answers a repeat.
+    /// first admitted, when this answers a repeat: then the READ's flow ends with it.
     fn answer_read<B: Bearer<Path = P>>(
         &mut self,
         bh: &BhDisabled,
@@ -232,6 +237,7 @@ impl<P, R: Receives> Slot<P, R> {
         if sent.is_err() {
             // Counted like the first one: a repeat may name any key.
             COUNTERS.access_errors.bump();
+            self.context.close_flow(request.flow);
             self.answer(train, Response::to(request, Status::Access), more);
         }
     }

@@ -24,7 +24,8 @@ use crate::sync::EventFd;
 use crate::vqp::{OpenPeer, Owner, Queues, ReceiveQueue, Senders, Vqp, VqpConfig};
 
 /// Numbers of flows. They come round: a receiver's that another one has is refused
-/// ([`Session::take_in`]). 0 is nobody.
+/// ([`Session::take_in`]), and a stream on which one has failed starts anew before that
+/// (`core::dc::FAILED_FLOW_NS`). 0 is nobody.
 static NEXT_FLOW: AtomicU32 = AtomicU32::new(1);
 
 pub(super) fn next_flow() -> u32 {

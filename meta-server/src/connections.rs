@@ -16,7 +16,7 @@ use crate::peers::{Peers, Refusal};
 /// How long a peer may take to complete its connection: several tries of rdma_cm.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A queue pair: its device's position, and its number there.
+/// A queue pair: its device's number, and its own there.
 pub type QpKey = (usize, u32);
 
 /// A connection and what it has done.
@@ -103,6 +103,13 @@ impl Connections {
     /// The one with this queue pair.
     pub fn by_qp(&self, key: QpKey) -> Option<&Connected> {
         self.all.get(self.by_qp.get(&key)?)
+    }
+
+    /// Those by a device.
+    pub fn on_device(&self, device: usize) -> Vec<ConnectionId> {
+        let keys = self.by_qp.iter();
+        let found = keys.filter(|((at, _), _)| *at == device);
+        found.map(|(_, id)| *id).collect()
     }
 
     /// `id` has published its address's own record: see [`Peers::published`].

@@ -20,14 +20,17 @@ pub enum Subject {
     Messages,
     /// Connections that were refused.
     Connections,
+    /// Devices that do not work.
+    Devices,
 }
 
 impl Subject {
-    const ALL: [Self; 4] = [
+    const ALL: [Self; 5] = [
         Self::Records,
         Self::FullTable,
         Self::Messages,
         Self::Connections,
+        Self::Devices,
     ];
 }
 

@@ -2,7 +2,7 @@
 
 //! The event loop: one thread that sleeps until a node or a signal comes.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::io::{stdout, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr};
@@ -49,7 +49,9 @@ pub struct Server<'a> {
     random: File,
     /// Addresses that may change everybody's record.
     registrars: Vec<IpAddr>,
-    devices: Vec<Device>,
+    /// By their numbers, which are given once.
+    devices: BTreeMap<usize, Device>,
+    next_device: usize,
     listener: Listener,
     channel: EventChannel,
 }
@@ -75,7 +77,8 @@ impl<'a> Server<'a> {
             log: LogLimit::default(),
             random: File::open(RANDOM).context(RANDOM)?,
             registrars: registrars.to_vec(),
-            devices: Vec::new(),
+            devices: BTreeMap::new(),
+            next_device: 0,
             listener: Listener::bind(&channel, addr, BACKLOG)?,
             channel,
         })
@@ -91,16 +94,26 @@ impl<'a> Server<'a> {
             }
             self.handle_time(Instant::now());
             self.handle_messages();
-            while let Some(event) = self.channel.next()? {
-                self.handle_event(event)?;
-            }
+            self.handle_events()?;
         }
+    }
+
+    /// Handles events, no more than there can be requests for connections: messages and
+    /// signals have their turns too, however fast events come.
+    fn handle_events(&mut self) -> Result<()> {
+        for _ in 0..BACKLOG {
+            let Some(event) = self.channel.next()? else {
+                break;
+            };
+            self.handle_event(event)?;
+        }
+        Ok(())
     }
 
     /// Waits until a descriptor has something to say, or something is due.
     fn sleep(&self) -> Result<()> {
         let mut fds = vec![self.signals.as_fd(), self.channel.as_fd()];
-        let intakes = self.devices.iter().flat_map(Device::intakes);
+        let intakes = self.devices.values().flat_map(Device::intakes);
         fds.extend(intakes.map(|intake| intake.cq.as_fd()));
         let mut fds: Vec<_> = fds
             .into_iter()
@@ -187,7 +200,7 @@ impl<'a> Server<'a> {
         }
         let token = self.token()?;
         let at = self.device_of(&request)?;
-        let device = &self.devices[at];
+        let device = &self.devices[&at];
         let welcome = Welcome {
             table_addr: self.table.addr(),
             table_rkey: device.table_rkey(),
@@ -218,34 +231,39 @@ impl<'a> Server<'a> {
         self.log.admits(subject, Instant::now())
     }
 
-    /// Position of the device by which a request came, opened if it is the first.
+    /// The number of the device by which a request came, opened if it is the first.
     fn device_of(&mut self, request: &ConnectRequest) -> Result<usize> {
-        if let Some(at) = self
-            .devices
-            .iter()
-            .position(|device| device.is_for(request))
-        {
-            return Ok(at);
+        let mut all = self.devices.iter();
+        if let Some((at, _)) = all.find(|(_, device)| device.is_for(request)) {
+            return Ok(*at);
         }
         let device = Device::open(&request.context()?, &self.table)?;
         info!(device = device.name(), "serving");
-        self.devices.push(device);
-        Ok(self.devices.len() - 1)
+        let at = self.next_device;
+        self.next_device += 1;
+        self.devices.insert(at, device);
+        Ok(at)
     }
 
     /// Ends a connection; its node's record stays.
     fn disconnect(&mut self, id: ConnectionId) {
-        // Messages first: once the queue pair is gone, so are its completions,
-        // and with them the receives that they hold.
+        // Messages first: once the connection is forgotten, they are nobody's.
         self.take_messages();
-        self.forget(id);
+        let forgotten = self.forget(id);
+        if forgotten.is_some() {
+            // Once the queue pair is gone, so are its completions, and with them the
+            // receives that they hold.
+            self.take_messages();
+        }
     }
 
-    /// Takes a connection out of all tables; its queue pair is there until what this
-    /// answers is dropped.
+    /// Takes a connection out of all tables. Its queue pair receives nothing any more, and is
+    /// there until what this answers is dropped.
     fn forget(&mut self, id: ConnectionId) -> Option<Connected> {
         self.over.remove(&id);
         let forgotten = self.connections.remove(id)?;
+        // It fails if the device has gone, where there is nothing to stop.
+        let _ = forgotten.connection.stop();
         debug!(peer = %forgotten.peer, "disconnected");
         Some(forgotten)
     }
@@ -266,17 +284,34 @@ impl<'a> Server<'a> {
 
     /// Applies all messages that have arrived.
     fn take_messages(&mut self) {
-        for at in 0..self.devices.len() {
-            for class in [Class::Node, Class::Reader] {
-                if let Err(error) = self.drain(at, class) {
-                    warn!(device = self.devices[at].name(), "cannot receive: {error}");
-                }
+        let all: Vec<_> = self.devices.keys().copied().collect();
+        for at in all {
+            let drained = [Class::Node, Class::Reader].map(|class| self.drain(at, class));
+            if let Some(error) = drained.into_iter().find_map(Result::err) {
+                self.handle_failure(at, &error);
             }
         }
     }
 
+    /// A device does not give its messages. One that was removed never will again, and its
+    /// descriptors would never be quiet: it goes, with its connections.
+    fn handle_failure(&mut self, at: usize, error: &weft_verbs::Error) {
+        let name = self.devices[&at].name();
+        if self.logs(Subject::Devices) {
+            warn!(device = name, "cannot receive: {error}");
+        }
+        if error.errno() != Some(Errno::EIO as i32) {
+            return;
+        }
+        for id in self.connections.on_device(at) {
+            self.forget(id);
+        }
+        self.devices.remove(&at);
+        info!(device = name, "gone");
+    }
+
     fn drain(&mut self, at: usize, class: Class) -> weft_verbs::Result<()> {
-        let intake = self.devices[at].intake(class);
+        let intake = self.devices[&at].intake(class);
         // Armed before the queue is polled: what comes later makes an event. No more is
         // taken than the queue held, so that nobody who keeps sending has all the turns.
         intake.cq.take_events()?;
@@ -308,14 +343,14 @@ impl<'a> Server<'a> {
         let sender = self.connections.by_qp((at, wc.qp_num()));
         let sender = sender.map(|connected| connected.connection.id());
         if let Some(failure) = wc.failure() {
-            self.devices[at].intake(class).give_back(wc.wr_id())?;
+            self.devices[&at].intake(class).give_back(wc.wr_id())?;
             if self.logs(Subject::Messages) {
                 let peer = sender.and_then(|id| Some(self.connections.get_mut(id)?.peer));
                 warn!(?peer, "a receive failed: {failure}");
             }
             return Ok(Vec::from_iter(sender));
         }
-        let intake = self.devices[at].intake(class);
+        let intake = self.devices[&at].intake(class);
         let message = intake.take_message(wc.wr_id(), wc.byte_len())?;
         Ok(sender.map_or_else(Vec::new, |id| self.apply(id, &message)))
     }

@@ -136,8 +136,9 @@ struct weft_vqp_init_attr {
 	size_t size;		/* sizeof(struct weft_vqp_init_attr); set it */
 	void *vqp_context;	/* for weft_vqp_context() */
 	struct weft_cq *cq;	/* its completions go there; NULL: to a CQ of its own */
-	struct weft_srq *srq;	/* its receive buffers come from there; NULL: it has a
-				 * receive queue of its own, if max_recv_wr is not 0 */
+	struct weft_srq *srq;	/* its receive buffers come from there, and cq is not NULL;
+				 * NULL: it has a receive queue of its own, if max_recv_wr
+				 * is not 0 */
 	struct ibv_qp_cap cap;	/* max_send_wr: 1 to max_vqp_wr; max_recv_wr: 0 if it
 				 * will not receive, no matter with an SRQ; others: at most
 				 * as in struct weft_device_attr */
@@ -348,18 +349,21 @@ int weft_post_srq_recv(const struct weft_srq *srq, struct ibv_recv_wr *wr, struc
  * posted until the VQP is destroyed; their memory is the program's again then. Those of an
  * SRQ stay there for its other VQPs.
  *
- * Errors: EINVAL (attr; cq or srq of another device; an unconnected VQP with gid, srq or
- * max_recv_wr; a port without gid), E2BIG (attr->size), EMFILE (max_vqp or max_cq
- * reached), ENOMEM, ENODEV (the node went away); with gid those of weft_qconnect().
+ * Errors: EINVAL (attr; cq or srq of another device; srq without cq, because the completions
+ * of shared buffers may not go with a VQP; an unconnected VQP with gid, srq or max_recv_wr; a
+ * port without gid), E2BIG (attr->size), EMFILE (max_vqp or max_cq reached), ENOMEM, ENODEV
+ * (the node went away); with gid those of weft_qconnect().
  */
 struct weft_vqp *weft_create_vqp(const struct weft_device *device, struct weft_vqp_init_attr *attr);
 
 /*
  * Destroys a VQP, and those that weft_pop_msgs() has made for it. Nothing more is heard
- * of its requests: completions that were not taken are thrown away, and those that are
- * under way end without. Buffers that it had from an SRQ are others' too: where a message
- * had arrived, or had begun to, the completion is there or comes, with the number of the
- * VQP that is gone.
+ * of its requests: completions that were not taken are thrown away. Requests that were
+ * posted go on, without completions: READs still land in the program's memory, and WRITEs
+ * and messages still read it. Wait for their completions first, or deregister the memory,
+ * before it is used for something else. Buffers that the VQP had from an SRQ are others'
+ * too: where a message had arrived, or had begun to, the completion is there or comes, with
+ * the number of the VQP that is gone.
  */
 int weft_destroy_vqp(struct weft_vqp *vqp);
 
@@ -558,8 +562,8 @@ int weft_enter_list(const struct weft_cq *cq, struct weft_post *posts, int num_p
  * sender comes with error EMFILE and no VQP. Forget a sender, then weft_accept(), or take
  * its next message. ENOENT: the sender is not known any more.
  *
- * The bound VQP must have a CQ of its own, which holds its messages alone: with another it
- * is EINVAL, and weft_poll_cq() and weft_accept() do the same.
+ * The bound VQP must have a CQ of its own, and so no SRQ: its CQ holds its messages alone. With
+ * another it is EINVAL, and weft_poll_cq() and weft_accept() do the same.
  *
  * Errors: as weft_wait_cq(), -EINVAL.
  */

@@ -132,6 +132,18 @@ pub struct Peer {
     pub udp_port: u32,
 }
 
+#[cfg(test)]
+impl Device {
+    /// One whose calls the kernel refuses.
+    pub(crate) fn of_null() -> Self {
+        let fd = std::fs::File::open("/dev/null").unwrap().into();
+        let (node, lot) = (0, Lot::new());
+        Self {
+            session: Arc::new(Session { fd, node, lot }),
+        }
+    }
+}
+
 impl Device {
     /// Opens a session on the first node of the caller's network namespace.
     ///
@@ -424,7 +436,9 @@ impl Device {
 /// epoll or an asynchronous runtime: readable while there are completions that were
 /// not taken; `POLLHUP` when the node is gone, after which completions of requests that
 /// were under way may still follow. Wait first, then take completions with a call that
-/// does not wait. The caller neither closes it nor passes it other requests.
+/// does not wait. It says nothing of completions that a synchronous call ([`crate::Vqp::run`])
+/// has come across and kept: after such calls take completions until there are none, then wait.
+/// The caller neither closes it nor passes it other requests.
 impl AsFd for Device {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd()

@@ -135,6 +135,9 @@ pub enum Error {
     /// The VQP was connected before.
     #[error("the VQP is connected already: create another one")]
     AlreadyConnected,
+    /// The queue pair is not one that can be connected.
+    #[error("a queue pair that is bound or unconnected cannot be connected: SendWr::on_to names the peer of a request on an unconnected one")]
+    CannotConnect,
     /// The VQP was not connected.
     #[error("the VQP is not connected: call qconnect first")]
     NotConnected,
@@ -351,7 +354,8 @@ impl Error {
     #[cold]
     pub(crate) fn of_peer(call: &'static str, errno: Errno, gid: Gid) -> Self {
         match errno {
-            Errno::EINVAL => Self::ZeroGid,
+            Errno::EINVAL if gid.is_zero() => Self::ZeroGid,
+            Errno::EINVAL => Self::CannotConnect,
             Errno::EISCONN => Self::AlreadyConnected,
             Errno::EHOSTUNREACH => Self::UnknownPeer(gid),
             Errno::EAGAIN => Self::NoMetaServer,
@@ -425,6 +429,13 @@ mod tests {
         let error = Error::of_peer("IOC_QCONNECT", Errno::EHOSTUNREACH, gid);
         assert_eq!(error, Error::UnknownPeer(gid));
         assert!(error.to_string().contains("::ffff:10.0.0.9"), "{error}");
+    }
+
+    #[test]
+    fn a_queue_pair_that_cannot_be_connected_is_not_a_zero_gid() {
+        let of = |gid| Error::of_peer("IOC_QCONNECT", Errno::EINVAL, gid);
+        assert_eq!(of(Gid::default()), Error::ZeroGid);
+        assert_eq!(of(Gid::from_ipv4([10, 0, 0, 9])), Error::CannotConnect);
     }
 
     #[test]

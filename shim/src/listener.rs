@@ -17,8 +17,9 @@ use weft_core::uapi;
 
 /// VQPs to senders that a [`Listener`] keeps. One more takes the place of the one
 /// that was not used for longest, of those that owe their user nothing: with a signalled
-/// request whose completion was not taken, a VQP stays. Requests that are not signalled go
-/// on when their VQP is pushed out.
+/// request whose completion was not taken, a VQP stays; once an error was taken, with any
+/// completion that is there. Requests that are not signalled go on when their VQP is pushed
+/// out, as those of any [`Vqp`] that is dropped.
 pub const MAX_ACCEPTED: usize = 128;
 
 /// Messages that are taken off the ring at once.
@@ -225,7 +226,7 @@ impl<T> Accepted<T> {
     fn get_or_make(
         &mut self,
         sender: Sender,
-        may_go: impl Fn(&T) -> bool,
+        may_go: impl Fn(&mut T) -> bool,
         make: impl FnOnce() -> Result<T, Error>,
     ) -> Result<&mut T, Error> {
         self.now += 1;
@@ -240,14 +241,15 @@ impl<T> Accepted<T> {
         Ok(vqp)
     }
 
-    fn make_room(&mut self, may_go: impl Fn(&T) -> bool) -> Result<(), Error> {
+    fn make_room(&mut self, may_go: impl Fn(&mut T) -> bool) -> Result<(), Error> {
         if self.vqps.len() < MAX_ACCEPTED {
             return Ok(());
         }
-        let quiet = self.vqps.iter().filter(|(_, (_, vqp))| may_go(vqp));
-        let oldest = quiet.min_by_key(|(_, (used, _))| *used);
-        let sender = oldest.map(|(sender, _)| *sender);
-        self.vqps.remove(&sender.ok_or(Error::TooManySenders)?);
+        let all = self.vqps.iter_mut();
+        let quiet = all.filter_map(|(sender, (used, vqp))| may_go(vqp).then_some((*used, *sender)));
+        let oldest = quiet.min_by_key(|(used, _)| *used);
+        let (_, sender) = oldest.ok_or(Error::TooManySenders)?;
+        self.vqps.remove(&sender);
         Ok(())
     }
 }

@@ -100,10 +100,22 @@ pub struct Queues {
 }
 
 /// What became of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Submitted {
     pub(crate) count: usize,
     /// Whether the queue had no room for all.
     pub(crate) is_full: bool,
+    /// Whether completions are still to be waited for.
+    waits: bool,
+}
+
+#[cfg(test)]
+impl Queues {
+    /// Queues on these rings, without a kernel.
+    pub(crate) fn of_rings(rings: Rings) -> Self {
+        let end = Arc::new(End::new(&Device::of_null(), 0));
+        Self { rings, end }
+    }
 }
 
 impl Queues {
@@ -187,10 +199,11 @@ impl Queues {
     ///
     /// # Errors
     ///
-    /// [`Error::QueueFull`] if none was taken, [`Error::NotConnected`] and
-    /// [`Error::NoSuchVqp`] (of the first), [`Error::TooManyStreams`], [`Error::OutOfMemory`],
-    /// [`Error::Interrupted`]. When the node has gone, requests are still taken, and complete
-    /// with [`crate::WcStatus::FatalErr`].
+    /// [`Error::QueueFull`] if none was taken, [`Error::BadCapacity`] (the queues were made
+    /// with a `max_send_wr` of 0), [`Error::NotConnected`] and [`Error::NoSuchVqp`] (of the
+    /// first), [`Error::TooManyStreams`], [`Error::OutOfMemory`], [`Error::Interrupted`]. When
+    /// the node has gone, requests are still taken, and complete with
+    /// [`crate::WcStatus::FatalErr`].
     pub fn post_send(&mut self, wrs: &[SendWr<'_>]) -> Result<usize, Error> {
         let submitted = self.submit(wrs, None, 0, Duration::ZERO)?;
         if submitted.is_full && submitted.count == 0 {
@@ -241,7 +254,9 @@ impl Queues {
     /// is over, and reaps what fits, in one system call; in none if there is nothing
     /// to submit and nothing to wait for. A batch that is longer than the ring takes
     /// several. As in [`Self::post_send`], fewer requests than given may be taken. A
-    /// timeout is no error: `completed` is then less than `min`.
+    /// timeout is no error: `completed` is then less than `min`. So it is if a request cannot
+    /// be taken for another reason than a full queue: the call does not wait then, and the next
+    /// one, which begins with that request, tells the reason.
     ///
     /// # Errors
     ///
@@ -293,6 +308,11 @@ impl Queues {
         self.rings.done.entries()
     }
 
+    /// Whether completions are there.
+    pub(crate) fn has_completions(&mut self) -> bool {
+        self.rings.done.ready(1) != 0
+    }
+
     pub(crate) fn end(&self) -> &Arc<End> {
         &self.end
     }
@@ -341,36 +361,64 @@ impl Queues {
         min: usize,
         timeout: Duration,
     ) -> Result<Submitted, Error> {
-        let (mut rest, mut is_full, mut has_waited) = (wrs, false, false);
-        while !rest.is_empty() && !is_full {
-            let (batch, more) = rest.split_at(rest.len().min(self.rings.send.room()));
-            let is_last = more.is_empty();
-            let (min, timeout) = if is_last {
-                (min, timeout)
-            } else {
-                Default::default()
-            };
-            let taken = match self.call(batch, vqp, min, timeout) {
-                Err(Error::QueueFull) => 0,
-                // The next call tells about it.
-                Err(_) if rest.len() < wrs.len() => {
-                    let count = wrs.len() - rest.len();
-                    return Ok(Submitted { count, is_full });
-                }
-                taken => taken?,
-            };
-            rest = &rest[taken..];
-            is_full = taken < batch.len();
-            // A full queue too is a reason to wait for completions.
-            has_waited = is_last;
+        let room = self.rings.send.room();
+        if room == 0 && !wrs.is_empty() {
+            let recv = self.rings.recv.capacity();
+            return Err(Error::BadCapacity { send: 0, recv });
         }
-        let count = wrs.len() - rest.len();
-        if !has_waited && self.rings.done.ready(min) < min {
+        let submitted = submit_pieces(wrs, room, min, timeout, |piece, min, timeout| {
+            self.call(piece, vqp, min, timeout)
+        })?;
+        if submitted.waits && self.rings.done.ready(min) < min {
             match self.call(&[], vqp, min, timeout) {
-                Err(error) if count == 0 => return Err(error),
+                Err(error) if submitted.count == 0 => return Err(error),
                 _ => {}
             }
         }
-        Ok(Submitted { count, is_full })
+        Ok(submitted)
     }
 }
+
+/// [`Queues::submit`] up to the wait, by `call`, which takes up to `room` requests, waits as it
+/// is told, and answers how many it has taken. `room` is not zero if there are requests.
+#[inline]
+fn submit_pieces<'a>(
+    wrs: &[SendWr<'a>],
+    room: usize,
+    min: usize,
+    timeout: Duration,
+    mut call: impl FnMut(&[SendWr<'a>], usize, Duration) -> Result<usize, Error>,
+) -> Result<Submitted, Error> {
+    let (mut rest, mut is_full, mut waits) = (wrs, false, true);
+    while !rest.is_empty() && !is_full {
+        let (piece, more) = rest.split_at(rest.len().min(room));
+        let is_last = more.is_empty();
+        let (min, timeout) = if is_last {
+            (min, timeout)
+        } else {
+            Default::default()
+        };
+        let taken = match call(piece, min, timeout) {
+            Err(Error::QueueFull) => 0,
+            // The next call tells about it.
+            Err(_) if rest.len() < wrs.len() => {
+                waits = false;
+                break;
+            }
+            taken => taken?,
+        };
+        rest = &rest[taken..];
+        // If a part was taken without waiting, the next piece tells why not all were.
+        is_full = taken < piece.len() && (is_last || taken == 0);
+        // A full queue too is a reason to wait for completions.
+        waits = !is_last;
+    }
+    Ok(Submitted {
+        count: wrs.len() - rest.len(),
+        is_full,
+        waits,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -234,6 +234,11 @@ impl RecvRing {
         self.slots.is_some()
     }
 
+    /// Buffers that may be posted.
+    pub(crate) fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
     /// Buffers that can be put there. The kernel's index is looked at only if fewer
     /// than `wanted` are known to fit.
     #[inline]

@@ -62,8 +62,10 @@ pub struct Progress {
     pub completed: usize,
 }
 
-/// A virtual queue pair. Destroyed on drop; its outstanding requests are
-/// dropped then.
+/// A virtual queue pair. Destroyed on drop. Requests that were posted go on then, without
+/// completions: READs still land in local memory, and WRITEs and messages still read it. Wait
+/// for their completions first, or drop the [`crate::MemoryRegion`], before that memory is used
+/// for something else.
 ///
 /// A child that is forked does not have its rings mapped: it must neither use nor
 /// drop its parent's VQPs, and makes its own.
@@ -76,8 +78,11 @@ pub struct Vqp {
     /// Completions that a synchronous call reaped and that are not its own.
     held: Held,
     next_sync: u64,
-    /// Signalled requests whose completions were not taken.
+    /// Signalled requests whose completions were not taken; fewer once a request has failed
+    /// that was not signalled.
     unheard: usize,
+    /// A completion that was taken is of a request that failed.
+    has_failed: bool,
     /// Requests go by RC, as the last completion said: a call that waits for one needs no
     /// ring then.
     goes_by_rc: bool,
@@ -108,6 +113,7 @@ impl Vqp {
             held: Held::default(),
             next_sync: 0,
             unheard: 0,
+            has_failed: false,
             goes_by_rc: false,
         }
     }
@@ -209,7 +215,9 @@ impl Vqp {
     /// is over, and reaps what fits, in one system call; in none if there is nothing
     /// to submit and nothing to wait for. A batch that is longer than the ring takes
     /// several. As in [`Self::post_send`], fewer requests than given may be taken. A
-    /// timeout is no error: `completed` is then less than `min`.
+    /// timeout is no error: `completed` is then less than `min`. So it is if a request cannot
+    /// be taken for another reason than a full queue: the call does not wait then, and the next
+    /// one, which begins with that request, tells the reason.
     ///
     /// # Errors
     ///
@@ -250,7 +258,8 @@ impl Vqp {
 
     /// Reads `remote` into `local` and waits until it is there; answers with
     /// the bytes read. One system call, if nothing else is in flight on the
-    /// VQP. Completions of earlier requests are kept for the next poll.
+    /// VQP. Completions of earlier requests are kept for the next poll; the session's
+    /// descriptor does not tell of those, so poll until there are none before waiting by it.
     ///
     /// # Errors
     ///
@@ -327,10 +336,9 @@ impl Vqp {
     fn reap(&mut self, wcs: &mut [Wc]) -> usize {
         let held = self.held.take(wcs);
         let count = held + self.queues.take(&mut wcs[held..]);
-        if self.unheard > 0 {
-            let heard = wcs[..count].iter().filter(|wc| !wc.is_recv()).count();
-            self.unheard = self.unheard.saturating_sub(heard);
-        }
+        let heard = wcs[..count].iter().filter(|wc| !wc.is_recv());
+        self.has_failed |= heard.clone().any(|wc| wc.result().is_err());
+        self.unheard = self.unheard.saturating_sub(heard.count());
         count
     }
 
@@ -340,9 +348,11 @@ impl Vqp {
         self.unheard += wrs.iter().filter(|wr| wr.is_signaled()).count();
     }
 
-    /// Whether all completions of its signalled requests were taken.
-    pub(crate) fn owes_nothing(&self) -> bool {
-        self.unheard == 0
+    /// Whether all completions of its signalled requests were taken. After a failure all
+    /// requests complete, signalled or not, so that those which are there count too.
+    pub(crate) fn owes_nothing(&mut self) -> bool {
+        let has_more = self.held.len() != 0 || self.queues.has_completions();
+        self.unheard == 0 && !(self.has_failed && has_more)
     }
 
     /// Waits until there are `min` completions, and leaves them where they are.
@@ -404,5 +414,49 @@ impl VqpConfig {
 
     fn create_error(&self, errno: Errno) -> Error {
         Error::of_vqp_create(errno, self.max_send_wr, self.max_recv_wr)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mr::Remote;
+    use crate::ring::tests::rings;
+    use crate::wr::Payload;
+    use weft_core::uapi::WcStatus;
+
+    fn wc(status: WcStatus) -> uapi::Wc {
+        uapi::Wc {
+            status: status as u16,
+            opcode: uapi::OP_WRITE.into(),
+            ..Pod::zeroed()
+        }
+    }
+
+    /// One on which a signalled request was posted, and which has these completions.
+    fn vqp_with(wcs: &[uapi::Wc]) -> Vqp {
+        let config = VqpConfig::default();
+        let mut vqp = Vqp::adopt(Queues::of_rings(rings(8, 0, wcs)), &config, 3);
+        let text = Payload::inline(b"text").unwrap();
+        vqp.note(&[SendWr::write(text, Remote { addr: 0, rkey: 0 }).signaled()]);
+        vqp
+    }
+
+    #[test]
+    fn an_error_of_an_unsignalled_request_is_not_the_completion_that_is_owed() {
+        let mut vqp = vqp_with(&[wc(WcStatus::RemAccessErr), wc(WcStatus::WrFlushErr)]);
+        let mut wcs = [Wc::default()];
+        assert!(!vqp.owes_nothing());
+        assert_eq!(vqp.poll_cq(&mut wcs), Ok(1));
+        assert!(!vqp.owes_nothing());
+        assert_eq!(vqp.poll_cq(&mut wcs), Ok(1));
+        assert!(vqp.owes_nothing());
+    }
+
+    #[test]
+    fn a_vqp_whose_completions_were_taken_owes_nothing() {
+        let mut vqp = vqp_with(&[wc(WcStatus::Success)]);
+        assert_eq!(vqp.poll_cq(&mut [Wc::default()]), Ok(1));
+        assert!(vqp.owes_nothing());
     }
 }

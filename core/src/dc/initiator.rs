@@ -114,6 +114,8 @@ pub struct Initiator {
     repeated_first: bool,
     /// Operations that have failed and were not reaped yet.
     failed_ops: u32,
+    /// When the target first said that an operation has failed.
+    failed_since_ns: Option<u64>,
 }
 
 impl Initiator {
@@ -152,6 +154,7 @@ impl Initiator {
             broken: false,
             repeated_first: false,
             failed_ops: 0,
+            failed_since_ns: None,
         }
     };
 
@@ -208,12 +211,17 @@ impl Initiator {
     }
 
     /// Whether this idle stream has to [start over](Self::restart) before its
-    /// next operation: it broke down, or the target may have dropped its context.
+    /// next operation: it broke down, or the target may have dropped its context, or keeps a
+    /// flow closed whose number another one may get.
     #[must_use]
     pub const fn needs_restart(&self, now_ns: u64) -> bool {
         let forgotten =
             self.next != 0 && now_ns.saturating_sub(self.last_used_ns) > super::STREAM_IDLE_NS;
-        self.is_idle() && (self.broken || forgotten)
+        let has_closed = match self.failed_since_ns {
+            Some(since_ns) => now_ns.saturating_sub(since_ns) > super::FAILED_FLOW_NS,
+            None => false,
+        };
+        self.is_idle() && (self.broken || forgotten || has_closed)
     }
 
     /// Whether all operations were failed at once since the last start.
@@ -236,6 +244,7 @@ impl Initiator {
         self.ready();
         self.broken = false;
         self.repeated_first = false;
+        self.failed_since_ns = None;
     }
 
     /// Queues an operation; answers its place, as [`Completion::slot`](super::Completion::slot) does. Behind a

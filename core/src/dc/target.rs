@@ -2,6 +2,7 @@
 
 //! The target's side of one stream: what has been executed, what comes next.
 
+use super::farewells::identity;
 use super::wire::{Kind, Request, Status};
 use super::{before, MAX_ATOMICS, WINDOW};
 
@@ -38,6 +39,8 @@ pub enum Verdict {
 ///   operations that succeeded. An initiator has no more in its window, so that
 ///   the result of one that it may repeat is there.
 pub struct Context {
+    /// The request that has opened it, by its [`identity`].
+    first: u64,
     expected: u32,
     statuses: [Option<Status>; WINDOW],
     closed_flows: [u32; CLOSED_FLOWS],
@@ -53,6 +56,7 @@ impl Context {
     #[must_use]
     pub fn open(request: &Request, now_ns: u64) -> Option<Self> {
         (request.psn == 0).then_some(Self {
+            first: identity(request),
             expected: 0,
             statuses: [None; WINDOW],
             closed_flows: [0; CLOSED_FLOWS],
@@ -70,6 +74,11 @@ impl Context {
         let mut context = Self::open(&first, 0).expect("it is a stream's first");
         context.expected = psn;
         context
+    }
+
+    /// The request that has opened it.
+    pub(super) const fn first(&self) -> u64 {
+        self.first
     }
 
     /// When the context was last used.
@@ -128,7 +137,15 @@ impl Context {
         self.statuses[request.psn as usize % WINDOW] = Some(status);
         self.expected = self.expected.wrapping_add(1);
         if !matches!(status, Status::Ok | Status::Flushed) {
-            self.closed_flows[self.closed_next] = request.flow;
+            self.close_flow(request.flow);
+        }
+    }
+
+    /// Closes a flow of which a request has failed: none after it is carried out. For a
+    /// request that is answered with an error though [`Self::record`] has noted another end.
+    pub fn close_flow(&mut self, flow: u32) {
+        if flow != 0 && !self.is_closed(flow) {
+            self.closed_flows[self.closed_next] = flow;
             self.closed_next = (self.closed_next + 1) % CLOSED_FLOWS;
         }
     }

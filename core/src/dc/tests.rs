@@ -73,6 +73,50 @@ fn a_stream_whose_first_request_was_repeated_says_no_farewell() {
     assert!(initiator.close_request().is_some(), "that was another life");
 }
 
+/// Carries one WRITE out on a stream of its own, and ends that; answers the first request as
+/// it was sent.
+fn a_short_life(pair: &mut Pair, token: u64, flow: u32) -> (Vec<u8>, Vec<u8>) {
+    pair.initiator = Initiator::EMPTY;
+    pair.initiator.open(1, token, SENDER, HERE, 4096);
+    let write = Op {
+        flow,
+        ..op(1, OpKind::Write, 0, 8)
+    };
+    pair.initiator.push(write).unwrap();
+    pair.transmit();
+    let first = pair.out.packets[0].clone();
+    pair.run();
+    let farewell = pair.initiator.close_request().unwrap();
+    pair.out.send(&farewell.encode(), &[]);
+    pair.step();
+    assert!(pair.contexts.is_empty());
+    first
+}
+
+#[test]
+fn a_copy_of_the_first_request_that_comes_after_the_farewell_is_not_carried_out() {
+    let mut pair = Pair::new(vec![Fate::Deliver]);
+    let first = a_short_life(&mut pair, 42, 1);
+    assert_eq!(pair.executed.len(), 1);
+    pair.out.packets.push_back(first);
+    pair.step();
+    assert_eq!(pair.executed.len(), 1);
+    // Another stream may get the token again, by chance, but not the flow.
+    a_short_life(&mut pair, 42, 2);
+    assert_eq!(pair.executed.len(), 2);
+}
+
+#[test]
+fn each_of_the_last_streams_that_have_ended_is_remembered() {
+    let mut pair = Pair::new(vec![Fate::Deliver]);
+    let lives: Vec<_> = (1..=4)
+        .map(|flow| a_short_life(&mut pair, 42 + u64::from(flow), flow))
+        .collect();
+    pair.out.packets.extend(lives);
+    pair.step();
+    assert_eq!(pair.executed.len(), 4);
+}
+
 #[test]
 fn an_operation_of_no_bytes_completes() {
     let mut pair = Pair::new(vec![Fate::Deliver]);
@@ -242,6 +286,35 @@ fn what_follows_in_a_flow_has_no_effect_if_a_repeat_finds_its_memory_gone() {
 }
 
 #[test]
+fn what_comes_after_a_read_whose_repeat_failed_is_not_carried_out() {
+    let mut initiator = initiator(HERE, 4096);
+    initiator.push(op(1, OpKind::Read, 0, 8)).unwrap();
+    let read = initiator.poll_request(1).unwrap().request;
+    let mut context = Context::open(&read, 1).unwrap();
+    assert_eq!(context.admit(&read, 1), Verdict::Execute);
+    context.record(&read, Status::Ok);
+    // The answer is lost, the READ is repeated, and its region has gone meanwhile.
+    assert_eq!(context.admit(&read, 2), Verdict::Repeat(Status::Ok));
+    context.close_flow(7);
+    (0..100).for_each(|_| context.close_flow(read.flow));
+    assert!(context.is_closed(7), "each flow takes one place");
+    let next = |flow| Request {
+        psn: 1,
+        flow,
+        ..read
+    };
+    assert_eq!(
+        context.admit(&next(read.flow), 3),
+        Verdict::Refuse(Status::Flushed)
+    );
+    let other = Request {
+        psn: 2,
+        ..next(read.flow + 1)
+    };
+    assert_eq!(context.admit(&other, 3), Verdict::Execute);
+}
+
+#[test]
 fn a_clock_that_comes_late_repeats_nothing_that_the_target_may_have_forgotten() {
     let mut pair = Pair::new(vec![Fate::Deliver]);
     pair.initiator.push(op(1, OpKind::FetchAdd, 0, 8)).unwrap();
@@ -347,6 +420,40 @@ fn a_stream_that_slept_starts_over_with_a_new_token() {
     pair.initiator.push(op(2, OpKind::Write, 8, 8)).unwrap();
     pair.run();
     assert_eq!(pair.completions[1].status, WcStatus::Success);
+}
+
+#[test]
+fn a_stream_on_which_a_flow_failed_long_ago_starts_over_once_it_is_idle() {
+    let mut pair = Pair::new(vec![Fate::Deliver]);
+    let bad = Op {
+        rkey: BAD_KEY,
+        ..op(1, OpKind::Write, 0, 8)
+    };
+    pair.initiator.push(bad).unwrap();
+    pair.run();
+    let failed_ns = pair.now_ns;
+    assert!(
+        !pair.initiator.needs_restart(failed_ns),
+        "not at each failure"
+    );
+    // Other flows use it all the while, and a new VQP gets the number at last.
+    while pair.now_ns <= failed_ns + FAILED_FLOW_NS {
+        pair.now_ns += STREAM_IDLE_NS / 2;
+        let other = Op {
+            flow: 2,
+            ..op(2, OpKind::Write, 0, 8)
+        };
+        pair.initiator.push(other).unwrap();
+        assert!(!pair.initiator.needs_restart(u64::MAX), "it is in use");
+        pair.run();
+    }
+    assert!(pair.initiator.needs_restart(pair.now_ns));
+    pair.initiator.restart(43);
+    pair.initiator.push(op(3, OpKind::Write, 8, 8)).unwrap();
+    pair.run();
+    let last = pair.completions.last().unwrap();
+    assert_eq!((last.cookie, last.status), (3, WcStatus::Success));
+    assert!(!pair.initiator.needs_restart(pair.now_ns));
 }
 
 #[test]

@@ -38,7 +38,8 @@ pub const IOC_HELLO: u32 = iowr::<Hello>(1);
 pub const IOC_NODE: u32 = iowr::<NodeInfo>(2);
 /// Makes a VQP, and connects it if that is wanted. [`VqpCreate`].
 pub const IOC_VQP_CREATE: u32 = iowr::<VqpCreate>(3);
-/// Destroys a VQP; its outstanding requests are dropped. [`VqpHandle`].
+/// Destroys a VQP. Requests that were posted go on, without completions: local memory is read
+/// and written by them until it is deregistered. [`VqpHandle`].
 pub const IOC_VQP_DESTROY: u32 = iow::<VqpHandle>(4);
 /// Connects a VQP to a node. [`QConnect`].
 pub const IOC_QCONNECT: u32 = iow::<QConnect>(5);

@@ -4,14 +4,16 @@
 //! straight from the ring.
 
 use super::cq::Cq;
-use super::post::{post_all, Chain, List, Post};
-use super::queues::{is_recv, lock, Queues};
+use super::post::{left_of, post_all, Chain, List, Post};
+use super::queues::{is_recv, lock, Completions, Queues};
 use super::verbs::{self, SendWr, Wc};
 use super::vqp::Vqp;
 use super::{count, deref};
 use nix::errno::Errno;
 use std::ffi::c_int;
 use std::ptr;
+use std::sync::Mutex;
+use std::time::Instant;
 use weft_core::uapi::{self, WcStatus, MAX_WAIT_NS};
 
 const NS_PER_MS: u64 = 1_000_000;
@@ -43,12 +45,15 @@ impl Reap {
         })
     }
 
-    /// No more can be waited for than there is room for.
-    fn check(&self, queues: &Queues) -> Result<(), Errno> {
-        if self.min as usize > lock(&queues.done).entries() {
+    /// No more can be waited for than there is room for. Answers with the time, if it will
+    /// be needed.
+    fn begin(&self, queues: &Queues) -> Result<Option<Instant>, Errno> {
+        let done = lock(&queues.done);
+        if self.min as usize > done.entries() {
             return Err(Errno::EINVAL);
         }
-        Ok(())
+        let waits_twice = self.min != 0 && done.has_ghosts();
+        Ok(waits_twice.then(Instant::now))
     }
 }
 
@@ -61,16 +66,55 @@ pub(super) fn wait(queues: &Queues, reap: &Reap) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Takes what fits; answers with how many.
+/// Takes what fits, after a wait since `begin`; answers with how many. If that has ended for
+/// completions that are thrown away, it goes on.
 ///
 /// # Safety
 ///
 /// `wc` has room for as many.
-unsafe fn take(queues: &Queues, room: usize, wc: *mut Wc) -> usize {
-    lock(&queues.done).take(room, |at, raw| {
+unsafe fn take(
+    queues: &Queues,
+    reap: &Reap,
+    begin: Option<Instant>,
+    wc: *mut Wc,
+) -> Result<usize, Errno> {
+    let wait = |min, timeout_ns| queues.enter(0, min, timeout_ns).map(drop);
+    take_by(&queues.done, reap, begin, wait, |at, raw| {
         // SAFETY: within the caller's room.
         unsafe { wc.add(at).write(wide(&raw)) };
     })
+}
+
+/// [`take`], by `wait`: it is told how many completions to wait for, and how long.
+fn take_by(
+    done: &Mutex<Completions>,
+    reap: &Reap,
+    mut begin: Option<Instant>,
+    mut wait: impl FnMut(u32, u64) -> Result<(), Errno>,
+    mut into: impl FnMut(usize, uapi::Wc),
+) -> Result<usize, Errno> {
+    let mut taken = 0;
+    loop {
+        let place = |at, raw| into(taken + at, raw);
+        let (kept, threw_some) = lock(done).take(reap.room - taken, place);
+        taken += kept;
+        let got = u32::try_from(taken).unwrap_or(u32::MAX);
+        if got >= reap.min || !threw_some {
+            return Ok(taken);
+        }
+        let left_ns = left_of(
+            reap.timeout_ns,
+            Some(*begin.get_or_insert_with(Instant::now)),
+        );
+        if left_ns == 0 {
+            return Ok(taken);
+        }
+        match wait(reap.min - got, left_ns) {
+            Err(errno) if taken == 0 => return Err(errno),
+            Err(_) => return Ok(taken),
+            Ok(()) => {}
+        }
+    }
 }
 
 /// See `weft.h`.
@@ -122,7 +166,7 @@ pub unsafe extern "C" fn weft_enter(
         let vqp = unsafe { deref(vqp) }?;
         let queues = &vqp.cq.queues;
         let reap = Reap::new(num_entries, wc.is_null(), min_complete, timeout_ms)?;
-        reap.check(queues)?;
+        let begin = reap.begin(queues)?;
         if bad_wr.is_null() && !wr.is_null() {
             return Err(Errno::EINVAL);
         }
@@ -147,7 +191,7 @@ pub unsafe extern "C" fn weft_enter(
             wait(queues, &reap)?;
         }
         // SAFETY: the caller promises the room.
-        let taken = unsafe { take(queues, reap.room, wc) };
+        let taken = unsafe { take(queues, &reap, begin, wc) }?;
         if is_full && taken == 0 {
             return Err(Errno::ENOMEM);
         }
@@ -173,8 +217,8 @@ pub unsafe extern "C" fn weft_enter_list(
     count(|| {
         // SAFETY: the caller promises it.
         let queues = &unsafe { deref(cq) }?.queues;
-        let reap = Reap::new(num_entries, wc.is_null(), min_complete, timeout_ms)?;
-        reap.check(queues)?;
+        let mut reap = Reap::new(num_entries, wc.is_null(), min_complete, timeout_ms)?;
+        let begin = reap.begin(queues)?;
         let mut waits = true;
         if num_posts != 0 {
             // SAFETY: the caller promises it.
@@ -183,13 +227,16 @@ pub unsafe extern "C" fn weft_enter_list(
             let waited = unsafe { post_all(queues, &mut list.chains, &reap) };
             // SAFETY: as above.
             unsafe { list.answer() };
-            waits = !waited? && list.may_wait();
+            waits = !waited?;
+            if !list.may_wait() {
+                reap.min = 0;
+            }
         }
         if waits {
             wait(queues, &reap)?;
         }
         // SAFETY: the caller promises the room.
-        Ok(unsafe { take(queues, reap.room, wc) })
+        unsafe { take(queues, &reap, begin, wc) }
     })
 }
 
@@ -240,7 +287,47 @@ fn wc_opcode(opcode: u16) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ring::tests::completions_of;
     use weft_core::uapi::Pod;
+
+    const HOUR_NS: u64 = 3_600_000_000_000;
+    const MESSAGE: u16 = uapi::WC_RECV;
+
+    /// Takes two completions of a queue on which `wcs` are there, by VQP, once it has waited
+    /// for them. VQP 3 was destroyed. Answers with what was taken, and with what more was
+    /// waited for, each time in vain.
+    fn taken(timeout_ns: u64, wcs: &[u32]) -> (Result<usize, Errno>, Vec<u32>, Vec<u32>) {
+        let wcs: Vec<_> = wcs.iter().map(|vqp| (*vqp, MESSAGE)).collect();
+        let mut done = Completions::new(completions_of(&wcs));
+        done.add_ghost(3);
+        let reap = Reap {
+            room: 2,
+            min: 2,
+            timeout_ns,
+        };
+        let (mut vqps, mut waits) = (Vec::new(), Vec::new());
+        let wait = |min, left_ns| {
+            assert!(left_ns <= timeout_ns);
+            waits.push(min);
+            Err(Errno::EINTR)
+        };
+        let into = |_, wc: uapi::Wc| vqps.push(wc.vqp);
+        let count = take_by(&Mutex::new(done), &reap, None, wait, into);
+        (count, vqps, waits)
+    }
+
+    #[test]
+    fn a_wait_that_a_destroyed_vqp_has_ended_goes_on() {
+        assert_eq!(taken(HOUR_NS, &[3, 4]), (Ok(1), vec![4], vec![1]));
+        assert_eq!(taken(HOUR_NS, &[3]), (Err(Errno::EINTR), vec![], vec![2]));
+    }
+
+    #[test]
+    fn a_wait_goes_on_for_no_other_reason_and_only_while_there_is_time() {
+        assert_eq!(taken(HOUR_NS, &[4, 3, 4]), (Ok(2), vec![4, 4], vec![]));
+        assert_eq!(taken(HOUR_NS, &[4]), (Ok(1), vec![4], vec![]));
+        assert_eq!(taken(0, &[3, 4]), (Ok(1), vec![4], vec![]));
+    }
 
     #[test]
     fn a_completion_says_the_same_to_c() {

@@ -50,6 +50,19 @@ impl Session {
     }
 }
 
+#[cfg(test)]
+impl Session {
+    /// One whose calls the kernel refuses.
+    pub(super) fn of_null() -> Arc<Self> {
+        Arc::new(Self {
+            fd: std::fs::File::open("/dev/null").unwrap().into(),
+            node: 0,
+            nodes: 0,
+            lot: Lot::new(),
+        })
+    }
+}
+
 /// `struct weft_device_attr`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]

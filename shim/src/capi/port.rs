@@ -132,7 +132,7 @@ pub unsafe extern "C" fn weft_pop_msgs(
         }
         let queues = &bound.cq.queues;
         wait(queues, &reap)?;
-        let popped = lock(&queues.done).take(reap.room, |at, raw| {
+        let (popped, _) = lock(&queues.done).take(reap.room, |at, raw| {
             let msg = Msg {
                 wc: wide(&raw),
                 from: ptr::null_mut(),

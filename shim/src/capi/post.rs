@@ -365,7 +365,7 @@ unsafe fn submit(
 }
 
 /// What is left of a time that began then.
-fn left_of(timeout_ns: u64, begin: Option<Instant>) -> u64 {
+pub(super) fn left_of(timeout_ns: u64, begin: Option<Instant>) -> u64 {
     let Some(begin) = begin else {
         return timeout_ns;
     };

@@ -81,6 +81,15 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+#[cfg(test)]
+impl Queues {
+    /// Queues on these rings, without a kernel.
+    pub(super) fn of_rings(rings: Rings) -> Arc<Self> {
+        let (session, number) = (Session::of_null(), 0);
+        Self::new(rings, RingsHandle { session, number })
+    }
+}
+
 impl Queues {
     /// Makes rings.
     pub(super) fn create(session: &Arc<Session>, sizes: Sizes) -> Result<Arc<Self>, Errno> {
@@ -165,13 +174,20 @@ impl Completions {
         self.ring.ready(wanted)
     }
 
-    /// Takes at most `max` completions, oldest first; answers with how many.
-    pub(super) fn take(&mut self, max: usize, mut into: impl FnMut(usize, uapi::Wc)) -> usize {
+    /// Takes at most `max` completions, oldest first; answers with how many, and whether
+    /// others were thrown away.
+    pub(super) fn take(
+        &mut self,
+        max: usize,
+        mut into: impl FnMut(usize, uapi::Wc),
+    ) -> (usize, bool) {
         let Self { ring, ghosts } = self;
-        let mut kept = 0;
+        let (mut kept, mut threw_some) = (0, false);
         while kept < max {
             let taken = ring.take(max - kept, |_, wc| {
-                if !ghosts.contains(&wc.vqp) {
+                if ghosts.contains(&wc.vqp) {
+                    threw_some = true;
+                } else {
                     into(kept, wc);
                     kept += 1;
                 }
@@ -180,7 +196,12 @@ impl Completions {
                 break;
             }
         }
-        kept
+        (kept, threw_some)
+    }
+
+    /// Whether completions may be thrown away.
+    pub(super) fn has_ghosts(&self) -> bool {
+        !self.ghosts.is_empty()
     }
 
     /// Throws away what there is of a VQP that was destroyed. Buffers that it has from an
@@ -232,7 +253,7 @@ mod tests {
 
     fn left(completions: &mut Completions, max: usize) -> Vec<(u32, u16)> {
         let mut left = Vec::new();
-        let count = completions.take(max, |at, wc| {
+        let (count, _) = completions.take(max, |at, wc| {
             assert_eq!(at, left.len());
             left.push((wc.vqp, wc.opcode));
         });

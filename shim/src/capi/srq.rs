@@ -20,9 +20,19 @@ use weft_core::uapi::MAX_RECV_SGE;
 #[derive(Debug)]
 pub struct Srq {
     pub(super) queues: Arc<Queues>,
-    pub(super) max_wr: u32,
     /// The program's, never looked at.
     context: AtomicPtr<c_void>,
+}
+
+#[cfg(test)]
+impl Srq {
+    /// One for so many buffers, without a kernel.
+    pub(super) fn of_null(max_wr: u32) -> Self {
+        Self {
+            queues: Queues::of_rings(crate::ring::tests::rings(1, max_wr, &[])),
+            context: AtomicPtr::default(),
+        }
+    }
 }
 
 /// `struct weft_srq_init_attr`.
@@ -75,7 +85,6 @@ pub unsafe extern "C" fn weft_create_srq(
         }
         Ok(Srq {
             queues,
-            max_wr,
             context: AtomicPtr::new(asked.srq_context),
         })
     })

@@ -189,11 +189,8 @@ impl QpCap {
                 };
                 (cq, Receive::Own(Queues::create(session, sizes)?))
             }
-            (None, Some(srq), _) => {
-                let max_wc = alone.max_wc.saturating_add(srq.max_wr);
-                let cq = Cq::of_vqp(session, Sizes { max_wc, ..alone })?;
-                (cq, Receive::Srq(srq))
-            }
+            // Its buffers are others' too: their completions may not go with the VQP.
+            (None, Some(_), _) => return Err(Errno::EINVAL),
             (None, None, 0) => (Cq::of_vqp(session, alone)?, Receive::Nothing),
             (None, None, max_recv_wr) => {
                 let sizes = Sizes {
@@ -369,4 +366,26 @@ pub unsafe extern "C" fn weft_vqp_num(vqp: *const Vqp) -> u32 {
 pub unsafe extern "C" fn weft_vqp_context(vqp: *const Vqp) -> *mut c_void {
     // SAFETY: the caller promises it.
     guarded(|| unsafe { deref(vqp) }).map_or(ptr::null_mut(), |vqp| vqp.context)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vqp_with_a_shared_receive_queue_needs_a_completion_queue() {
+        let srq = Arc::new(Srq::of_null(4));
+        let session = Arc::clone(srq.queues.session());
+        let cap = QpCap {
+            max_send_wr: 8,
+            max_recv_wr: 0,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            max_inline_data: 0,
+        };
+        let refused = cap.queues(&session, None, Some(Arc::clone(&srq)));
+        assert_eq!(refused.err(), Some(Errno::EINVAL));
+        let cq = Arc::new(Cq::new(Arc::clone(&srq.queues), ptr::null_mut()));
+        assert!(cap.queues(&session, Some(cq), Some(srq)).is_ok());
+    }
 }

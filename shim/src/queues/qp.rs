@@ -42,8 +42,9 @@ impl Default for QpConfig {
     }
 }
 
-/// A queue pair of [`super::Queues`]. Destroyed on drop; its requests under way are dropped
-/// then.
+/// A queue pair of [`super::Queues`]. Destroyed on drop. Requests that were posted go on then,
+/// without completions, and use local memory until they have ended, as those of a
+/// [`crate::Vqp`].
 #[derive(Debug)]
 pub struct Qp {
     queues: Arc<End>,
@@ -96,7 +97,7 @@ impl Qp {
     ///
     /// # Errors
     ///
-    /// Those of that.
+    /// Those of that; [`Error::CannotConnect`] (an unconnected one).
     pub fn qconnect(&self, gid: Gid, port: u32) -> Result<(), Error> {
         if port > MAX_PORT {
             return Err(Error::BadPort(port));

@@ -15,18 +15,22 @@ pub(crate) fn send_ring(entries: u32) -> SendRing {
     pair(entries, 0, 0).0.send
 }
 
+/// Rings for so many requests and buffers, with completions there.
+pub(crate) fn rings(max_send_wr: u32, max_recv_wr: u32, wcs: &[Wc]) -> Rings {
+    let (user, mut kernel) = pair(max_send_wr, max_recv_wr, 0);
+    assert!(wcs.iter().all(|wc| kernel.complete(wc)));
+    user
+}
+
 /// A ring with completions of these VQPs, with these opcodes.
 pub(crate) fn completions_of(wcs: &[(u32, u16)]) -> CompletionRing {
-    let (user, mut kernel) = pair(8, 0, 0);
-    for &(vqp, opcode) in wcs {
-        let wc = Wc {
-            vqp,
-            opcode,
-            ..Pod::zeroed()
-        };
-        assert!(kernel.complete(&wc));
-    }
-    user.done
+    let wc = |&(vqp, opcode)| Wc {
+        vqp,
+        opcode,
+        ..Pod::zeroed()
+    };
+    let wcs: Vec<_> = wcs.iter().map(wc).collect();
+    rings(8, 0, &wcs).done
 }
 
 fn request(wr_id: u64) -> SendWr {

@@ -371,13 +371,14 @@ static void shared_srq(void)
 	is("receiving on none", weft_post_srq_recv(NULL, NULL, NULL), EINVAL);
 }
 
-/* A receive queue of its own and a CQ of many; an SRQ and a CQ of its own. */
+/* A receive queue of its own and a CQ of many; all of its own; an SRQ alone. */
 static void mixed(void)
 {
 	struct weft_srq_init_attr init = { .size = sizeof(init), .attr = { .max_wr = 4 } };
 	struct weft_cq *cq = cq_of(peer, 16);
 	struct weft_srq *srq = needed("an SRQ", weft_create_srq(peer, &init));
-	struct weft_vqp *own_rq = bound_on(cq, NULL, 2, PORT + 2), *own_cq = bound_on(NULL, srq, 0, PORT + 3);
+	struct weft_vqp *own_rq = bound_on(cq, NULL, 2, PORT + 2), *own_cq = bound_on(NULL, NULL, 1, PORT + 3);
+	struct weft_vqp_init_attr no_cq = { .size = sizeof(no_cq), .srq = srq, .cap = { .max_send_wr = 8 } };
 	struct weft_msg msg;
 
 	is("two buffers of its own", receives(NULL, own_rq, 200, 2), 0);
@@ -385,11 +386,12 @@ static void mixed(void)
 	check("a message to it", sends(PORT + 2));
 	is("arrives in the CQ", weft_wait_cq(cq, 8, wcs, PATIENCE_MS), 1);
 	check("in its buffer", wcs[0].wr_id == 200 && wcs[0].opcode == IBV_WC_RECV);
-	is("a buffer for whoever comes", receives(srq, NULL, 300, 1), 0);
+	is("a buffer of the other's", receives(NULL, own_cq, 300, 1), 0);
 	check("a message to the other", sends(PORT + 3));
 	is("is popped off the VQP's own CQ", weft_pop_msgs(own_cq, 1, &msg, PATIENCE_MS), 1);
 	check("with its sender", msg.wc.wr_id == 300 && msg.from);
 	is("a VQP's own CQ stays", weft_destroy_cq(weft_vqp_cq(own_cq)), EBUSY);
+	refused("a VQP with an SRQ and no CQ", weft_create_vqp(peer, &no_cq), EINVAL);
 
 	check("one more", sends(PORT + 2));
 	usleep(200000);

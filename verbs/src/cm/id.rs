@@ -227,6 +227,23 @@ impl ServerConnection {
         unsafe { post_one(self.qp(), request, false) }
     }
 
+    /// Takes its queue pair to ERR: nothing more is received, and what has taken a receive
+    /// completes. (`ibv_modify_qp`)
+    ///
+    /// # Errors
+    ///
+    /// What the device answers.
+    pub fn stop(&self) -> Result<()> {
+        let mut attr = sys::ibv_qp_attr {
+            qp_state: sys::IBV_QPS_ERR,
+            ..Default::default()
+        };
+        let mask = c_int::try_from(sys::IBV_QP_STATE).unwrap_or(c_int::MAX);
+        // SAFETY: the id has its queue pair until it is dropped; the attributes are whole.
+        let answer = unsafe { sys::ibv_modify_qp(self.qp(), &mut attr, mask) };
+        done("ibv_modify_qp", answer)
+    }
+
     fn qp(&self) -> *mut sys::ibv_qp {
         // SAFETY: the id exists.
         unsafe { self.id.raw.as_ref() }.qp

@@ -66,6 +66,9 @@ impl Initiator {
                 };
             }
         }
+        if response.status != Status::Ok {
+            self.failed_since_ns.get_or_insert(now_ns);
+        }
         match response.status {
             Status::Flushed => self.flush_op(chunk.op),
             Status::Invalid => self.fail_op(chunk.op, WcStatus::RemInvReqErr),

@@ -105,6 +105,7 @@ impl Wire {
 pub(super) struct Pair {
     pub(super) initiator: Initiator,
     pub(super) contexts: HashMap<u64, Context>,
+    pub(super) farewells: Farewells,
     pub(super) local: Vec<u8>,
     pub(super) remote: Vec<u8>,
     pub(super) out: Wire,
@@ -131,6 +132,7 @@ impl Pair {
         Self {
             initiator: initiator(HERE, 1024),
             contexts: HashMap::new(),
+            farewells: Farewells::NONE,
             local: (0..6 * MEMORY).map(|i| (i % 251) as u8).collect(),
             remote: vec![0; MEMORY],
             out: Wire::new(fates.clone()),
@@ -241,10 +243,17 @@ impl Pair {
                 .back
                 .send(&Response::to(request, Status::Stale).encode(), &[]);
         }
+        if request.kind == Kind::Close {
+            let closed = self.contexts.remove(&request.token);
+            return closed
+                .iter()
+                .for_each(|context| self.farewells.note(context));
+        }
         let now_ns = self.now_ns;
+        let is_over = self.farewells.has(request);
         let context = match self.contexts.entry(request.token) {
             Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(entry) => match Context::open(request, now_ns) {
+            Entry::Vacant(entry) => match Context::open(request, now_ns).filter(|_| !is_over) {
                 Some(context) => entry.insert(context),
                 None => {
                     let response = Response::to(request, Status::NoContext);

@@ -400,6 +400,8 @@ pub fn refusals() -> Result<()> {
         matches!(refused, Err(Error::AlreadyConnected)),
         "{refused:?}"
     );
+    let refused = queues.unconnected(&config)?.qconnect(gid(1), 0);
+    ensure!(matches!(refused, Err(Error::CannotConnect)), "{refused:?}");
     // Places for completions are taken by those that were not reaped.
     let wrs = [desk.write(0)?.on(&lonely); 16];
     let mut taken = 0;

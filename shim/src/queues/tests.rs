@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+//! Batches of requests, with a closure in the place of the module.
+
+use super::*;
+use crate::mr::Remote;
+use crate::ring::tests::rings;
+use crate::wr::Payload;
+
+const PATIENCE: Duration = Duration::from_secs(1);
+
+fn requests() -> [SendWr<'static>; 5] {
+    let remote = Remote { addr: 0, rkey: 0 };
+    [SendWr::write(Payload::inline(b"text").unwrap(), remote); 5]
+}
+
+/// Submits five requests by a ring for two and waits for three completions. The module answers
+/// as told, in turn, and is asked no more often. Answers with what it was asked: requests,
+/// completions to wait for.
+fn submitted(answers: &[Result<usize, Error>]) -> (Vec<(usize, usize)>, Result<Submitted, Error>) {
+    let mut asked = Vec::new();
+    let result = submit_pieces(&requests(), 2, 3, PATIENCE, |piece, min, timeout| {
+        asked.push((piece.len(), min));
+        assert_eq!(timeout.is_zero(), min == 0);
+        answers[asked.len() - 1].clone()
+    });
+    assert_eq!(asked.len(), answers.len());
+    (asked, result)
+}
+
+fn said(count: usize, is_full: bool, waits: bool) -> Result<Submitted, Error> {
+    Ok(Submitted {
+        count,
+        is_full,
+        waits,
+    })
+}
+
+#[test]
+fn the_last_piece_of_a_long_batch_waits() {
+    let (asked, result) = submitted(&[Ok(2), Ok(2), Ok(1)]);
+    assert_eq!(asked, [(2, 0), (2, 0), (1, 3)]);
+    assert_eq!(result, said(5, false, false));
+}
+
+#[test]
+fn a_queue_that_gets_full_early_is_waited_for() {
+    let (asked, result) = submitted(&[Ok(1), Err(Error::QueueFull)]);
+    assert_eq!(asked, [(2, 0), (2, 0)]);
+    assert_eq!(result, said(1, true, true));
+    let (asked, result) = submitted(&[Ok(2), Ok(1), Err(Error::QueueFull)]);
+    assert_eq!(asked, [(2, 0), (2, 0), (2, 3)]);
+    assert_eq!(result, said(3, true, false), "the module has waited");
+}
+
+#[test]
+fn a_request_that_cannot_be_taken_ends_the_call_without_a_wait() {
+    let (asked, result) = submitted(&[Ok(1), Err(Error::NoSuchVqp)]);
+    assert_eq!(asked, [(2, 0), (2, 0)]);
+    assert_eq!(result, said(1, false, false));
+    let (_, result) = submitted(&[Err(Error::NoSuchVqp)]);
+    assert_eq!(result, Err(Error::NoSuchVqp));
+}
+
+#[test]
+fn queues_without_room_for_requests_take_none() {
+    let mut queues = Queues::of_rings(rings(0, 4, &[]));
+    let none = Error::BadCapacity { send: 0, recv: 4 };
+    assert_eq!(queues.post_send(&requests()), Err(none.clone()));
+    let entered = queues.enter(&requests(), &mut [Wc::default()], 1, PATIENCE);
+    assert_eq!(entered, Err(none));
+    assert_eq!(queues.post_send(&[]), Ok(0));
+}
