@@ -11,7 +11,7 @@ use crate::inbox::Inbox;
 use crate::place::Party;
 use crate::progress::Progress;
 use crate::signals::Signals;
-use crate::wire::{Begin, Report};
+use crate::wire::Begin;
 
 /// Receives what the sender sends, and returns when it has its name.
 ///
@@ -85,7 +85,7 @@ fn take_part(
 /// Temporaries are gone when this has failed.
 fn transfer(args: &ReceiveArgs, inbox: &mut Inbox, progress: &Progress) -> Result<Begin> {
     let (begin, landing) = consume(inbox, &args.dir, args.force, progress)?;
-    inbox.report(&Report::Checked)?;
+    inbox.report_checked()?;
     await_commit(inbox)?;
     landing.commit()?;
     Ok(begin)

@@ -113,3 +113,22 @@ fn a_receiver_without_a_sender_says_where_it_looked() {
     let receiver = start("receive", &elastic.scene.dir(1), &options);
     receiver.ends_with(&["no sender serves at", &elastic.at]);
 }
+
+#[test]
+fn a_receiver_that_fails_at_once_does_not_end_others_that_have_it_all() {
+    let elastic = Elastic::new(2);
+    let tree = elastic.scene.dir(0).join("tree");
+    fs::create_dir(&tree).unwrap();
+    // One message is all, and the other receiver writes files long after it has come.
+    (0..2000).for_each(|name| fs::write(tree.join(name.to_string()), "text").unwrap());
+    fs::create_dir(elastic.scene.dir(1).join("tree")).unwrap();
+    let options = ["--elastic", &elastic.at, "--timeout", "60"];
+    let [unable, other] = [1, 2].map(|rank| start("receive", &elastic.scene.dir(rank), &options));
+    let options = ["--elastic", &elastic.at, "--timeout", "5"];
+    let sender = start("send", &tree, &options);
+    unable.ends_with(&["tree"]);
+    other.ends_well();
+    sender.ends_well();
+    let come = fs::read_dir(elastic.scene.dir(2).join("tree")).unwrap();
+    assert_eq!(come.count(), 2000);
+}
