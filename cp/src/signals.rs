@@ -4,6 +4,7 @@
 //! its temporaries and tells the others. Who started this process may have had it
 //! ignore some, as nohup does: that is left so.
 
+use std::io::{self, Write as _};
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -42,7 +43,11 @@ impl Signals {
                 match &*told {
                     Some(interrupted) => interrupted(),
                     None => {
-                        eprintln!("weft-cp: error: {signal} while no transfer was under way");
+                        // The process ends whether the line can be written or not.
+                        let _ = writeln!(
+                            io::stderr(),
+                            "weft-cp: error: {signal} while no transfer was under way"
+                        );
                         std::process::exit(1);
                     }
                 }

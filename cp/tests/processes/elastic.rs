@@ -2,12 +2,17 @@
 
 //! Receivers that come when they like.
 
-use std::fs::{self, File};
-use std::net::TcpListener;
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-use crate::scene::{start, start_within, Process, Scene};
+use crate::scene::{start, start_mute, start_within, Process, Scene};
 
 /// A sender that serves whoever calls, and the directories of receivers.
 struct Elastic {
@@ -131,4 +136,40 @@ fn a_receiver_that_fails_at_once_does_not_end_others_that_have_it_all() {
     sender.ends_well();
     let come = fs::read_dir(elastic.scene.dir(2).join("tree")).unwrap();
     assert_eq!(come.count(), 2000);
+}
+
+#[test]
+fn a_sender_whom_nobody_hears_goes_on_and_ends_by_a_signal() {
+    let elastic = Elastic::new(1);
+    let file = elastic.scene.dir(0).join("file");
+    fs::write(&file, "text").unwrap();
+    let (stderr, _) = UnixStream::pair().unwrap();
+    let options = ["--elastic", &elastic.at, "--timeout", "100"];
+    let sender = start_mute(OwnedFd::from(stderr), "send", &file, &options);
+    let begun = Instant::now();
+    let mut stranger = loop {
+        match TcpStream::connect(&elastic.at) {
+            Ok(line) => break line,
+            Err(_) => thread::sleep(Duration::from_millis(10)),
+        }
+    };
+    // The sender has a warning for that, and hangs up.
+    stranger.write_all(b"noise\n").unwrap();
+    assert_eq!(stranger.read(&mut [0]).unwrap_or(0), 0);
+    sender.signal(Signal::SIGTERM);
+    sender.ends_with_status(1);
+    assert!(begun.elapsed() < Duration::from_secs(50));
+}
+
+#[test]
+fn a_receiver_that_can_say_nothing_is_well_if_it_has_it() {
+    let elastic = Elastic::new(1);
+    fs::write(elastic.scene.dir(0).join("file"), "text").unwrap();
+    let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let options = ["--elastic", &elastic.at, "--timeout", "60"];
+    let receiver = start_mute(full, "receive", &elastic.scene.dir(1), &options);
+    let sender = elastic.sender("5");
+    receiver.ends_with_status(0);
+    sender.ends_well();
+    elastic.has_it(1);
 }
