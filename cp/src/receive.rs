@@ -35,12 +35,16 @@ pub fn run(args: &ReceiveArgs, signals: &Signals) -> Result<()> {
     let mut caller = Caller::new(at, &args.common);
     loop {
         let (party, rank) = caller.call()?;
-        match take_part(args, &party, rank, signals) {
+        let received = take_part(args, &party, rank, signals);
+        signals.forget();
+        match received {
             Ok(()) => return Ok(()),
             Err(Failure::Own(error)) => return Err(error),
+            Err(Failure::OfOthers(error)) if signals.were_told() => {
+                return Err(error.context("interrupted"));
+            }
             Err(Failure::OfOthers(error)) => caller.note_failure(error),
         }
-        signals.forget();
     }
 }
 

@@ -139,6 +139,28 @@ fn a_receiver_that_fails_at_once_does_not_end_others_that_have_it_all() {
 }
 
 #[test]
+fn a_signal_that_comes_when_the_transfer_is_being_given_up_counts() {
+    let elastic = Elastic::new(2);
+    let file = elastic.scene.dir(0).join("file");
+    // All holes: more than is written before one is stopped.
+    File::create(file).unwrap().set_len(1 << 30).unwrap();
+    let [one, other] = [1, 2].map(|rank| elastic.receiver(rank));
+    let sender = elastic.sender("100");
+    let begun = Instant::now();
+    one.stop_while_writing(&elastic.scene.dir(1));
+    // The sender gives up, which takes as long as one is stopped.
+    other.signal(Signal::SIGTERM);
+    thread::sleep(Duration::from_secs(1));
+    [&sender, &one].map(|process| process.signal(Signal::SIGTERM));
+    thread::sleep(Duration::from_millis(200));
+    one.signal(Signal::SIGCONT);
+    other.ends_with(&["interrupted"]);
+    one.ends_with(&["interrupted"]);
+    sender.ends_with(&["the sender was interrupted"]);
+    assert!(begun.elapsed() < Duration::from_secs(50));
+}
+
+#[test]
 fn a_sender_whom_nobody_hears_goes_on_and_ends_by_a_signal() {
     let elastic = Elastic::new(1);
     let file = elastic.scene.dir(0).join("file");
