@@ -11,6 +11,8 @@
 mod event;
 mod receiving;
 mod sending;
+#[cfg(all(test, not(loom)))]
+mod tests;
 
 pub use event::ViewEvent;
 
