@@ -103,12 +103,19 @@ impl Inbox {
     }
 
     /// Reports to the sender.
-    pub fn report(&self, report: &Report) -> Result<()> {
+    fn report(&self, report: &Report) -> Result<()> {
         let bytes = report.to_bytes()?;
         let mut buffer = self.reports_free.take().context("no memory for a report")?;
         buffer[..bytes.len()].copy_from_slice(&bytes);
         self.reports.send(buffer, bytes.len())?;
         Ok(())
+    }
+
+    /// Reports that everything is here and is what was sent.
+    pub fn report_checked(&mut self) -> Result<()> {
+        let reported = self.report(&Report::Checked);
+        // Another receiver may have failed while this one was writing.
+        reported.map_err(|error| anyhow!(self.explain(&error)))
     }
 
     /// Reports that all is done, and waits until the sender knows.

@@ -2,7 +2,7 @@
 
 //! `weft-cp`: the command.
 
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -21,8 +21,10 @@ fn main() -> ExitCode {
                 .with_default_directive(LevelFilter::WARN.into())
                 .from_env_lossy(),
         )
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal())
+        // It would say with a panic that a line cannot be written.
+        .log_internal_errors(false)
         .with_target(false)
         .init();
     // Ends the process, with 2, if it was called wrongly.
@@ -32,7 +34,9 @@ fn main() -> ExitCode {
     match run(args.what) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("weft-cp: error: {}", printable(&format!("{error:#}")));
+            let error = printable(&format!("{error:#}"));
+            // The exit status says it whether the line can be written or not.
+            let _ = writeln!(io::stderr(), "weft-cp: error: {error}");
             ExitCode::FAILURE
         }
     }

@@ -33,9 +33,9 @@ enum Incident {
 
 /// Why a transfer was given up.
 pub enum Failure {
-    /// By receivers, which are named.
+    /// By receivers, or because one was lost.
     OfReceivers(anyhow::Error),
-    /// By this sender.
+    /// By this sender: it cannot go on with others either.
     Own(anyhow::Error),
 }
 
@@ -136,6 +136,8 @@ impl Outbox {
 
     /// Tells all receivers to give up, and why; answers with the whole failure.
     pub fn give_up(mut self, why: anyhow::Error) -> Failure {
+        // What is noted from now on comes later than the reason.
+        let is_own = self.crowd.failures().is_none();
         if let Some(mut buffer) = self.last.take() {
             let reason = format!("{why:#}");
             let reason = shortened(&reason);
@@ -156,6 +158,7 @@ impl Outbox {
             }
         }
         match self.crowd.failures() {
+            Some(failures) if is_own => Failure::Own(anyhow!("{why:#}\n{failures}")),
             Some(failures) => Failure::OfReceivers(anyhow!(failures)),
             None => Failure::Own(why),
         }

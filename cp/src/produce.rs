@@ -12,7 +12,7 @@ use anyhow::{ensure, Context, Result};
 
 use crate::entry::Kind;
 use crate::progress::Progress;
-use crate::scan::{Listed, Listing};
+use crate::scan::{Listed, Listing, Stamp};
 use crate::wire::{encode, Record};
 
 /// Where the stream goes.
@@ -39,16 +39,34 @@ pub trait Sink {
 /// Puts everything into the stream, up to where receivers are to check it.
 pub fn produce(listing: &Listing, sink: &mut impl Sink, progress: &Progress) -> Result<()> {
     sink.put(&encode(&Record::Begin(listing.begin.clone()))?)?;
-    for Listed { entry, source } in &listing.entries {
-        sink.put(&encode(&Record::Entry(entry.clone()))?)?;
-        if let Kind::File { bytes } = entry.kind {
-            // The root may be a link that the user has named; no other is followed.
-            let is_root = entry.path.is_empty();
-            let mut file = open(source, is_root).with_context(|| source.display().to_string())?;
-            read_file(&mut file, source, bytes, sink, progress)?;
+    for listed in &listing.entries {
+        sink.put(&encode(&Record::Entry(listed.entry.clone()))?)?;
+        if let Kind::File { bytes } = listed.entry.kind {
+            send_file(listed, bytes, sink, progress)?;
         }
     }
     Ok(())
+}
+
+/// Sends a file, if it is what was listed from before the first byte is read until after the last.
+fn send_file(listed: &Listed, bytes: u64, sink: &mut impl Sink, progress: &Progress) -> Result<()> {
+    let source = &listed.source;
+    let name = || source.display().to_string();
+    // The root may be a link that the user has named; no other is followed.
+    let is_root = listed.entry.path.is_empty();
+    let mut file = open(source, is_root).with_context(name)?;
+    let is_as_listed = |file: &File| {
+        let now = file.metadata().with_context(name)?;
+        ensure!(Stamp::new(&now) == listed.stamp, changed(source));
+        Ok(())
+    };
+    is_as_listed(&file)?;
+    read_file(&mut file, source, bytes, sink, progress)?;
+    is_as_listed(&file)
+}
+
+fn changed(path: &Path) -> String {
+    format!("{} was changed while it was sent", path.display())
 }
 
 fn open(path: &Path, follow: bool) -> Result<File> {
@@ -71,7 +89,6 @@ fn read_file(
     sink: &mut impl Sink,
     progress: &Progress,
 ) -> Result<()> {
-    let changed = || format!("{} was changed while it was sent", path.display());
     let mut hasher = blake3::Hasher::new();
     let mut left = bytes;
     while left > 0 {
@@ -79,7 +96,7 @@ fn read_file(
         let most = space.len().min(usize::try_from(left).unwrap_or(usize::MAX));
         let count = file.read(&mut space[..most]);
         let count = count.with_context(|| path.display().to_string())?;
-        ensure!(count > 0, changed());
+        ensure!(count > 0, changed(path));
         hasher.update(&space[..count]);
         sink.advance(count)?;
         progress.add(count);
@@ -87,7 +104,7 @@ fn read_file(
     }
     let more = file.read(&mut [0]);
     let more = more.with_context(|| path.display().to_string())?;
-    ensure!(more == 0, changed());
+    ensure!(more == 0, changed(path));
     sink.put(hasher.finalize().as_bytes())
 }
 
@@ -95,6 +112,74 @@ fn read_file(
 mod tests {
     use super::*;
     use crate::consume::tests::Memory;
+    use crate::scan::scan;
+    use std::fs;
+    use std::time::UNIX_EPOCH;
+
+    /// A stream that goes nowhere. Something happens when the first bytes are put into it.
+    struct Meddler<F> {
+        memory: Memory,
+        meddle: Option<F>,
+    }
+
+    impl<F: FnOnce()> Sink for Meddler<F> {
+        fn space(&mut self) -> Result<&mut [u8]> {
+            self.memory.space()
+        }
+
+        fn advance(&mut self, bytes: usize) -> Result<()> {
+            self.memory.advance(bytes)?;
+            self.meddle.take().into_iter().for_each(|meddle| meddle());
+            Ok(())
+        }
+    }
+
+    /// Sends a file of ten bytes that is old, and has something happen to it before its first byte
+    /// is read, or behind that.
+    fn send_while(is_open: bool, meddle: impl FnOnce(&Path)) -> Result<()> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("it");
+        fs::write(&path, "0123456789").unwrap();
+        let file = File::options().write(true).open(&path).unwrap();
+        file.set_modified(UNIX_EPOCH).unwrap();
+        let listing = scan(&path).unwrap();
+        let mut sink = Meddler {
+            memory: Memory::default(),
+            meddle: Some(|| meddle(&path)),
+        };
+        let progress = Progress::new(true);
+        match is_open {
+            true => send_file(&listing.entries[0], 10, &mut sink, &progress),
+            false => produce(&listing, &mut sink, &progress),
+        }
+    }
+
+    fn overwrite(path: &Path) {
+        fs::write(path, "abcdefghij").unwrap();
+    }
+
+    fn replace(path: &Path) {
+        let other = path.with_extension("new");
+        fs::write(&other, "abcdefghij").unwrap();
+        fs::rename(other, path).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_changes_meanwhile_and_keeps_its_length_is_noticed() {
+        for (is_open, meddle) in [
+            (true, overwrite as fn(&Path)),
+            (false, overwrite),
+            (false, replace),
+        ] {
+            let error = send_while(is_open, meddle).unwrap_err().to_string();
+            assert!(
+                error.ends_with("it was changed while it was sent"),
+                "{error}"
+            );
+        }
+        send_while(true, |_| {}).unwrap();
+        send_while(false, |_| {}).unwrap();
+    }
 
     #[test]
     fn a_file_that_grows_or_shrinks_meanwhile_is_noticed() {

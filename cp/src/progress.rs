@@ -2,7 +2,7 @@
 
 //! How far the transfer is, for whoever watches.
 
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal, Write as _};
 
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 
@@ -14,7 +14,7 @@ pub struct Progress {
 
 impl Progress {
     pub fn new(is_quiet: bool) -> Self {
-        let bar = match !is_quiet && std::io::stderr().is_terminal() {
+        let bar = match !is_quiet && io::stderr().is_terminal() {
             true => ProgressBar::no_length(),
             false => ProgressBar::hidden(),
         };
@@ -41,7 +41,8 @@ impl Progress {
     pub fn finish(&self, what: impl FnOnce(HumanBytes) -> String, bytes: u64) {
         self.bar.finish_and_clear();
         if !self.is_quiet {
-            eprintln!("weft-cp: {}", what(HumanBytes(bytes)));
+            // All is well whether the line can be written or not.
+            let _ = writeln!(io::stderr(), "weft-cp: {}", what(HumanBytes(bytes)));
         }
     }
 }

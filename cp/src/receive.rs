@@ -11,7 +11,7 @@ use crate::inbox::Inbox;
 use crate::place::Party;
 use crate::progress::Progress;
 use crate::signals::Signals;
-use crate::wire::{Begin, Report};
+use crate::wire::Begin;
 
 /// Receives what the sender sends, and returns when it has its name.
 ///
@@ -35,12 +35,16 @@ pub fn run(args: &ReceiveArgs, signals: &Signals) -> Result<()> {
     let mut caller = Caller::new(at, &args.common);
     loop {
         let (party, rank) = caller.call()?;
-        match take_part(args, &party, rank, signals) {
+        let received = take_part(args, &party, rank, signals);
+        signals.forget();
+        match received {
             Ok(()) => return Ok(()),
             Err(Failure::Own(error)) => return Err(error),
+            Err(Failure::OfOthers(error)) if signals.were_told() => {
+                return Err(error.context("interrupted"));
+            }
             Err(Failure::OfOthers(error)) => caller.note_failure(error),
         }
-        signals.forget();
     }
 }
 
@@ -85,7 +89,7 @@ fn take_part(
 /// Temporaries are gone when this has failed.
 fn transfer(args: &ReceiveArgs, inbox: &mut Inbox, progress: &Progress) -> Result<Begin> {
     let (begin, landing) = consume(inbox, &args.dir, args.force, progress)?;
-    inbox.report(&Report::Checked)?;
+    inbox.report_checked()?;
     await_commit(inbox)?;
     landing.commit()?;
     Ok(begin)

@@ -2,9 +2,9 @@
 
 //! What is to be sent, looked through before anything is.
 
-use std::fs::{self, FileType};
+use std::fs::{self, FileType, Metadata};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{bail, ensure, Context, Result};
@@ -26,6 +26,32 @@ pub struct Listing {
 pub struct Listed {
     pub entry: Entry,
     pub source: PathBuf,
+    /// The file that was there, in the state that it had.
+    pub stamp: Stamp,
+}
+
+/// Tells whether a file is still the same and was not changed. The time of the last change of its
+/// inode is part of it, because a program can set the time of modification back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    device: u64,
+    inode: u64,
+    bytes: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Stamp {
+    /// From what the system says of it.
+    pub fn new(metadata: &Metadata) -> Self {
+        Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            bytes: metadata.len(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        }
+    }
 }
 
 /// Lists all that is at `root`.
@@ -39,9 +65,8 @@ pub fn scan(root: &Path) -> Result<Listing> {
             "{} has more than {MAX_ENTRIES} files and directories: send its parts, or an archive",
             root.display()
         );
-        let entry = entry_of(&found, root).with_context(|| source.display().to_string())?;
-        let source = source.to_owned();
-        entries.push(Listed { entry, source });
+        let listed = list(&found, root).with_context(|| source.display().to_string())?;
+        entries.push(listed);
     }
     let bytes = entries
         .iter()
@@ -68,7 +93,7 @@ fn name_at(root: &Path) -> Result<Vec<u8>> {
     Ok(name.as_bytes().to_vec())
 }
 
-fn entry_of(found: &DirEntry, root: &Path) -> Result<Entry> {
+fn list(found: &DirEntry, root: &Path) -> Result<Listed> {
     // walkdir enters the root if it is a link, but shows the link.
     let metadata = match found.depth() {
         0 => fs::metadata(root)?,
@@ -91,7 +116,11 @@ fn entry_of(found: &DirEntry, root: &Path) -> Result<Entry> {
             special(kind)
         );
     };
-    Entry::new(found.path().strip_prefix(root)?, kind, &metadata)
+    Ok(Listed {
+        entry: Entry::new(found.path().strip_prefix(root)?, kind, &metadata)?,
+        source: found.path().to_owned(),
+        stamp: Stamp::new(&metadata),
+    })
 }
 
 fn special(kind: FileType) -> &'static str {

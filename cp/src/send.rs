@@ -51,6 +51,10 @@ fn serve_all(args: &SendArgs, desk: &mut Desk, signals: &Signals) -> Result<()> 
             }
             Err(Failure::Own(error)) => return Err(error),
         }
+        ensure!(
+            !signals.were_told(),
+            "the sender was interrupted: {served} receivers have it"
+        );
     }
     let patience: Duration = args.common.patience();
     ensure!(

@@ -4,9 +4,10 @@
 //! its temporaries and tells the others. Who started this process may have had it
 //! ignore some, as nohup does: that is left so.
 
+use std::io::{self, Write as _};
 use std::mem::MaybeUninit;
 use std::ptr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use anyhow::{Context, Result};
@@ -15,8 +16,13 @@ use nix::sys::signal::{SigSet, Signal};
 type Interrupted = Box<dyn Fn() + Send>;
 
 /// The signals of this process, which a thread waits for.
-pub struct Signals {
-    whom: Arc<Mutex<Option<Interrupted>>>,
+pub struct Signals(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    whom: Option<Interrupted>,
+    /// Some were told. A transfer that was over, or was being given up, may not have heard it.
+    were_told: bool,
 }
 
 impl Signals {
@@ -34,36 +40,51 @@ impl Signals {
             .filter(|&one| !is_ignored(one))
             .collect();
         signals.thread_block().context("cannot block signals")?;
-        let whom = Arc::new(Mutex::new(None::<Interrupted>));
-        let told = Arc::clone(&whom);
+        let state = Arc::new(Mutex::new(State::default()));
+        let told = Arc::clone(&state);
         let wait = move || {
             while let Ok(signal) = signals.wait() {
-                let told = told.lock().unwrap_or_else(PoisonError::into_inner);
-                match &*told {
-                    Some(interrupted) => interrupted(),
-                    None => {
-                        eprintln!("weft-cp: error: {signal} while no transfer was under way");
-                        std::process::exit(1);
-                    }
-                }
+                lock(&told).hear(signal);
             }
         };
         let thread = thread::Builder::new().name("signals".to_owned());
         thread.spawn(wait).context("no thread for signals")?;
-        Ok(Self { whom })
+        Ok(Self(state))
     }
 
     /// They end the process again: nothing is under way.
     pub(crate) fn forget(&self) {
-        let mut whom = self.whom.lock().unwrap_or_else(PoisonError::into_inner);
-        *whom = None;
+        lock(&self.0).whom = None;
     }
 
     /// From now on, signals are told.
     pub fn tell(&self, interrupted: impl Fn() + Send + 'static) {
-        let mut whom = self.whom.lock().unwrap_or_else(PoisonError::into_inner);
-        *whom = Some(Box::new(interrupted));
+        lock(&self.0).whom = Some(Box::new(interrupted));
     }
+
+    /// Whether a signal was told, to which the process is still to answer with its end.
+    pub(crate) fn were_told(&self) -> bool {
+        lock(&self.0).were_told
+    }
+}
+
+impl State {
+    fn hear(&mut self, signal: Signal) {
+        let Some(interrupted) = &self.whom else {
+            // The process ends whether the line can be written or not.
+            let _ = writeln!(
+                io::stderr(),
+                "weft-cp: error: {signal} while no transfer was under way"
+            );
+            std::process::exit(1);
+        };
+        self.were_told = true;
+        interrupted();
+    }
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn is_ignored(signal: Signal) -> bool {

@@ -71,9 +71,12 @@ impl Desk {
         }
     }
 
-    /// Receives some who call; false if nobody has until the end.
+    /// Receives one that calls, if it says what it wants; false if nobody has called until the end.
     fn receive(&mut self, end: Instant) -> Result<bool> {
         let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(false);
+        }
         let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
         let mut fds = [PollFd::new(self.listener.as_fd(), PollFlags::POLLIN)];
         match poll(&mut fds, timeout) {
@@ -81,17 +84,14 @@ impl Desk {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(errno) => return Err(errno).context("cannot wait for receivers"),
         }
-        while self.waiting.len() < MOST {
-            let (line, from) = match self.listener.accept() {
-                Ok(called) => called,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                Err(error) if error.kind() == ErrorKind::ConnectionAborted => continue,
-                Err(error) => return Err(error).context("receivers cannot be heard"),
-            };
-            match self.hear(line) {
-                Ok(waiting) => self.waiting.push(waiting),
-                Err(error) => tracing::warn!("{from} has called, but: {error:#}"),
-            }
+        let (line, from) = match self.listener.accept() {
+            Ok(called) => called,
+            Err(error) if has_gone(error.kind()) => return Ok(true),
+            Err(error) => return Err(error).context("receivers cannot be heard"),
+        };
+        match self.hear(line) {
+            Ok(waiting) => self.waiting.push(waiting),
+            Err(error) => tracing::warn!("{from} has called, but: {error:#}"),
         }
         Ok(true)
     }
@@ -148,6 +148,11 @@ impl Desk {
     }
 }
 
+/// Whether one that had called hung up before it was heard.
+fn has_gone(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::WouldBlock | ErrorKind::ConnectionAborted)
+}
+
 /// Whether one that waits has not hung up: it says nothing meanwhile.
 fn is_there(line: &TcpStream) -> bool {
     if line.set_nonblocking(true).is_err() {
@@ -156,4 +161,57 @@ fn is_there(line: &TcpStream) -> bool {
     let peeked = line.peek(&mut [0]);
     let waits = peeked.is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
     waits && line.set_nonblocking(false).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Args, What};
+    use clap::Parser as _;
+    use std::io::Write as _;
+    use std::thread;
+
+    /// Longer than anybody waits for a stranger.
+    const LONG: Duration = Duration::from_secs(15);
+
+    fn desk() -> Desk {
+        let line = "weft-cp send file --elastic 127.0.0.1:0";
+        let args = Args::try_parse_from(line.split(' ')).expect("good");
+        let What::Send(args) = args.what else {
+            panic!("to send");
+        };
+        let at = args.common.elastic.expect("an address");
+        Desk::open(at, &args.common).expect("it listens")
+    }
+
+    /// Says one byte after the other, and never a whole line.
+    fn dribble(mut line: TcpStream) {
+        let begun = Instant::now();
+        while begun.elapsed() < LONG && line.write_all(b"w").is_ok() {
+            thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    #[test]
+    fn one_that_says_its_line_byte_by_byte_does_not_hold_up_others() {
+        let mut desk = desk();
+        let at = desk.listener.local_addr().expect("an address");
+        let stranger = TcpStream::connect(at).expect("it is heard");
+        let stranger = thread::spawn(move || dribble(stranger));
+        let receiver = TcpStream::connect(at).expect("it is heard");
+        let call = Call {
+            fabric: Kind::Shm,
+            own: None,
+        };
+        say(&receiver, &call.to_line(), LONG).expect("it is heard");
+        let begun = Instant::now();
+        let party = desk
+            .next_party()
+            .expect("it listens")
+            .expect("one is there");
+        assert_eq!(party.receivers, 1);
+        assert!(begun.elapsed() < LONG / 3, "{:?}", begun.elapsed());
+        drop(desk);
+        stranger.join().expect("it ends");
+    }
 }

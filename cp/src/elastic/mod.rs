@@ -19,10 +19,10 @@ mod desk;
 pub use caller::Caller;
 pub use desk::Desk;
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{self, BufRead as _, BufReader, ErrorKind, Read, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::str::FromStr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure, Context as _, Result};
 use clap::ValueEnum as _;
@@ -125,13 +125,34 @@ fn words<const COUNT: usize>(line: &str) -> Result<[&str; COUNT]> {
     words.try_into().ok().context("a line that says nothing")
 }
 
-/// Reads a line, within this time.
+/// Reads a line, all of it within this time.
 fn hear(line: &TcpStream, patience: Option<Duration>) -> Result<String> {
-    line.set_read_timeout(patience)?;
+    let end = patience.map(|patience| Instant::now() + patience);
+    let line = Until { line, end };
     let mut said = String::new();
     BufReader::new(line.take(MAX_LINE_BYTES)).read_line(&mut said)?;
     ensure!(said.ends_with('\n'), "the other side has hung up");
     Ok(said)
+}
+
+/// A connection that is read until a time, if there is one. A timeout of the socket is for one
+/// read, of which a line may take many.
+struct Until<'a> {
+    line: &'a TcpStream,
+    end: Option<Instant>,
+}
+
+impl Read for Until<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if let Some(end) = self.end {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(ErrorKind::TimedOut.into());
+            }
+            self.line.set_read_timeout(Some(left))?;
+        }
+        (&mut &*self.line).read(into)
+    }
 }
 
 fn say(mut line: &TcpStream, what: &str, patience: Duration) -> Result<()> {

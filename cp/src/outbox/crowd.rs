@@ -36,12 +36,15 @@ struct Progress {
 pub struct Crowd {
     /// By rank, from 1 on.
     receivers: Vec<Progress>,
+    /// What has happened to the sender, as a receiver says that has lost it.
+    lost: Option<String>,
 }
 
 impl Crowd {
     pub fn new(receivers: usize) -> Self {
         Self {
             receivers: vec![Progress::default(); receivers],
+            lost: None,
         }
     }
 
@@ -99,7 +102,7 @@ impl Crowd {
             {
                 self.fail(end.node, what_happened(end).to_owned());
             }
-            // Those that have given up, as they were told.
+            // Receivers that have given up, as they were told; and a signal, which `Signals` keeps.
             _ => {}
         }
     }
@@ -111,7 +114,7 @@ impl Crowd {
             let reason = one.failure.as_ref()?;
             Some(format!("{}: {reason}", node_name(at + 1)))
         });
-        let failures: Vec<String> = failures.collect();
+        let failures: Vec<String> = failures.chain(self.lost.clone()).collect();
         (!failures.is_empty()).then(|| failures.join("\n"))
     }
 
@@ -150,11 +153,12 @@ impl Crowd {
     }
 
     fn fail(&mut self, node: usize, reason: String) -> Error {
+        let Some(at) = node.checked_sub(1) else {
+            let lost = format!("a receiver says that the sender {reason}");
+            return Error::msg(self.lost.get_or_insert(lost).clone());
+        };
         let error = Error::msg(format!("{}: {reason}", node_name(node)));
-        let one = node
-            .checked_sub(1)
-            .and_then(|at| self.receivers.get_mut(at));
-        if let Some(one) = one {
+        if let Some(one) = self.receivers.get_mut(at) {
             one.failure.get_or_insert(reason);
         }
         error
@@ -210,6 +214,19 @@ mod tests {
         let mut crowd = Crowd::new(1);
         assert!(reported(&mut crowd, 1, ready(0)).is_err());
         assert!(crowd.failures().is_some());
+    }
+
+    #[test]
+    fn that_a_receiver_has_lost_the_sender_is_a_failure_of_receivers() {
+        let died = End {
+            node: 0,
+            reason: EndReason::Died,
+        };
+        let mut crowd = Crowd::new(2);
+        let error = crowd.note(Happening::StreamEnded(died)).unwrap_err();
+        let failures = crowd.failures().unwrap();
+        assert_eq!(failures, "a receiver says that the sender has died");
+        assert_eq!(error.to_string(), failures);
     }
 
     #[test]

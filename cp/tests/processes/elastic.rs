@@ -2,12 +2,17 @@
 
 //! Receivers that come when they like.
 
-use std::fs::{self, File};
-use std::net::TcpListener;
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-use crate::scene::{start, start_within, Process, Scene};
+use crate::scene::{start, start_mute, start_within, Process, Scene};
 
 /// A sender that serves whoever calls, and the directories of receivers.
 struct Elastic {
@@ -112,4 +117,81 @@ fn a_receiver_without_a_sender_says_where_it_looked() {
     let options = ["--elastic", &elastic.at, "--timeout", "1"];
     let receiver = start("receive", &elastic.scene.dir(1), &options);
     receiver.ends_with(&["no sender serves at", &elastic.at]);
+}
+
+#[test]
+fn a_receiver_that_fails_at_once_does_not_end_others_that_have_it_all() {
+    let elastic = Elastic::new(2);
+    let tree = elastic.scene.dir(0).join("tree");
+    fs::create_dir(&tree).unwrap();
+    // One message is all, and the other receiver writes files long after it has come.
+    (0..2000).for_each(|name| fs::write(tree.join(name.to_string()), "text").unwrap());
+    fs::create_dir(elastic.scene.dir(1).join("tree")).unwrap();
+    let options = ["--elastic", &elastic.at, "--timeout", "60"];
+    let [unable, other] = [1, 2].map(|rank| start("receive", &elastic.scene.dir(rank), &options));
+    let options = ["--elastic", &elastic.at, "--timeout", "5"];
+    let sender = start("send", &tree, &options);
+    unable.ends_with(&["tree"]);
+    other.ends_well();
+    sender.ends_well();
+    let come = fs::read_dir(elastic.scene.dir(2).join("tree")).unwrap();
+    assert_eq!(come.count(), 2000);
+}
+
+#[test]
+fn a_signal_that_comes_when_the_transfer_is_being_given_up_counts() {
+    let elastic = Elastic::new(2);
+    let file = elastic.scene.dir(0).join("file");
+    // All holes: more than is written before one is stopped.
+    File::create(file).unwrap().set_len(1 << 30).unwrap();
+    let [one, other] = [1, 2].map(|rank| elastic.receiver(rank));
+    let sender = elastic.sender("100");
+    let begun = Instant::now();
+    one.stop_while_writing(&elastic.scene.dir(1));
+    // The sender gives up, which takes as long as one is stopped.
+    other.signal(Signal::SIGTERM);
+    thread::sleep(Duration::from_secs(1));
+    [&sender, &one].map(|process| process.signal(Signal::SIGTERM));
+    thread::sleep(Duration::from_millis(200));
+    one.signal(Signal::SIGCONT);
+    other.ends_with(&["interrupted"]);
+    one.ends_with(&["interrupted"]);
+    sender.ends_with(&["the sender was interrupted"]);
+    assert!(begun.elapsed() < Duration::from_secs(50));
+}
+
+#[test]
+fn a_sender_whom_nobody_hears_goes_on_and_ends_by_a_signal() {
+    let elastic = Elastic::new(1);
+    let file = elastic.scene.dir(0).join("file");
+    fs::write(&file, "text").unwrap();
+    let (stderr, _) = UnixStream::pair().unwrap();
+    let options = ["--elastic", &elastic.at, "--timeout", "100"];
+    let sender = start_mute(OwnedFd::from(stderr), "send", &file, &options);
+    let begun = Instant::now();
+    let mut stranger = loop {
+        match TcpStream::connect(&elastic.at) {
+            Ok(line) => break line,
+            Err(_) => thread::sleep(Duration::from_millis(10)),
+        }
+    };
+    // The sender has a warning for that, and hangs up.
+    stranger.write_all(b"noise\n").unwrap();
+    assert_eq!(stranger.read(&mut [0]).unwrap_or(0), 0);
+    sender.signal(Signal::SIGTERM);
+    sender.ends_with_status(1);
+    assert!(begun.elapsed() < Duration::from_secs(50));
+}
+
+#[test]
+fn a_receiver_that_can_say_nothing_is_well_if_it_has_it() {
+    let elastic = Elastic::new(1);
+    fs::write(elastic.scene.dir(0).join("file"), "text").unwrap();
+    let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let options = ["--elastic", &elastic.at, "--timeout", "60"];
+    let receiver = start_mute(full, "receive", &elastic.scene.dir(1), &options);
+    let sender = elastic.sender("5");
+    receiver.ends_with_status(0);
+    sender.ends_well();
+    elastic.has_it(1);
 }

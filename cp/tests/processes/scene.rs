@@ -91,6 +91,14 @@ pub fn start(what: &str, path: &Path, options: &[&str]) -> Process {
     start_command(command.arg(what).arg(path).args(options))
 }
 
+/// Starts one that says what it has to say where nobody hears it.
+pub fn start_mute(stderr: impl Into<Stdio>, what: &str, path: &Path, options: &[&str]) -> Process {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weft-cp"));
+    command.arg(what).arg(path).args(options).stderr(stderr);
+    let child = command.stdin(Stdio::null()).spawn().expect("it starts");
+    Process(Some(child))
+}
+
 fn start_command(command: &mut Command) -> Process {
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     let child = command.stderr(Stdio::piped()).spawn().expect("it starts");
@@ -125,6 +133,13 @@ impl Process {
         let said = said(&output);
         assert_eq!(output.status.signal(), None, "{said}");
         (output.status.success(), said)
+    }
+
+    /// Waits for its end with this status.
+    pub fn ends_with_status(mut self, status: i32) {
+        let child = self.0.as_mut().expect("it has not ended");
+        let ended = child.wait().expect("it ends");
+        assert_eq!(ended.code(), Some(status), "{ended}");
     }
 
     pub fn ends_well(self) {

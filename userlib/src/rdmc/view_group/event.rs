@@ -25,6 +25,8 @@ pub enum ViewEvent {
         end: End,
         /// Messages of the root that all have who are left. It sends the others again, in the group
         /// of the next view, from the next number on: those who have one do not receive it twice.
+        /// Only the root's count is whole: a member whose group ended before it had heard of the
+        /// root may be told 0.
         received: u64,
     },
     /// Memory of a message that was not done when its group ended, as

@@ -11,6 +11,8 @@
 mod event;
 mod receiving;
 mod sending;
+#[cfg(all(test, not(loom)))]
+mod tests;
 
 pub use event::ViewEvent;
 
@@ -188,7 +190,8 @@ impl Shared {
         config: &GroupConfig,
         before: u64,
     ) -> Result<Group, Error> {
-        let root = config.all_members().next();
+        // A group without members is refused when it starts.
+        let root = config.all_members().next().unwrap_or_default();
         let of = |of: &Arc<Self>| Arc::downgrade(of);
         let (shared, told) = (of(self), of(self));
         let receiving = Arc::clone(&self.receiving);

@@ -5,10 +5,11 @@
 use super::super::event::{Event, Incoming, Message};
 use super::super::memory::{Buffer, Memory};
 use super::ViewEvent;
+use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 /// A member, by seat and incarnation.
-type Root = Option<(usize, u64)>;
+type Root = (usize, u64);
 type Ask = Box<dyn FnMut(Incoming) -> Option<Buffer> + Send>;
 
 /// The messages of the groups' roots, on the polling thread.
@@ -19,16 +20,39 @@ pub(super) struct Receiving {
     received: Mutex<Received>,
 }
 
-/// Up to which message all have come, and of which root.
-#[derive(Default)]
-struct Received {
-    root: Root,
+/// Up to which message all have come, of the root in each seat.
+///
+/// Roots may alternate, and the group of one may still finish while that of another goes on. There
+/// are at most as many entries as a fabric has seats ([`MAX_NODES`](crate::fabric::MAX_NODES)).
+#[derive(Debug, Default)]
+struct Received(BTreeMap<usize, UpTo>);
+
+/// The messages of one incarnation.
+#[derive(Clone, Copy, Debug)]
+struct UpTo {
+    incarnation: u64,
     messages: u64,
 }
 
 impl Received {
     fn has(&self, root: Root, number: u64) -> bool {
-        self.root == root && number <= self.messages
+        let (seat, incarnation) = root;
+        let of_seat = self.0.get(&seat);
+        of_seat.is_some_and(|of| of.incarnation == incarnation && number <= of.messages)
+    }
+
+    /// A message has come; says whether it has not before. A new incarnation begins its seat anew.
+    fn note(&mut self, root: Root, messages: u64) -> bool {
+        let is_new = !self.has(root, messages);
+        if is_new {
+            let (seat, incarnation) = root;
+            let up_to = UpTo {
+                incarnation,
+                messages,
+            };
+            self.0.insert(seat, up_to);
+        }
+        is_new
     }
 }
 
@@ -70,13 +94,75 @@ impl Receiving {
     fn note(&self, root: Root, message: &Message) -> bool {
         let received = self.received.lock();
         let mut received = received.unwrap_or_else(PoisonError::into_inner);
-        let is_new = !received.has(root, message.number);
-        if is_new {
-            *received = Received {
-                root,
-                messages: message.number,
-            };
+        received.note(root, message.number)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::fabric::sim::Sim;
+    use crate::rdmc::Node;
+
+    /// A node that receives by itself, and what it has received.
+    struct Alone {
+        receiving: Receiving,
+        memory: Memory,
+        _node: Node,
+    }
+
+    impl Alone {
+        fn new() -> Self {
+            let (_, mut nodes) = Sim::new(1, 0, false);
+            let node = nodes.pop().expect("there is one");
+            let (node, _) = Node::builder(node).join_stepped().expect("it meets nobody");
+            let memory = node.memory();
+            Self {
+                receiving: Receiving::new(memory.clone(), Box::new(|_| None)),
+                memory,
+                _node: node,
+            }
         }
-        is_new
+
+        /// A message comes; says whether the application receives it.
+        fn receives(&self, root: Root, number: u64) -> bool {
+            let buffer = self.memory.allocate(1).expect("there is memory");
+            let size = buffer.len();
+            let message = Message {
+                number,
+                size,
+                buffer,
+            };
+            let news = self.receiving.news(root, Event::Received(message));
+            matches!(news, Some(ViewEvent::Received(_)))
+        }
+
+        /// Whether there is memory for a message for which the application has none.
+        fn has_memory(&self, root: Root, number: u64) -> bool {
+            let incoming = Incoming { number, size: 1 };
+            self.receiving.memory(root, incoming).is_some()
+        }
+    }
+
+    #[test]
+    fn what_a_root_sends_again_is_received_once_though_another_was_root_meanwhile() {
+        let alone = Alone::new();
+        let (a, b) = ((1, 0), (0, 7));
+        assert!(alone.receives(a, 1));
+        assert!(alone.receives(b, 1));
+        assert!(!alone.receives(a, 1));
+        assert!(!alone.receives(b, 1));
+        assert!(alone.receives(a, 2));
+        assert!(alone.has_memory(b, 1) && !alone.has_memory(b, 2));
+    }
+
+    #[test]
+    fn a_new_incarnation_begins_its_own_seat_anew_and_no_other() {
+        let alone = Alone::new();
+        assert!(alone.receives((1, 0), 1));
+        assert!(alone.receives((2, 0), 1));
+        assert!(alone.receives((1, 5), 1));
+        assert!(!alone.receives((1, 5), 1));
+        assert!(!alone.receives((2, 0), 1));
     }
 }
