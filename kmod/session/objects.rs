@@ -14,6 +14,7 @@ use weft_core::uapi::{
 };
 
 use super::{is_usable, receiver, Owned, Session};
+use crate::dc::Receives as _;
 use crate::handles::{Handles, MorePlaces};
 use crate::queues::ReceiveUse;
 use crate::quota::Kind;
@@ -309,6 +310,11 @@ impl Session {
                 Ok(handle)
             },
         )?;
+        // A node that stops tells the receivers that it has, once. One that comes after that
+        // sees, by the lock of its set of receivers, that the node is no longer alive.
+        if vqp.receives() && !self.node.is_alive() {
+            vqp.node_gone();
+        }
         Ok(())
     }
 
