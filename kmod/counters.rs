@@ -94,6 +94,8 @@ counters! {
     access_errors,
     /// Streams given up for want of an answer.
     streams_lost,
+    /// Looks at the clock of streams with requests on their way.
+    stream_ticks,
     /// Packets of messages, or answers to them, that went by RC.
     rc_packets,
     /// Those that went by UDP because too many were on their way by RC.

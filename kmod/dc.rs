@@ -25,7 +25,7 @@ mod stream;
 mod suspicion;
 mod table;
 
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{fence, AtomicBool, Ordering};
 
 use kernel::prelude::*;
 use kernel::sync::Arc;
@@ -188,11 +188,27 @@ impl<B: Bearer, R: Requester> SoftDc<B, R> {
 
     /// Forgets a stream that nobody uses any more.
     pub(crate) fn close(&self, stream: &Stream<B, R>) {
+        stream.close();
         drop(self.streams.remove(stream.index()));
         stream.farewell();
     }
 
-    /// Makes sure that the streams look at the clock. Any context.
+    /// Has a stream look at the clock until [`Self::unwatch`]. Any context; the stream's lock
+    /// is held.
+    fn watch(&self, stream: u32) {
+        self.streams.watch(stream);
+        // Either the tick that runs finds the stream in its walk, or we find here that it no
+        // longer counts as scheduled.
+        fence(Ordering::SeqCst);
+        self.ensure_tick();
+    }
+
+    /// A stream needs no clock. Its lock is held.
+    fn unwatch(&self, stream: u32) {
+        self.streams.unwatch(stream);
+    }
+
+    /// Makes sure that the streams that are watched look at the clock. Any context.
     fn ensure_tick(&self) {
         if !self.ticking.load(Ordering::Relaxed) && !self.ticking.swap(true, Ordering::AcqRel) {
             self.tick.schedule(TICK_MS);
@@ -271,11 +287,13 @@ unsafe impl<B: Bearer, R: Requester> Routine for SoftDc<B, R> {
     const OFFSET: usize = core::mem::offset_of!(Self, tick);
 
     fn run(&self) {
-        // Cleared first: whoever posts after the walk below has passed its
-        // stream finds it clear and schedules the tick again.
-        self.ticking.store(false, Ordering::Release);
+        // Cleared first: a stream that is watched after the walk below has passed it finds
+        // it clear, by the fence here and that in `watch`, and schedules the tick again.
+        self.ticking.store(false, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
         let mut busy = false;
-        self.streams.for_each(|stream| busy |= stream.on_tick());
+        self.streams
+            .for_each_watched(|stream| busy |= stream.on_tick());
         if busy {
             self.ensure_tick();
         }

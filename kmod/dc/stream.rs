@@ -110,12 +110,15 @@ impl Gauge {
 /// # Invariants
 ///
 /// `owners` has a value for exactly the operations that `initiator` has, at the
-/// same places.
+/// same places. When the lock is let go, a stream with operations is watched, unless it was
+/// closed or the node has stopped.
 struct Inner<B: Bearer, R> {
     initiator: KVBox<Initiator>,
     path: B::Path,
     owners: KVec<Option<Owner<R>>>,
     dead: bool,
+    /// The tick looks at the stream.
+    is_watched: bool,
     /// Users' one-sided operations, and their messages.
     requests: Gauge,
     messages: Gauge,
@@ -180,6 +183,7 @@ impl<B: Bearer, R: Requester> Stream<B, R> {
             path,
             owners,
             dead: false,
+            is_watched: false,
             requests: Gauge::new(to.meter.clone(), user),
             messages: Gauge::new(to.messages.clone(), user),
             probe: None,
@@ -231,12 +235,12 @@ impl<B: Bearer, R: Requester> Stream<B, R> {
             .count();
         inner.requests.time_last(now_ns);
         inner.messages.time_last(now_ns);
+        self.watch(&mut inner);
         if holds {
             drop(inner);
         } else {
             self.run(inner, now_ns);
         }
-        self.dc.ensure_tick();
         taken
     }
 
@@ -262,8 +266,8 @@ impl<B: Bearer, R: Requester> Stream<B, R> {
             local: Local::inline_of(text).ok_or(EINVAL)?,
             ..Op::EMPTY
         });
+        self.watch(&mut inner);
         self.run(inner, now_ns);
-        self.dc.ensure_tick();
         taken.then_some(()).ok_or(ENOSPC)
     }
 
@@ -275,8 +279,29 @@ impl<B: Bearer, R: Requester> Stream<B, R> {
         if inner.probe.is_none() {
             inner.push_probe(now_ns);
         }
+        self.watch(&mut inner);
         self.run(inner, now_ns);
-        self.dc.ensure_tick();
+    }
+
+    /// Has the tick look at the stream.
+    fn watch(&self, inner: &mut Inner<B, R>) {
+        if !inner.is_watched {
+            inner.is_watched = true;
+            self.dc.watch(self.index);
+        }
+    }
+
+    /// The tick no longer looks at it. A tick that has found a stream before that was closed
+    /// meanwhile does nothing here: the number may be another stream's.
+    fn unwatch(&self, inner: &mut Inner<B, R>) {
+        if core::mem::take(&mut inner.is_watched) {
+            self.dc.unwatch(self.index);
+        }
+    }
+
+    /// Nobody uses the stream any more. Its number is not another stream's yet.
+    pub(crate) fn close(&self) {
+        self.unwatch(&mut self.inner.lock());
     }
 
     /// Gives an idle stream that broke, or slept for long, a new token.
@@ -320,13 +345,19 @@ impl<B: Bearer, R: Requester> Stream<B, R> {
         self.run(inner, now_ns);
     }
 
-    /// Looks at the clock; answers whether requests are on their way.
+    /// Looks at the clock; answers whether requests are on their way. If there were none
+    /// the tick does not look at the stream again until there are.
     pub(crate) fn on_tick(&self) -> bool {
         let mut inner = self.inner.lock();
+        COUNTERS.stream_ticks.bump();
+        if inner.initiator.is_idle() {
+            // INVARIANT: it has no operations.
+            self.unwatch(&mut inner);
+            return false;
+        }
         let now_ns = now_ns();
-        let was_idle = inner.initiator.is_idle();
         let busy = inner.initiator.on_tick(now_ns);
-        if inner.initiator.has_broken() && !was_idle {
+        if inner.initiator.has_broken() {
             self.suspicion.raise();
             COUNTERS.streams_lost.bump();
         }

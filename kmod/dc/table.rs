@@ -7,9 +7,12 @@
 //! own ([`crate::quota`]), and their memory is charged to them: the table's own
 //! limit is past what all of them can pay for.
 //!
+//! A bit for each stream says whether the tick has to look at it, so that a tick costs what
+//! the busy streams cost, however many there are.
+//!
 //! Lock order, outermost first: `growing`, `free`. A slot's lock is held alone.
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::KVBox;
@@ -29,8 +32,8 @@ const SEGMENTS: usize = 4096;
 const RESERVED: usize = 16 * SEGMENT;
 /// No slot.
 const NONE: u32 = u32::MAX;
-/// Slots walked before others get the CPU.
-const WALK: usize = 64;
+/// Slots whose bits share a word.
+const WORD: usize = u64::BITS as usize;
 
 /// A stream's place.
 #[pin_data]
@@ -41,7 +44,17 @@ struct Slot<B: Bearer, R: Requester> {
     next_free: AtomicU32,
 }
 
-type Segment<B, R> = Pin<KVBox<[Slot<B, R>; SEGMENT]>>;
+/// Slots, and which of them have a stream that the tick looks at.
+#[pin_data]
+struct Segment<B: Bearer, R: Requester> {
+    /// A bit for each slot. It changes with the lock of the slot's stream held.
+    watched: [AtomicU64; SEGMENT / WORD],
+    #[pin]
+    slots: [Slot<B, R>; SEGMENT],
+}
+
+/// The place of a segment, which is empty until the segment is needed.
+type SegmentPlace<B, R> = Once<Pin<KVBox<Segment<B, R>>>>;
 
 /// Slots that are free, and how far the table is filled.
 ///
@@ -57,7 +70,7 @@ struct Free {
 
 /// The table.
 pub(crate) struct StreamTable<B: Bearer, R: Requester> {
-    segments: KVBox<[Once<Segment<B, R>>; SEGMENTS]>,
+    segments: KVBox<[SegmentPlace<B, R>; SEGMENTS]>,
     locks: Pin<KBox<Locks>>,
 }
 
@@ -91,7 +104,15 @@ impl<B: Bearer, R: Requester> StreamTable<B, R> {
 
     fn slot(&self, number: usize) -> Option<&Slot<B, R>> {
         let segment = self.segments.get(number / SEGMENT)?.get()?;
-        segment.get(number % SEGMENT)
+        segment.slots.get(number % SEGMENT)
+    }
+
+    /// The word with the bit that says whether a stream is watched, and the bit.
+    fn watched(&self, number: u32) -> Option<(&AtomicU64, u64)> {
+        let number = number as usize;
+        let segment = self.segments.get(number / SEGMENT)?.get()?;
+        let word = segment.watched.get(number % SEGMENT / WORD)?;
+        Some((word, 1 << (number % WORD)))
     }
 
     /// Takes the stream in that `make` makes for a free number. `is_nodes`: it is
@@ -145,16 +166,17 @@ impl<B: Bearer, R: Requester> StreamTable<B, R> {
         let used_to = self.locks.free.lock().used_to;
         let place = self.segments.get(used_to / SEGMENT).ok_or(ENOMEM)?;
         if place.get().is_none() {
-            let slot = |_| {
+            let make_slot = |_| {
                 pin_init!(Slot {
                     stream <- new_lock!(None, "weft_stream_slot"),
                     next_free: AtomicU32::new(NONE),
                 })
             };
-            place.set(KVBox::pin_init(
-                pin_init::pin_init_array_from_fn(slot),
-                GFP_KERNEL_ACCOUNT,
-            )?);
+            let segment = pin_init!(Segment {
+                watched: [const { AtomicU64::new(0) }; SEGMENT / WORD],
+                slots <- pin_init::pin_init_array_from_fn(make_slot),
+            });
+            place.set(KVBox::pin_init(segment, GFP_KERNEL_ACCOUNT)?);
         }
         Ok(())
     }
@@ -180,18 +202,41 @@ impl<B: Bearer, R: Requester> StreamTable<B, R> {
         Some(stream)
     }
 
-    /// Calls `f` for every stream, without a lock held. Process context: gives the
-    /// CPU to others now and then.
-    pub(crate) fn for_each(&self, mut f: impl FnMut(&Stream<B, R>)) {
-        let used_to = self.locks.free.lock().used_to;
-        for number in 0..used_to {
-            if let Some(stream) = self.find(number as u32) {
-                f(&stream);
+    /// [`Self::for_each_watched`] finds the stream of this number from now on. The stream's
+    /// lock is held.
+    pub(crate) fn watch(&self, number: u32) {
+        if let Some((word, bit)) = self.watched(number) {
+            word.fetch_or(bit, Ordering::Relaxed);
+        }
+    }
+
+    /// It no longer does. The stream's lock is held.
+    pub(crate) fn unwatch(&self, number: u32) {
+        if let Some((word, bit)) = self.watched(number) {
+            word.fetch_and(!bit, Ordering::Relaxed);
+        }
+    }
+
+    /// Calls `f` for every stream that is watched, without a lock held. Process context:
+    /// gives the CPU to others now and then.
+    pub(crate) fn for_each_watched(&self, mut f: impl FnMut(&Stream<B, R>)) {
+        // They are added in their order.
+        let segments = self.segments.iter().map_while(Once::get);
+        let words = segments.flat_map(|segment| segment.watched.iter());
+        for (at, word) in words.enumerate() {
+            let mut bits = word.load(Ordering::Relaxed);
+            if bits == 0 {
+                continue;
             }
-            if number % WALK == 0 {
-                // SAFETY: process context, and no lock is held.
-                unsafe { reschedule_if_needed(false) };
+            while bits != 0 {
+                let number = at * WORD + bits.trailing_zeros() as usize;
+                bits &= bits - 1;
+                if let Some(stream) = self.find(number as u32) {
+                    f(&stream);
+                }
             }
+            // SAFETY: process context, and no lock is held.
+            unsafe { reschedule_if_needed(false) };
         }
     }
 

@@ -10,6 +10,7 @@ mod creation;
 mod destroyed;
 mod errors;
 mod fence;
+mod idle;
 mod library;
 mod receive;
 mod room;
@@ -32,6 +33,7 @@ pub fn run(report: &mut Report, seed: u64) {
     unconnected_vqps(report);
     library(report);
     report.check("100,000 VQPs of a session come and go", creation::many);
+    report.check("idle VQPs have nobody look at the clock", idle::streams);
     if let Some(baseline) = baseline {
         report.check("all of it leaves nothing behind", || baseline.is_back());
     }
