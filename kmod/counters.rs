@@ -65,9 +65,10 @@ counters! {
     rc_wants,
     }
     totals {
-    /// Successful `qconnect`s answered from a DCCache.
+    /// VQPs that were connected to a peer that a DCCache had. Those that answer a message
+    /// (`IOC_ACCEPT`) are in neither number.
     connects_cached,
-    /// Successful `qconnect`s that asked a meta server.
+    /// VQPs that were connected to a peer that a meta server was asked for.
     connects_uncached,
     /// READs of look-ups at meta servers. One that was posted ahead for nobody is not among
     /// them.

@@ -78,6 +78,26 @@ pub(crate) struct Node {
     _count: Counted,
 }
 
+/// Where a peer's record came from.
+#[derive(Clone, Copy)]
+pub(crate) enum RecordSource {
+    /// The DCCache.
+    Cache,
+    /// A meta server, which was asked.
+    MetaServer,
+}
+
+impl RecordSource {
+    /// Counts a connection to the peer, once it is made.
+    #[inline]
+    pub(crate) fn count_connect(self) {
+        match self {
+            Self::Cache => COUNTERS.connects_cached.bump(),
+            Self::MetaServer => COUNTERS.connects_uncached.bump(),
+        }
+    }
+}
+
 /// Lets a call use the RDMA device.
 struct DeviceUse<'a>(&'a Node);
 
@@ -343,29 +363,26 @@ impl Node {
 
     /// The peer with this GID, if the cache has it (krcore alg. 1, line 14).
     pub(crate) fn cached_peer(&self, gid: &Gid) -> Option<Arc<Peer>> {
-        let peer = self.dccache.find(gid)?;
-        COUNTERS.connects_cached.bump();
-        Some(peer)
+        self.dccache.find(gid)
     }
 
-    /// The peer with this GID, from a meta server; the cache has it afterwards
-    /// (krcore alg. 1, lines 15 to 17).
+    /// The peer with this GID, from a meta server unless the cache has it by now; the cache
+    /// has it afterwards (krcore alg. 1, lines 15 to 17).
     ///
     /// # Errors
     ///
     /// Those of [`weft_core::uapi::QConnect`].
-    pub(crate) fn find_peer(&self, gid: &Gid) -> Result<Arc<Peer>> {
+    pub(crate) fn find_peer(&self, gid: &Gid) -> Result<(Arc<Peer>, RecordSource)> {
         let using = DeviceUse::new(self)?;
         let lane = &self.lookups[DcCache::lane(gid, LOOKUP_LANES)];
         let _lookup = lock_interruptible(lane).map_err(as_connect_error)?;
         if let Some(peer) = self.cached_peer(gid) {
-            return Ok(peer);
+            return Ok((peer, RecordSource::Cache));
         }
         let (record, _) = using.directory().look_up(gid).map_err(as_connect_error)?;
         let peer = Peer::new(*gid, &record, self.dc.clone(), self.pool.clone())?;
         self.dccache.insert(peer.clone());
-        COUNTERS.connects_uncached.bump();
-        Ok(peer)
+        Ok((peer, RecordSource::MetaServer))
     }
 
     /// Begins to look a peer up that somebody will connect to soon, unless the cache has it

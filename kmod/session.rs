@@ -28,7 +28,7 @@ use crate::counters::{Counted, COUNTERS};
 use crate::dc::peer_changes;
 use crate::handles::Handles;
 use crate::mem::{is_writable, NewRegion};
-use crate::node::{as_connect_error, Node};
+use crate::node::{as_connect_error, Node, RecordSource};
 use crate::pool::waits_for_queues;
 use crate::quota::Held;
 use crate::rings::{Arena, Rings};
@@ -224,9 +224,9 @@ impl Session {
         // A node that stops flushes its cache, which is a change too.
         if let Some(known) = last {
             if known.gid == gid && known.changes == changes {
-                COUNTERS.connects_cached.bump();
-                let connected = vqp.connect(known.peer.clone(), receiver(request.port));
-                return connected.map(Some);
+                vqp.connect(known.peer.clone(), receiver(request.port))?;
+                RecordSource::Cache.count_connect();
+                return Ok(Some(()));
             }
         }
         self.check_alive()?;
@@ -238,7 +238,9 @@ impl Session {
         // A peer that may be the last of its kind goes without the lock.
         drop(owned);
         drop(before);
-        connected.map(Some)
+        connected?;
+        RecordSource::Cache.count_connect();
+        Ok(Some(()))
     }
 
     #[inline(never)]
@@ -247,8 +249,10 @@ impl Session {
         if vqp.is_connected() {
             return Err(crate::errno::is_conn());
         }
-        let peer = self.ready(self.node.find_peer(&request.gid)?)?;
-        vqp.connect(peer, receiver(request.port))
+        let (peer, source) = self.node.find_peer(&request.gid)?;
+        vqp.connect(self.ready(peer)?, receiver(request.port))?;
+        source.count_connect();
+        Ok(())
     }
 
     /// The peer with this GID: the last one, or a cached one, or one that a meta server
@@ -257,22 +261,24 @@ impl Session {
     /// # Errors
     ///
     /// Those of [`QConnect`] that are about the peer.
-    fn peer(&self, gid: &Gid) -> Result<Arc<Peer>> {
+    fn peer(&self, gid: &Gid) -> Result<(Arc<Peer>, RecordSource)> {
         let changes = peer_changes();
         let wanted = word(gid);
         {
             let owned = self.owned.lock();
             let is_it = |known: &&Known| known.gid == wanted && known.changes == changes;
             if let Some(known) = owned.last.as_ref().filter(is_it) {
-                COUNTERS.connects_cached.bump();
-                return Ok(known.peer.clone());
+                return Ok((known.peer.clone(), RecordSource::Cache));
             }
         }
         self.check_alive()?;
         let peer = match self.node.cached_peer(gid) {
             Some(peer) => self.ready(peer)?,
             // It changes what is known: nothing to remember yet.
-            None => return self.ready(self.node.find_peer(gid)?),
+            None => {
+                let (peer, source) = self.node.find_peer(gid)?;
+                return Ok((self.ready(peer)?, source));
+            }
         };
         let known = Known {
             gid: wanted,
@@ -281,7 +287,7 @@ impl Session {
         };
         let before = self.owned.lock().last.replace(known);
         drop(before);
-        Ok(peer)
+        Ok((peer, RecordSource::Cache))
     }
 
     /// Registers memory and answers its key.

@@ -24,8 +24,8 @@ const INITIATOR: usize = 0;
 
 impl Exchange for Node {
     fn send(&self, to: &Gid, message: &[u8]) -> Result {
-        self.find_peer(to)?
-            .stream(NODE_USER, INITIATOR)?
+        let (peer, _) = self.find_peer(to)?;
+        peer.stream(NODE_USER, INITIATOR)?
             .post_control_message(message)
     }
 
@@ -47,7 +47,8 @@ impl Exchange for Node {
     }
 
     fn probe(&self, to: &Gid) -> Result {
-        self.find_peer(to)?.stream(NODE_USER, INITIATOR)?.probe();
+        let (peer, _) = self.find_peer(to)?;
+        peer.stream(NODE_USER, INITIATOR)?.probe();
         Ok(())
     }
 

@@ -230,10 +230,14 @@ impl Session {
     /// Those of [`VqpCreate`].
     pub(crate) fn create_vqp(&self, request: &mut VqpCreate) -> Result {
         let vqp = self.new_vqp(request)?;
-        if !request.gid.is_zero() {
-            vqp.connect(self.peer(&request.gid)?, receiver(request.port))?;
+        if request.gid.is_zero() {
+            return self.take_in(vqp, request);
         }
-        self.take_in(vqp, request)
+        let (peer, source) = self.peer(&request.gid)?;
+        vqp.connect(peer, receiver(request.port))?;
+        self.take_in(vqp, request)?;
+        source.count_connect();
+        Ok(())
     }
 
     fn new_vqp(&self, request: &VqpCreate) -> Result<Arc<Vqp>> {
@@ -420,7 +424,8 @@ impl Session {
             return Err(EINVAL);
         }
         let held = self.node.quota().take(self.user, Kind::Peers)?;
-        let peer = OpenPeer::new(self.peer(&request.gid)?, receiver(request.port));
+        let (peer, _) = self.peer(&request.gid)?;
+        let peer = OpenPeer::new(peer, receiver(request.port));
         let peer = Arc::new(peer, kernel::alloc::flags::GFP_KERNEL_ACCOUNT)?;
         let opened = Opened { peer, _held: held };
         request.peer = self.with_room(
