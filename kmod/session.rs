@@ -4,9 +4,10 @@
 //! that it has opened and memory regions; when it goes they go, whatever the process was
 //! doing.
 //!
-//! Lock order: `keys` and `owned` are each held alone, but for `keys` around those of the
-//! node's table and of RC's list of regions, and `owned` around the locks of queues. Pages are
-//! pinned without either.
+//! Lock order: `keys` is around the locks of the node's table and of RC's list of regions.
+//! `owned` is inside of a ring's `submission` and of `Branches::table`, because requests name
+//! VQPs and peers by their handles; it is around a ring's `receives`, and a set of the DCCache
+//! or of receivers. Otherwise each is held alone. Pages are pinned without either.
 
 mod enter;
 mod objects;

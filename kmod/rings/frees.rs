@@ -8,6 +8,18 @@
 //! charge holds a reference to an address space: the last one frees page tables
 //! under `pgd_lock`, which the rest of the kernel takes with softirqs enabled.
 //!
+//! The last reference to a VQP may go wherever its last request or message ends: in a softirq
+//! or a thread's call, with a stream's lock let go (`Stream::run`); in a thread or a work that
+//! reaps for an RC queue pair, likewise without a lock; in a softirq under the lock of a set of
+//! contexts, with a message (`dc::incoming`). The VQP may take the last references to its
+//! `Queues` and, by its `Connection`, to its `Peer` along. So all three can be dropped in a
+//! softirq, and take no lock there that is outside of a set of contexts:
+//!
+//! - Of `Queues`, the session has stopped the work before (`Queues::stop_work`), the timer of an
+//!   eventfd may be cancelled there (`queues::channel`), and the memory comes here.
+//! - A `Peer` closes its streams, for which spin locks are enough, and marks its route, which the
+//!   pool lets go of later (`pool::RouteUse`).
+//!
 //! The list is a stack without locks (as `llist_add` and `llist_del_all`): any
 //! context pushes one, one taker takes all.
 
