@@ -52,6 +52,12 @@ struct Segment<B: Bearer, R: Requester> {
     #[pin]
     slots: [Slot<B, R>; SEGMENT],
 }
+<<<<<<< HEAD
+=======
+
+/// The place of a segment, which is empty until the segment is needed.
+type SegmentPlace<B, R> = Once<Pin<KVBox<Segment<B, R>>>>;
+>>>>>>> mend-kmod
 
 /// Slots that are free, and how far the table is filled.
 ///
@@ -67,7 +73,11 @@ struct Free {
 
 /// The table.
 pub(crate) struct StreamTable<B: Bearer, R: Requester> {
+<<<<<<< HEAD
     segments: KVBox<[Once<Pin<KVBox<Segment<B, R>>>>; SEGMENTS]>,
+=======
+    segments: KVBox<[SegmentPlace<B, R>; SEGMENTS]>,
+>>>>>>> mend-kmod
     locks: Pin<KBox<Locks>>,
 }
 
