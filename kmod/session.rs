@@ -210,7 +210,12 @@ impl Session {
     /// The peer, once it can be used: with `pool=rc` there is a queue pair to it then.
     fn ready(&self, peer: Arc<Peer>) -> Result<Arc<Peer>> {
         if waits_for_queues() {
-            peer.wait_for_queue(self.user).map_err(as_connect_error)?;
+            let waited = peer.wait_for_queue(self.user);
+            // A node that goes has no device any more, which is no reason of its own.
+            waited.map_err(|error| match self.node.is_alive() {
+                true => as_connect_error(error),
+                false => ENODEV,
+            })?;
         }
         Ok(peer)
     }
@@ -265,12 +270,14 @@ impl Session {
     fn peer(&self, gid: &Gid) -> Result<(Arc<Peer>, RecordSource)> {
         let changes = peer_changes();
         let wanted = word(gid);
-        {
+        let known = {
             let owned = self.owned.lock();
             let is_it = |known: &&Known| known.gid == wanted && known.changes == changes;
-            if let Some(known) = owned.last.as_ref().filter(is_it) {
-                return Ok((known.peer.clone(), RecordSource::Cache));
-            }
+            let known = owned.last.as_ref().filter(is_it);
+            known.map(|known| known.peer.clone())
+        };
+        if let Some(peer) = known {
+            return Ok((self.ready(peer)?, RecordSource::Cache));
         }
         self.check_alive()?;
         let peer = match self.node.cached_peer(gid) {

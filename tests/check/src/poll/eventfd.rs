@@ -243,7 +243,7 @@ pub fn handed_back_by_itself() -> Result<()> {
     let queue = near.queue(4, 128)?;
     near.qconnect(queue.vqp, gid(1))?;
     let eventfd = EventFd::from_flags(EfdFlags::EFD_NONBLOCK)?;
-    near.notify(near.rings_of(queue.vqp), eventfd.as_fd(), 1, 0)?;
+    near.notify(near.rings_of(queue.vqp)?, eventfd.as_fd(), 1, 0)?;
     let memory = Memory::map(4096)?;
     let region = near.register(&memory, 0, 4096, ACCESS_ALL)?;
     let sge = Sge {
