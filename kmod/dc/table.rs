@@ -52,12 +52,9 @@ struct Segment<B: Bearer, R: Requester> {
     #[pin]
     slots: [Slot<B, R>; SEGMENT],
 }
-<<<<<<< HEAD
-=======
 
 /// The place of a segment, which is empty until the segment is needed.
 type SegmentPlace<B, R> = Once<Pin<KVBox<Segment<B, R>>>>;
->>>>>>> mend-kmod
 
 /// Slots that are free, and how far the table is filled.
 ///
