@@ -70,11 +70,7 @@ struct Free {
 
 /// The table.
 pub(crate) struct StreamTable<B: Bearer, R: Requester> {
-<<<<<<< HEAD
-    segments: KVBox<[Once<Pin<KVBox<Segment<B, R>>>>; SEGMENTS]>,
-=======
     segments: KVBox<[SegmentPlace<B, R>; SEGMENTS]>,
->>>>>>> mend-kmod
     locks: Pin<KBox<Locks>>,
 }
 
