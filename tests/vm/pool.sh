@@ -1,7 +1,7 @@
 #!/bin/bash
 # A pool that decides by itself what carries the requests to a peer (pool=auto).
 # vm: --meta --nodes 3 --mem 2048 --timeout 600
-# checks: 19
+# checks: 17
 . "$(dirname "$0")/lib.sh"
 
 readonly KO=$WEFT_KO META=10.77.0.1:7471

@@ -1,8 +1,8 @@
 #!/bin/bash
 # RC queue pairs of their own for the processors of a node (rc_lanes=2), and what holds of RC
-# with one holds with several.
+# with one holds with several; how queue pairs begin and end.
 # vm: --meta --nodes 3 --mem 2048 --timeout 900
-# checks: 18
+# checks: 20
 . "$(dirname "$0")/lib.sh"
 
 readonly KO=$WEFT_KO META=10.77.0.1:7471

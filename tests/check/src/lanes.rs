@@ -2,6 +2,8 @@
 
 //! RC queue pairs that the processors of two nodes have each for themselves (`rc_lanes=2`).
 
+mod ends;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{channel, Sender};
 use std::sync::Mutex;
@@ -45,6 +47,7 @@ pub fn run(report: &mut Report, seed: u64) {
         ensure!(counter("rc_lost")? == lost, "one broke");
         Ok(())
     });
+    ends::run(report, seed);
     report.check("all of it leaves nothing behind", || baseline.is_back());
 }
 

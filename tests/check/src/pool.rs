@@ -4,7 +4,6 @@
 //! slow, and back; what is lost on the way is lost to those alone who talk to that peer.
 
 mod cut;
-mod ends;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -50,7 +49,6 @@ pub fn run(report: &mut Report, seed: u64) {
         "a pinned peer gets another queue pair if its end closes one",
         pinned_by_both,
     );
-    ends::run(report, seed);
     report.check("queue pairs that nobody uses are closed", || {
         wait_for("all are", BOUND, || Ok(counter("rc_queues")? == 0))
     });

@@ -16,7 +16,7 @@ use crate::traffic::{Traffic, SLICE};
 use crate::world::{connect, counter, full_access, gid, wait_for, Link};
 
 /// Regions, so that a queue pair takes a while until it is used: the device is told of them first.
-const REGIONS: usize = 300;
+const REGIONS: usize = 200;
 /// Rounds in which both ends ask, the second later in each.
 const ROUNDS: u64 = 3;
 /// Superseded queue pairs are taken out within this time.
