@@ -25,6 +25,8 @@ use std::time::{Duration, Instant};
 /// That the sender has met the other.
 const MET: u8 = b'M';
 pub(super) const RETRY: Duration = Duration::from_millis(1);
+/// How long one who has called may take to say who it is.
+const STRANGER_PATIENCE: Duration = Duration::from_secs(1);
 
 /// What a node says of itself.
 #[derive(Clone, Copy, Debug)]
@@ -188,13 +190,14 @@ fn answer(
         if !is_own_user(&line) {
             continue;
         }
-        match introduce(node, line, end, false) {
+        let patience = end.min(Instant::now() + STRANGER_PATIENCE);
+        match introduce(node, line, patience, false) {
             Ok(peer)
                 if peer.rank > node.rank && met.iter().all(|other| other.rank != peer.rank) =>
             {
                 return Ok(peer)
             }
-            Ok(_) | Err(Failure::Gone) => {}
+            Ok(_) | Err(Failure::Gone | Failure::Late) => {}
             Err(failure) => return Err(failure),
         }
     }
