@@ -10,6 +10,8 @@ use super::*;
 use nix::sys::socket::{self, AddressFamily, Backlog, SockFlag, SockType, UnixAddr};
 use std::io::Read;
 use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::Instant;
 
@@ -157,5 +159,34 @@ fn a_newcomer_tells_nobody_of_another_user_anything() {
         // SAFETY: nobody looks at the region.
         let refusal = unsafe { founder.connect(REGION_BYTES, HELLO, SHORT) };
         assert_eq!(refusal.err(), Some(FabricError::Timeout { missing }));
+    });
+}
+
+#[test]
+fn however_many_call_an_endpoint_ends_in_time() {
+    let (name, founder) = founder();
+    let is_over = AtomicBool::new(false);
+    let (tell, told) = mpsc::channel();
+    std::thread::scope(|scope| {
+        // Given some who call again and again,
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    drop(UnixStream::connect_addr(
+                        &address(&name, 0).expect("an address"),
+                    ));
+                }
+            });
+        }
+        std::thread::sleep(Duration::from_millis(50));
+        // when the endpoint is dropped,
+        scope.spawn(move || {
+            drop(founder);
+            tell.send(()).ok();
+        });
+        // then it ends all the same.
+        let ended = told.recv_timeout(LONG);
+        is_over.store(true, Ordering::Relaxed);
+        assert_eq!(ended, Ok(()));
     });
 }
