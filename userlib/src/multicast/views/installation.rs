@@ -246,8 +246,8 @@ impl Views {
     pub(super) fn linger(&mut self, next: NodeSet, down: NodeSet) -> bool {
         let number = self.view.number;
         let needs = |member: usize| {
-            let row = self.seats.row(member);
-            row.installed.get() <= number && !row.stopped.is_raised()
+            let installed = self.seats.row(member).installed.get();
+            installed <= number && !self.has_stopped(member)
         };
         if next.minus(down.union(self.suspects)).iter().any(needs) {
             return false;
