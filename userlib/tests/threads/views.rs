@@ -231,3 +231,32 @@ fn a_group_with_views_says_what_it_cannot_have() {
         ConfigError::PartialWithViews(name())
     );
 }
+
+#[test]
+fn a_delivery_that_panics_ends_the_member_and_holds_up_neither_it_nor_the_others() {
+    members(3, |node| {
+        let rank = node.rank();
+        let mut builder = Group::builder(node);
+        let handle = builder.subgroup(subgroup());
+        let group = builder
+            .with_views()
+            .deliver(handle, move |_| assert!(rank != 0, "on purpose"))
+            .timeout(PATIENCE)
+            .join()
+            .expect("a group");
+        let sender = group.sender(handle).expect("it sends");
+        if rank != 0 {
+            sender.send_value(&0_u64).expect("it is sent");
+            group.leave(PATIENCE).expect("the others have it");
+            return;
+        }
+        let end = Instant::now() + PATIENCE;
+        while sender.send_value(&0_u64).is_ok() {
+            assert!(Instant::now() < end, "it goes on");
+        }
+        let begin = Instant::now();
+        // Its last message is delivered nowhere.
+        let _ = group.leave(PATIENCE);
+        assert!(begin.elapsed() < PATIENCE / 4, "{:?}", begin.elapsed());
+    });
+}

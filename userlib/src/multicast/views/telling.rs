@@ -76,8 +76,10 @@ impl Views {
 }
 
 impl Drop for Views {
-    /// The polling thread has stopped: nobody is to wait for this member.
+    /// The polling thread has stopped, perhaps because a closure has panicked: nobody is to wait
+    /// for this member, and no thread of the application for another view.
     fn drop(&mut self) {
+        self.board.stop();
         if !matches!(self.phase, Phase::Over | Phase::Lingering(_)) {
             self.tell_stopped();
             for peer in self.rung.iter() {
