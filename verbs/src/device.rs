@@ -89,24 +89,26 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// [`Error::NoDevice`], [`Error::NoDeviceHasGid`]; `EACCES` when the process
-    /// may not open one.
+    /// [`Error::NoDevice`], [`Error::NoDeviceHasGid`]. If some devices could not be
+    /// looked at and no other one has the GID, the first of their errors, such as
+    /// `EACCES` when the process may not open one.
     pub fn open_by_gid(gid: Gid, patience: Duration) -> Result<(Self, LocalGid)> {
         let deadline = Instant::now() + patience;
         let list = DeviceList::new()?;
-        let contexts = list
-            .devices()
-            .iter()
-            .map(|&device| list.open(device))
-            .collect::<Result<Vec<_>>>()?;
+        let mut error = None;
+        let devices = list.devices().iter();
+        let contexts: Vec<_> = devices
+            .filter_map(|&device| ok_or_keep(list.open(device), &mut error))
+            .collect();
         loop {
             for context in &contexts {
-                if let Some(found) = context.find_gid(gid)? {
+                let found = ok_or_keep(context.find_gid(gid), &mut error);
+                if let Some(found) = found.flatten() {
                     return Ok((context.clone(), found));
                 }
             }
             if Instant::now() >= deadline {
-                return Err(Error::NoDeviceHasGid(gid));
+                return Err(error.unwrap_or(Error::NoDeviceHasGid(gid)));
             }
             std::thread::sleep(GID_POLL_INTERVAL);
         }
@@ -304,6 +306,17 @@ fn device_name(device: *mut sys::ibv_device) -> String {
     name.to_string_lossy().into_owned()
 }
 
+/// The answer of one device of several. If it is an error, it is kept unless there was one before.
+fn ok_or_keep<T>(answer: Result<T>, error: &mut Option<Error>) -> Option<T> {
+    match answer {
+        Ok(answer) => Some(answer),
+        Err(new) => {
+            error.get_or_insert(new);
+            None
+        }
+    }
+}
+
 /// A protection domain. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Pd(Arc<PdInner>);
@@ -350,5 +363,22 @@ impl Drop for PdInner {
         // SAFETY: made in `Pd::new`; everything made from the domain holds it,
         // so nothing of it is left.
         unsafe { sys::ibv_dealloc_pd(self.raw.as_ptr()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_that_fails_hides_no_other_one_and_the_first_error_counts() {
+        let refused = |name: &str| Err(Error::NoSuchDevice(name.to_owned()));
+        let answers = [refused("a"), Ok(1), refused("b"), Ok(2)];
+        let mut error = None;
+        let kept = answers
+            .into_iter()
+            .filter_map(|answer| ok_or_keep(answer, &mut error));
+        assert_eq!(kept.collect::<Vec<_>>(), [1, 2]);
+        assert!(matches!(error, Some(Error::NoSuchDevice(name)) if name == "a"));
     }
 }

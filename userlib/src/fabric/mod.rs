@@ -30,7 +30,9 @@
 //! 4. *Death.* A peer that dies, even by SIGKILL, appears in
 //!    [`Endpoint::down`] soon and without anything being posted to it, and the
 //!    local node's sleep ends. What was posted to it may be lost silently or
-//!    answered with [`FabricError::PeerDown`]; nothing hangs.
+//!    answered with [`FabricError::PeerDown`]; nothing hangs. A child that a node's process has
+//!    forked keeps all that the node holds open: until the child ends too, or executes another
+//!    program, the node is not down.
 //! 5. *Refusal.* A range outside of a region is an error before anything has
 //!    been transferred.
 //! 6. *Seats*, if nodes may come after the meeting ([`Fabric::has_seats`]). A seat is given to

@@ -286,14 +286,23 @@ impl Group {
     /// comes later if this node alone has a state that others are to have
     /// ([`Builder::subgroup_state`]): first they are given it.
     ///
+    /// A closure of the group that calls this waits for nothing, because nothing goes on before it
+    /// returns: in a group with views, if there is a polling thread, another thread does all of
+    /// the above then.
+    ///
     /// [`Builder::subgroup_state`]: super::Builder::subgroup_state
     ///
     /// # Errors
     ///
-    /// [`Error::Unflushed`]. The group has been left all the same.
+    /// [`Error::Unflushed`]; [`Error::InDelivery`] as of [`Self::flush`]. The group has been left
+    /// all the same.
     pub fn leave(self, timeout: Duration) -> Result<(), Error> {
         let flushed = self.flush(timeout);
         if let Some(board) = &self.board {
+            if self.status.is_polling_thread() && !self.status.is_stepped {
+                self.leave_elsewhere(timeout);
+                return flushed;
+            }
             self.leave_view(board, end_of(timeout));
         }
         for part in &self.parts {
@@ -301,6 +310,20 @@ impl Group {
             tracing::debug!(subgroup = part.shared.spec.name, ?metrics, "leaving");
         }
         flushed
+    }
+
+    /// Leaves on another thread, so that the polling thread goes on.
+    fn leave_elsewhere(self, timeout: Duration) {
+        let thread = std::thread::Builder::new().name("weft-leave".to_owned());
+        let leaving = thread.spawn(move || {
+            if let Err(error) = self.leave(timeout) {
+                tracing::debug!(%error, "left");
+            }
+        });
+        if let Err(error) = leaving {
+            // The group was dropped.
+            tracing::warn!(%error, "the others take this node for failed");
+        }
     }
 
     /// As [`Self::leave`] in a group with views, for who steps it until [`Self::is_out`].

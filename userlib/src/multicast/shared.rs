@@ -115,7 +115,8 @@ impl Status {
             .compare_exchange(mark(), 0, order.0, order.1);
     }
 
-    fn is_polling_thread(&self) -> bool {
+    /// Whether this thread is in a step of the group.
+    pub(super) fn is_polling_thread(&self) -> bool {
         self.polling_thread.load(Ordering::Relaxed) == mark()
     }
 

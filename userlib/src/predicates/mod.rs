@@ -186,7 +186,8 @@ impl Poller {
     pub fn step_within(&self, timeout: Duration) -> Option<bool> {
         let mut predicates = self.between_steps()?;
         let mut fired = self.shared.round(&mut predicates);
-        if !fired {
+        // Behind a panic there is nothing to wait for.
+        if !fired && !self.stepped.is_poisoned() {
             self.shared.sleeps.fetch_add(1, Ordering::Relaxed);
             let mut ready = || {
                 fired = self.shared.round(&mut predicates);

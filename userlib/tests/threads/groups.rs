@@ -143,6 +143,10 @@ fn a_delivery_that_panics_in_a_step_ends_the_member() {
     let step = std::panic::AssertUnwindSafe(|| group.step());
     assert!(std::panic::catch_unwind(step).is_err());
     assert!(!group.step());
+    // There is nothing to wait for.
+    let begin = Instant::now();
+    assert!(!group.step_within(PATIENCE));
+    assert!(begin.elapsed() < PATIENCE / 4);
     assert_eq!(sender.send_bytes(b"more"), Err(SendError::Closed));
 }
 

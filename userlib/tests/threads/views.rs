@@ -231,3 +231,66 @@ fn a_group_with_views_says_what_it_cannot_have() {
         ConfigError::PartialWithViews(name())
     );
 }
+
+#[test]
+fn a_delivery_that_panics_ends_the_member_and_holds_up_neither_it_nor_the_others() {
+    members(3, |node| {
+        let rank = node.rank();
+        let mut builder = Group::builder(node);
+        let handle = builder.subgroup(subgroup());
+        let group = builder
+            .with_views()
+            .deliver(handle, move |_| assert!(rank != 0, "on purpose"))
+            .timeout(PATIENCE)
+            .join()
+            .expect("a group");
+        let sender = group.sender(handle).expect("it sends");
+        if rank != 0 {
+            sender.send_value(&0_u64).expect("it is sent");
+            group.leave(PATIENCE).expect("the others have it");
+            return;
+        }
+        let end = Instant::now() + PATIENCE;
+        while sender.send_value(&0_u64).is_ok() {
+            assert!(Instant::now() < end, "it goes on");
+        }
+        let begin = Instant::now();
+        // Its last message is delivered nowhere.
+        let _ = group.leave(PATIENCE);
+        assert!(begin.elapsed() < PATIENCE / 4, "{:?}", begin.elapsed());
+    });
+}
+
+#[test]
+fn a_member_that_leaves_in_a_closure_has_left_and_holds_nobody_up() {
+    members(2, |node| {
+        let rank = node.rank();
+        let own: Arc<Mutex<Option<Group>>> = Arc::default();
+        let leaving = Arc::clone(&own);
+        let mut builder = Group::builder(node);
+        let handle = builder.subgroup(subgroup());
+        let group = builder
+            .with_views()
+            .deliver(handle, move |batch| {
+                batch.for_each(drop);
+                let group = leaving.lock().expect("no panic").take();
+                let left = group.map(|group| group.leave(PATIENCE));
+                assert_eq!(left.unwrap_or(Ok(())), Ok(()));
+            })
+            .timeout(PATIENCE)
+            .join()
+            .expect("a group");
+        let sender = group.sender(handle).expect("it sends");
+        if rank == 0 {
+            *own.lock().expect("no panic") = Some(group);
+            return;
+        }
+        let begin = Instant::now();
+        while !group.left().contains(0) {
+            sender.send_value(&0_u64).expect("it is sent");
+            assert!(begin.elapsed() < PATIENCE / 4, "it does not leave");
+        }
+        sender.send_value(&1_u64).expect("it is sent");
+        group.flush(PATIENCE / 4).expect("it goes on");
+    });
+}

@@ -375,4 +375,4 @@ fn wake(event: &EventFd) {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

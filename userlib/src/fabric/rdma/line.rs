@@ -58,6 +58,16 @@ impl Note {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct HungUp;
 
+/// Has a line end when the host at the other end is gone.
+pub(super) fn keep_alive(stream: &TcpStream) -> Result<(), FabricError> {
+    let set = |answer| FabricError::system("setsockopt", answer);
+    setsockopt(stream, KeepAlive, &true).map_err(set)?;
+    setsockopt(stream, TcpKeepIdle, &KEEP_IDLE_S).map_err(set)?;
+    setsockopt(stream, TcpKeepInterval, &1).map_err(set)?;
+    setsockopt(stream, TcpKeepCount, &KEEP_PROBES).map_err(set)?;
+    setsockopt(stream, TcpUserTimeout, &USER_TIMEOUT_MS).map_err(set)
+}
+
 /// A line that never blocks.
 #[derive(Debug)]
 pub(super) struct Line(TcpStream);
@@ -71,12 +81,7 @@ impl Line {
         stream
             .set_nodelay(true)
             .map_err(|error| io("setsockopt", &error))?;
-        let set = |answer| FabricError::system("setsockopt", answer);
-        setsockopt(&stream, KeepAlive, &true).map_err(set)?;
-        setsockopt(&stream, TcpKeepIdle, &KEEP_IDLE_S).map_err(set)?;
-        setsockopt(&stream, TcpKeepInterval, &1).map_err(set)?;
-        setsockopt(&stream, TcpKeepCount, &KEEP_PROBES).map_err(set)?;
-        setsockopt(&stream, TcpUserTimeout, &USER_TIMEOUT_MS).map_err(set)?;
+        keep_alive(&stream)?;
         Ok(Self(stream))
     }
 

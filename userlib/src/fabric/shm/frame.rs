@@ -7,9 +7,9 @@ use super::rendezvous::Failure;
 use crate::fabric::{FabricError, MAX_HELLO_BYTES};
 use nix::cmsg_space;
 use nix::errno::Errno;
-use nix::sys::socket::{recvmsg, sendmsg, ControlMessage, ControlMessageOwned, MsgFlags};
+use nix::sys::socket::{recvmsg, sendmsg, ControlMessage, MsgFlags};
 use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 
 /// What the connection is for.
@@ -120,7 +120,7 @@ impl Frame {
     /// how long.
     pub(super) fn receive(line: &UnixStream) -> Result<(Self, Option<OwnedFd>), Failure> {
         let mut bytes = [0; Self::BYTES];
-        let mut space = cmsg_space!([std::os::fd::RawFd; 1]);
+        let mut space = cmsg_space!([RawFd; 1]);
         let mut parts = [IoSliceMut::new(&mut bytes)];
         let heard = recvmsg::<()>(
             line.as_raw_fd(),
@@ -132,21 +132,32 @@ impl Frame {
             Errno::EAGAIN => Failure::Late,
             _ => Failure::Gone,
         })?;
-        let whole = heard.bytes == Self::BYTES;
-        let mut memory = None;
-        for message in heard.cmsgs().map_err(|_| Failure::Gone)? {
-            if let ControlMessageOwned::ScmRights(fds) = message {
-                for fd in fds {
-                    // SAFETY: the kernel has just made this descriptor for us, and
-                    // nobody else knows it.
-                    memory = Some(unsafe { OwnedFd::from_raw_fd(fd) });
-                }
-            }
-        }
+        let whole = heard.bytes == Self::BYTES && !heard.flags.contains(MsgFlags::MSG_CTRUNC);
+        let mut brought = descriptors(&space);
         // Not of our release, or a stranger: as if it had not called.
         let frame = Self::from_bytes(&bytes).filter(|_| whole);
-        Ok((frame.ok_or(Failure::Gone)?, memory))
+        Ok((frame.ok_or(Failure::Gone)?, brought.pop()))
     }
+}
+
+/// The descriptors in a buffer for control messages, which was zero before one was received. If
+/// one brings more than there is room for, the kernel has made some of them all the same.
+fn descriptors(control: &[u8]) -> Vec<OwnedFd> {
+    const HEADER_BYTES: usize = size_of::<libc::cmsghdr>();
+    let Some(header) = control.first_chunk::<HEADER_BYTES>() else {
+        return Vec::new();
+    };
+    // SAFETY: the bytes are those of a header, whose fields may be any, or zero.
+    let header = unsafe { std::mem::transmute::<[u8; HEADER_BYTES], libc::cmsghdr>(*header) };
+    if (header.cmsg_level, header.cmsg_type) != (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
+        return Vec::new();
+    }
+    let data = control.get(HEADER_BYTES..header.cmsg_len);
+    let fds = data.unwrap_or_default().chunks_exact(size_of::<RawFd>());
+    fds.filter_map(|fd| fd.first_chunk().map(|fd| RawFd::from_ne_bytes(*fd)))
+        // SAFETY: the kernel has just made this descriptor for us, and nobody else knows it.
+        .map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
+        .collect()
 }
 
 /// A memory's descriptor that a frame has to have brought.
@@ -157,4 +168,41 @@ pub(super) fn brought(memory: Option<OwnedFd>) -> Result<OwnedFd, Failure> {
 /// From the failure of a system call on a line.
 pub(super) fn other(call: &'static str, error: &std::io::Error) -> Failure {
     Failure::Other(FabricError::io(call, error))
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::time::Duration;
+
+    /// Sends a frame and so many ends of a pipe, and looks whether it was received. When all is
+    /// dropped no end of the pipe is left.
+    fn is_received_with(ends: usize) -> bool {
+        let (ours, theirs) = UnixStream::pair().expect("a line");
+        let (end, mut other_end) = UnixStream::pair().expect("a pipe");
+        let mut bytes = [0; Frame::BYTES];
+        bytes[..8].copy_from_slice(&Kind::Call.magic().to_le_bytes());
+        let fds = vec![end.as_raw_fd(); ends];
+        let rights = [ControlMessage::ScmRights(&fds)];
+        let parts = [IoSlice::new(&bytes)];
+        let sent = sendmsg::<()>(theirs.as_raw_fd(), &parts, &rights, MsgFlags::empty(), None);
+        assert_eq!(sent, Ok(Frame::BYTES));
+        drop(end);
+        let heard = Frame::receive(&ours);
+        let is_received = matches!(&heard, Ok((_, memory)) if memory.is_some());
+        drop(heard);
+        let set = other_end.set_read_timeout(Some(Duration::from_secs(10)));
+        set.expect("a time");
+        assert_eq!(other_end.read(&mut [0]).expect("its end"), 0, "{ends}");
+        is_received
+    }
+
+    #[test]
+    fn of_a_frame_with_too_many_descriptors_none_is_kept() {
+        assert!(is_received_with(1));
+        for ends in [3, 4, 100] {
+            assert!(!is_received_with(ends), "{ends}");
+        }
+    }
 }

@@ -25,6 +25,8 @@ use std::time::{Duration, Instant};
 /// That the sender has met the other.
 const MET: u8 = b'M';
 pub(super) const RETRY: Duration = Duration::from_millis(1);
+/// How long one who has called may take to say who it is.
+const STRANGER_PATIENCE: Duration = Duration::from_secs(1);
 
 /// What a node says of itself.
 #[derive(Clone, Copy, Debug)]
@@ -142,8 +144,9 @@ pub(super) fn listen(name: &str, rank: usize) -> Result<UnixListener, FabricErro
     Ok(listener)
 }
 
-/// Opens a line to a rank, if somebody listens there and has room for it. One that is stopped has
-/// none when enough have called: to wait for that would be to wait for it.
+/// Opens a line to a rank, if a process of this user listens there and has room for it. One that
+/// is stopped has none when enough have called: to wait for that would be to wait for it. Anybody
+/// can take an abstract name, and callers send their memory at once.
 pub(super) fn dial(name: &str, rank: usize) -> Option<UnixStream> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let line = socket(AddressFamily::Unix, SockType::Stream, flags, None).ok()?;
@@ -151,7 +154,7 @@ pub(super) fn dial(name: &str, rank: usize) -> Option<UnixStream> {
     connect(line.as_raw_fd(), &address).ok()?;
     let line = UnixStream::from(line);
     line.set_nonblocking(false).ok()?;
-    Some(line)
+    is_own_user(&line).then_some(line)
 }
 
 /// Connects to a lower rank, which may not have started yet.
@@ -187,19 +190,21 @@ fn answer(
         if !is_own_user(&line) {
             continue;
         }
-        match introduce(node, line, end, false) {
+        let patience = end.min(Instant::now() + STRANGER_PATIENCE);
+        match introduce(node, line, patience, false) {
             Ok(peer)
                 if peer.rank > node.rank && met.iter().all(|other| other.rank != peer.rank) =>
             {
                 return Ok(peer)
             }
-            Ok(_) | Err(Failure::Gone) => {}
+            Ok(_) | Err(Failure::Gone | Failure::Late) => {}
             Err(failure) => return Err(failure),
         }
     }
 }
 
-/// Whether a process of this user is at the other end.
+/// Whether a process of this user is at the other end: the one that has called, or the one that
+/// listens.
 pub(super) fn is_own_user(line: &UnixStream) -> bool {
     getsockopt(line, PeerCredentials).is_ok_and(|who| who.uid() == getuid().as_raw())
 }

@@ -141,6 +141,21 @@ fn a_node_that_does_not_come_is_named() {
 }
 
 #[test]
+fn one_that_calls_and_says_nothing_does_not_keep_the_others_from_meeting() {
+    let name = super::fresh_name();
+    let node = |rank| Shm::new(&name, rank, 2).expect("a node");
+    let (first, second) = (node(0), node(1));
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| connect(first, 4096, b"hello"));
+        let _silent = wait_for(|| super::rendezvous::dial(&name, 0));
+        let second = scope.spawn(|| connect(second, 4096, b"hello"));
+        for node in [first, second] {
+            node.join().expect("no panic").expect("they meet");
+        }
+    });
+}
+
+#[test]
 fn a_rank_is_taken_once() {
     let name = format!("taken-{}", std::process::id());
     let address = super::rendezvous::address(&name, 0).expect("an address");

@@ -102,6 +102,9 @@ pub(super) fn joins(
                 let of = rng.usize(0..members);
                 suspicion(rng, newcomer, of)
             }
+            6 => Fault::Close {
+                node: rng.usize(0..members),
+            },
             _ => continue,
         };
         faults.push((end, after));

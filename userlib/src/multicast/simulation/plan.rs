@@ -28,6 +28,11 @@ pub enum Fault {
         /// The node.
         node: usize,
     },
+    /// A node is closed without leaving, and says so.
+    Close {
+        /// The node.
+        node: usize,
+    },
     /// A node leaves, and crashes if it makes more than so many posts more.
     Leave {
         /// The node.
@@ -111,6 +116,7 @@ impl Fault {
             Self::Join { .. } | Self::Partition { .. } => (None, None),
             Self::Crash { node, .. }
             | Self::CrashAtView { node }
+            | Self::Close { node }
             | Self::Leave { node, .. }
             | Self::Hang { node, .. } => (Some(node), None),
             Self::Scribble { node, of }

@@ -184,6 +184,10 @@ impl<'a> Run<'a> {
             Fault::Join { .. } => {}
             Fault::Crash { node, posts } => self.sim.crash_after(self.members[node].seat, posts),
             Fault::CrashAtView { node } => self.doomed = self.doomed.with(node),
+            Fault::Close { node } => {
+                self.crashed = self.crashed.with(node);
+                self.bury(node);
+            }
             Fault::Leave { node, posts } => self.leave(node, posts),
             Fault::Scribble { node, of } => {
                 // The nodes' rows are first, then those of the first subgroup.
@@ -314,7 +318,7 @@ impl<'a> Run<'a> {
         self.notices.extend(others.map(|other| (other, node)));
     }
 
-    fn notice(&mut self, at: usize) {
+    pub(super) fn notice(&mut self, at: usize) {
         let (node, down) = self.notices.swap_remove(at);
         let [to, from] = [node, down].map(|member| self.members[member].seat);
         if self.members[node].group.is_none() {

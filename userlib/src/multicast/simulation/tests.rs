@@ -406,3 +406,53 @@ fn who_stops_before_a_newcomers_view_does_not_hold_that_one_up() {
     let last = view(&run, 5, 3).expect("the view after that");
     assert_eq!(last.members, [2, 3, 5].into_iter().collect());
 }
+
+/// A newcomer that waits hears that a member has stopped, and comes in when somebody else has that
+/// one's seat.
+#[test]
+fn who_has_the_seat_of_one_that_has_stopped_is_not_taken_for_that_one() {
+    let plan = Plan {
+        seats: 4,
+        state: true,
+        actions: 100,
+        ..calm(2, Shape::EVERYBODY)
+    };
+    let mut run = Run::new(&plan);
+    // Given a newcomer 2 that fetches a state of several pieces,
+    for _ in 0..12 {
+        run.members[0].send(0);
+        assert!(run.settle());
+    }
+    let go_on = |run: &mut Run<'_>, members: Range<usize>| {
+        call_all(run);
+        step(run, members);
+        arrive_but(run, &[]);
+    };
+    run.fault(Fault::Join { seat: 2 });
+    (0..6).for_each(|_| go_on(&mut run, 0..2));
+    (0..2).for_each(|_| go_on(&mut run, 0..3));
+    assert!(view(&run, 0, 2).is_some() && view(&run, 2, 2).is_none());
+    // and a newcomer 3 that waits until that one has it,
+    run.fault(Fault::Join { seat: 3 });
+    go_on(&mut run, 0..3);
+    // when member 0 stops, which newcomer 3 hears,
+    run.fault(Fault::Close { node: 0 });
+    arrive_but(&run, &[]);
+    // and somebody else has its seat, and joins before newcomer 3, which hears that one last,
+    run.fault(Fault::Join { seat: 0 });
+    for _ in 0..60 {
+        while !run.notices.is_empty() {
+            run.notice(0);
+        }
+        call_all(&run);
+        step(&mut run, 0..5);
+        arrive_but(&run, &[(0, 3)]);
+    }
+    assert!(run.settle());
+    // then nobody is put out.
+    for member in 1..5 {
+        assert_eq!(run.members[member].ending(), None, "{member}");
+        let last = view(&run, member, 5).expect("the view of both");
+        assert_eq!(last.members, (0..4).collect(), "{member}");
+    }
+}

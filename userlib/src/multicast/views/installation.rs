@@ -35,6 +35,7 @@ impl Views {
             // A newcomer among them needs nothing of this member, and tells it nothing.
             let staying = decision.next.and(self.view.members);
             self.phase = Phase::Lingering(staying);
+            self.renew_pulse();
             return;
         }
         self.lacking = decision.lacking;
@@ -242,14 +243,17 @@ impl Views {
         !bad.is_empty()
     }
 
-    /// Waits until the members of the next view need this member's rows no more.
+    /// Waits until the members of the next view need this member's rows no more. One that hangs
+    /// counts to this member as long as it has not installed that view, if it runs.
     pub(super) fn linger(&mut self, next: NodeSet, down: NodeSet) -> bool {
         let number = self.view.number;
-        let needs = |member: usize| {
-            let row = self.seats.row(member);
-            row.installed.get() <= number && !row.stopped.is_raised()
+        let needs = |&member: &usize| {
+            let installed = self.seats.row(member).installed.get();
+            installed <= number && !self.has_stopped(member)
         };
-        if next.minus(down.union(self.suspects)).iter().any(needs) {
+        let others = next.minus(down.union(self.suspects));
+        let waiting: NodeSet = others.iter().filter(needs).collect();
+        if !waiting.minus(self.still_among(waiting)).is_empty() {
             return false;
         }
         self.phase = Phase::Over;

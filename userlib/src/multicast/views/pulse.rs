@@ -79,24 +79,30 @@ impl Pulse {
 impl Views {
     /// Counts, and looks at what the others have counted.
     pub(super) fn keep_pulse(&mut self) {
-        let Some(mut pulse) = self.pulse.take() else {
-            return;
-        };
-        let now = Instant::now();
-        if pulse.beats(now) {
+        let pulse = self.pulse.as_mut();
+        if pulse.is_some_and(|pulse| pulse.beats(Instant::now())) {
             self.tell_pulse();
         }
+        for peer in self.still_among(self.trusted_peers()).iter() {
+            tracing::warn!(peer, "has not counted for too long");
+            self.status.suspect(peer);
+        }
+    }
+
+    /// Finds the members whose counts stand still for too long, if that is looked at.
+    pub(super) fn still_among(&mut self, members: NodeSet) -> NodeSet {
+        let Some(pulse) = &mut self.pulse else {
+            return NodeSet::EMPTY;
+        };
+        let now = Instant::now();
         if !pulse.looks_in_time(now) {
             pulse.begin_anew(now);
         }
-        for peer in self.trusted_peers().iter() {
-            let count = self.seats.row(peer).pulse.get();
-            if pulse.is_still(peer, count, now) {
-                tracing::warn!(peer, term = ?pulse.term, "has not counted for too long");
-                self.status.suspect(peer);
-            }
-        }
-        self.pulse = Some(pulse);
+        let is_still = |&member: &usize| {
+            let count = self.seats.row(member).pulse.get();
+            pulse.is_still(member, count, now)
+        };
+        members.iter().filter(is_still).collect()
     }
 
     /// Nobody is rung for it: who sleeps looks by itself.
@@ -122,6 +128,8 @@ impl Views {
 #[cfg(test)]
 mod tests {
     use super::*;
+    #[cfg(not(loom))]
+    use crate::{fabric::shm::Shm, multicast::Group, multicast::Subgroup};
 
     const TERM: Duration = Duration::from_secs(4);
 
@@ -150,6 +158,52 @@ mod tests {
         pulse.begin_anew(at(start, 9));
         assert!(!pulse.is_still(1, 0, at(start, 12)));
         assert!(pulse.is_still(1, 0, at(start, 14)));
+    }
+
+    /// Three members that are stepped, and suspect one that hangs for so long.
+    #[cfg(not(loom))]
+    fn three(term: Duration) -> Vec<Group> {
+        let join = |node| {
+            let mut builder = Group::builder(node);
+            let handle = builder.subgroup(Subgroup::new("test").window(4).max_message(8));
+            let builder = builder.deliver(handle, |batch| batch.for_each(drop));
+            builder.suspect_after(term).join_stepped()
+        };
+        let nodes = Shm::threads(3).expect("a fabric");
+        std::thread::scope(|scope| {
+            let joining = nodes
+                .into_iter()
+                .map(|node| scope.spawn(move || join(node)));
+            let joining: Vec<_> = joining.collect();
+            let joined = joining.into_iter().map(|thread| thread.join());
+            let groups = joined.map(|group| group.expect("no panic").expect("they meet"));
+            groups.collect()
+        })
+    }
+
+    /// At whatever moment of the leave one of the others begins to hang.
+    #[test]
+    #[cfg(not(loom))]
+    fn who_leaves_does_not_wait_for_one_that_hangs() {
+        for steps in 0..30 {
+            let groups = three(Duration::from_millis(20));
+            for _ in 0..100 {
+                for group in &groups {
+                    group.step();
+                }
+            }
+            groups[2].ask_to_leave();
+            for turn in 0..steps {
+                groups[turn % 3].step();
+            }
+            let end = Instant::now() + Duration::from_secs(10);
+            while !groups[2].is_out() {
+                assert!(Instant::now() < end, "after {steps} steps");
+                groups[0].step();
+                groups[2].step();
+                std::thread::yield_now();
+            }
+        }
     }
 
     #[test]

@@ -19,8 +19,9 @@ crate::sst_row! {
         pub(in super::super) layout: Counter,
         /// It wants to leave.
         pub(in super::super) leaving: Flag,
-        /// It takes part in nothing any more.
-        pub(in super::super) stopped: Flag,
+        /// 0, or one more than its own incarnation: it takes part in nothing any more. A newcomer
+        /// that waits may hear it of a member whose seat has another one before it is in.
+        pub(in super::super) stopped: Counter,
         /// It has the application's state: it came with the group, or was given it.
         pub(in super::super) restored: Flag,
         /// Counts as long as its polling thread runs, where that is looked at.
@@ -134,8 +135,9 @@ impl SeatRow {
     pub(super) fn erase(&self) {
         self.installed.store(0);
         self.layout.store(0);
+        self.stopped.store(0);
         self.pulse.store(0);
-        for flag in [&self.leaving, &self.stopped, &self.restored] {
+        for flag in [&self.leaving, &self.restored] {
             flag.lower();
         }
         self.admitted.iter().for_each(|seat| seat.store(0));

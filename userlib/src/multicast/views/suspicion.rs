@@ -23,8 +23,7 @@ impl Views {
         if !noticed.and(self.trusted()).is_empty() {
             return true;
         }
-        let has_cause =
-            |peer| self.row(peer).wedged.is_raised() || self.seats.row(peer).stopped.is_raised();
+        let has_cause = |peer| self.row(peer).wedged.is_raised() || self.has_stopped(peer);
         self.trusted_peers().iter().any(has_cause)
     }
 
@@ -59,7 +58,7 @@ impl Views {
 
     /// Takes over what a peer says of others. `None` if that is that this member is out.
     fn hear(&mut self, peer: usize) -> Option<()> {
-        if self.seats.row(peer).stopped.is_raised() {
+        if self.has_stopped(peer) {
             self.accuse(NodeSet::EMPTY.with(peer));
             return Some(());
         }

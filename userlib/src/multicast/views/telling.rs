@@ -38,9 +38,22 @@ impl Views {
     /// Tells all who may be in a view with this member that it takes part in nothing any more:
     /// a newcomer that it has admitted hears of a view in which both are from others.
     fn tell_stopped(&mut self) {
-        self.seats.own().stopped.raise();
+        let stopped = self.stopped_word(self.rank);
+        self.seats.own().stopped.store(stopped);
         let to = self.view.members.union(self.candidates);
         self.tell_seat(SeatRow::stopped(), to);
+    }
+
+    /// The word by which a member of this view says that it has stopped; 0 of any other node.
+    fn stopped_word(&self, member: usize) -> u64 {
+        let incarnation = self.view.incarnation(member);
+        incarnation.map_or(0, |incarnation| incarnation.saturating_add(1))
+    }
+
+    /// Whether a member of this view says that it has stopped.
+    pub(super) fn has_stopped(&self, member: usize) -> bool {
+        let stopped = self.seats.row(member).stopped.get();
+        stopped != 0 && stopped == self.stopped_word(member)
     }
 
     /// As [`Self::stop`], where nobody waits for this member.
@@ -63,8 +76,10 @@ impl Views {
 }
 
 impl Drop for Views {
-    /// The polling thread has stopped: nobody is to wait for this member.
+    /// The polling thread has stopped, perhaps because a closure has panicked: nobody is to wait
+    /// for this member, and no thread of the application for another view.
     fn drop(&mut self) {
+        self.board.stop();
         if !matches!(self.phase, Phase::Over | Phase::Lingering(_)) {
             self.tell_stopped();
             for peer in self.rung.iter() {

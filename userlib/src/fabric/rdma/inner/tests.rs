@@ -8,11 +8,11 @@ use crate::fabric::rdma::Gone;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::ptr::NonNull;
 
-const REGION_BYTES: usize = 64;
+pub(in crate::fabric::rdma) const REGION_BYTES: usize = 64;
 
 /// Carries nothing, and notes to whom something was posted.
 #[derive(Debug, Default)]
-struct Silence {
+pub(in crate::fabric::rdma) struct Silence {
     health: Arc<Health>,
     posted: Mutex<Vec<usize>>,
 }
@@ -47,7 +47,7 @@ struct Page {
     _words: [AtomicU64; CONTROL_BYTES / size_of::<u64>()],
 }
 
-fn memory() -> Memory {
+pub(in crate::fabric::rdma) fn memory() -> Memory {
     let page = || Page {
         _words: [const { AtomicU64::new(0) }; CONTROL_BYTES / size_of::<u64>()],
     };

@@ -8,18 +8,16 @@ use super::super::line::Line;
 use super::super::place::Place;
 use super::super::speech::{hear_frame, hear_rest, Failure, Node, RETRY};
 use super::super::Linker;
+use super::lines::{Lines, Ready};
 use super::reception::Reception;
 use crate::fabric::{FabricError, NodeSet};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long a host may take to answer: another one may be faster.
-const CONNECT_TIME: Duration = Duration::from_millis(100);
-/// How long a node may take to answer: it serves one newcomer at a time.
-const ANSWER_TIME: Duration = Duration::from_secs(1);
-/// The same, when another one has answered: it may be a newcomer itself. A member is called again.
-const OTHERS_TIME: Duration = Duration::from_millis(100);
+/// How long the rest of an answer may take whose beginning is there. Another node may have answered
+/// meanwhile, which waits a second.
+const ANSWER_TIME: Duration = Duration::from_millis(500);
 
 /// Takes the lowest seat of which a node says that it is empty, and whose address is of this
 /// host.
@@ -31,8 +29,9 @@ pub(super) fn take_seat(
     // Looks whether the addresses can be those of seats.
     let first = Place::new(0, addrs)?;
     let mut was_answered = false;
+    let mut asked = Lines::new();
     loop {
-        let vacant = ask(&first, kind);
+        let vacant = ask(&first, kind, &mut asked);
         was_answered |= vacant.is_some();
         for seat in vacant.unwrap_or_default().iter() {
             let Ok(place) = Place::new(seat, addrs) else {
@@ -57,7 +56,7 @@ pub(super) fn take_seat(
                 },
             });
         }
-        std::thread::sleep(RETRY);
+        asked.wait();
     }
 }
 
@@ -71,10 +70,12 @@ pub(super) fn take_that_seat(place: &Place, end: Instant) -> Result<TcpListener,
     }
 }
 
-/// Which seats are empty, as the node says that answers first, if one does.
-fn ask(place: &Place, kind: u8) -> Option<NodeSet> {
-    place.addrs.iter().find_map(|addr| {
-        let mut line = TcpStream::connect_timeout(addr, CONNECT_TIME).ok()?;
+/// Asks the nodes which seats are empty, but for those that have not answered yet. Answers as one
+/// of them says, if one has by now.
+fn ask(place: &Place, kind: u8, asked: &mut Lines<()>) -> Option<NodeSet> {
+    asked.dial((0..place.seats()).collect(), &place.addrs);
+    let Ready { opened, answered } = asked.take_ready();
+    for (seat, mut line) in opened {
         let question = Frame {
             purpose: Purpose::Question,
             kind,
@@ -85,7 +86,11 @@ fn ask(place: &Place, kind: u8) -> Option<NodeSet> {
             hello_bytes: 0,
             incarnation: 0,
         };
-        Node::say(&mut line, question).ok()?;
+        if Node::say(&mut line, question).is_ok() {
+            asked.put(seat, line, ());
+        }
+    }
+    answered.into_iter().find_map(|(_, mut line, ())| {
         let answer = hear_frame(&mut line, Instant::now() + ANSWER_TIME).ok()?;
         let is_answer = answer.purpose == Purpose::Vacant && answer.kind == kind;
         is_answer.then(|| NodeSet::from_bits(answer.nodes))
@@ -101,7 +106,8 @@ enum Called {
 }
 
 impl<L: Linker> Reception<L> {
-    /// Calls all who are there, until one at least has answered. Answers with who has.
+    /// Calls all who are there, until one at least has answered. Answers with who has. The
+    /// reception hears the others.
     pub(super) fn call_first(
         &mut self,
         hellos: &mut [Vec<u8>],
@@ -111,11 +117,7 @@ impl<L: Linker> Reception<L> {
         loop {
             let mut met = NodeSet::EMPTY;
             for (seat, line, offer) in self.call(others)? {
-                let patience = match met.is_empty() {
-                    true => ANSWER_TIME,
-                    false => OTHERS_TIME,
-                };
-                match self.hear_answer(seat, line, offer, patience) {
+                match self.hear_answer(seat, line, offer) {
                     Ok(Called::Peer) => hellos[seat].clone_from(&self.node.hello),
                     Ok(Called::Stranger(hello)) => hellos[seat] = hello,
                     Err(Failure::Late | Failure::Gone) => continue,
@@ -129,19 +131,20 @@ impl<L: Linker> Reception<L> {
             if Instant::now() >= end {
                 return Err(FabricError::Timeout { missing: others });
             }
-            std::thread::sleep(RETRY);
+            self.called.wait();
         }
     }
 
-    /// Calls those who are there by now. For a newcomer that waits to be taken in.
+    /// Calls those who are there by now, and hears those who have answered. For a newcomer that
+    /// waits to be taken in.
     pub(super) fn call_others(&mut self) {
         let missing = self.inner.vacant();
-        let called = match self.call(missing) {
-            Ok(called) => called,
+        let answered = match self.call(missing) {
+            Ok(answered) => answered,
             Err(error) => return tracing::warn!(%error, "nobody can be called"),
         };
-        for (seat, line, offer) in called {
-            match self.hear_answer(seat, line, offer, ANSWER_TIME) {
+        for (seat, line, offer) in answered {
+            match self.hear_answer(seat, line, offer) {
                 Ok(Called::Peer) => {}
                 Ok(Called::Stranger(_)) => tracing::warn!(seat, "has other settings"),
                 // It will be tried again.
@@ -150,34 +153,33 @@ impl<L: Linker> Reception<L> {
         }
     }
 
-    /// Calls those of the seats that are there, all before one of them has answered. All that
-    /// this node does by itself comes first: who is spoken to wakes, and may take its processor.
-    fn call(&self, seats: NodeSet) -> Result<Vec<(usize, TcpStream, L::Offer)>, FabricError> {
-        let mut called = Vec::new();
-        for seat in seats.iter() {
-            let addr = self.node.place.addrs[seat];
-            if let Ok(line) = TcpStream::connect_timeout(&addr, CONNECT_TIME) {
-                called.push((seat, line, self.linker.offer()?));
-            }
-        }
+    /// Calls those of the seats that are there, but for those that have not answered yet. All
+    /// that this node does by itself comes before it speaks to anybody: who is spoken to wakes,
+    /// and may take its processor. Answers with the lines of who has answered by now.
+    fn call(&mut self, seats: NodeSet) -> Result<Vec<(usize, TcpStream, L::Offer)>, FabricError> {
+        self.called.dial(seats, &self.node.place.addrs);
+        let Ready { opened, answered } = self.called.take_ready();
+        let offers = opened.iter().map(|_| self.linker.offer());
+        let offers = offers.collect::<Result<Vec<_>, _>>()?;
         let seats = self.node.place.seats() as u64;
         let frame = self.node.frame(Purpose::Call, seats);
-        called.retain_mut(|(_, line, offer)| {
-            let card = self.linker.card(offer);
-            self.node.introduce(line, frame, &card).is_ok()
-        });
-        Ok(called)
+        for ((seat, mut line), offer) in opened.into_iter().zip(offers) {
+            let card = self.linker.card(&offer);
+            if self.node.introduce(&mut line, frame, &card).is_ok() {
+                self.called.put(seat, line, offer);
+            }
+        }
+        Ok(answered)
     }
 
-    /// Waits for the answer of a node, links to it, and tells it so.
+    /// Hears the answer of a node, of which something is there, links to it, and tells it so.
     fn hear_answer(
         &self,
         seat: usize,
         mut line: TcpStream,
         offer: L::Offer,
-        patience: Duration,
     ) -> Result<Called, Failure> {
-        let end = Instant::now() + patience;
+        let end = Instant::now() + ANSWER_TIME;
         let frame = hear_frame(&mut line, end)?;
         if frame.purpose != Purpose::Answer || frame.rank != seat {
             return Err(Failure::Gone);

@@ -12,6 +12,7 @@
 //! and waits until it is admitted ([`Endpoint::admit`](crate::fabric::Endpoint::admit)).
 
 mod calling;
+mod lines;
 mod reception;
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,8 @@
 
 //! The thread that receives newcomers, one at a time, and cuts off who is down so that there
 //! are seats for them. A newcomer that hangs delays others for a second each time. At a newcomer
-//! it also calls those who are there, until that one is in.
+//! it also calls those who are there, until that one is in: each once, until it has answered or
+//! the line has ended, because a process that is stopped keeps each line.
 
 use super::super::frame::{Frame, Purpose};
 use super::super::inner::{Call, Inner, Peer};
@@ -10,6 +11,7 @@ use super::super::line::Line;
 use super::super::meeting::{hear_ready, STRANGER_PATIENCE};
 use super::super::speech::{hear_frame, hear_rest, Failure, Node, RETRY};
 use super::super::Linker;
+use super::lines::Lines;
 use crate::fabric::thread::Thread;
 use crate::fabric::FabricError;
 use nix::errno::Errno;
@@ -29,6 +31,8 @@ pub(in crate::fabric::rdma) struct Reception<L: Linker> {
     pub(super) inner: Arc<Inner<L::Transport>>,
     /// For whom comes next to each seat: making one takes longer than a newcomer wants to wait.
     offers: Vec<Option<L::Offer>>,
+    /// The nodes that this newcomer has called, with what it has offered them.
+    pub(super) called: Lines<L::Offer>,
 }
 
 impl<L: Linker> Reception<L> {
@@ -40,6 +44,7 @@ impl<L: Linker> Reception<L> {
     ) -> Self {
         Self {
             offers: (0..node.place.seats()).map(|_| None).collect(),
+            called: Lines::new(),
             node,
             linker,
             listener,
@@ -57,8 +62,9 @@ impl<L: Linker> Reception<L> {
             // Before anything is looked at: what is written later wakes again.
             let _ = self.inner.reception.read();
             self.make_room();
-            if !self.inner.is_settled() {
-                self.call_others();
+            match self.inner.is_settled() {
+                true => self.called.clear(),
+                false => self.call_others(),
             }
             match self.wait(stop) {
                 Ok(true) => return,
@@ -107,18 +113,19 @@ impl<L: Linker> Reception<L> {
         }
     }
 
-    /// Waits until somebody has called or gone. Answers whether it is the end.
+    /// Waits until somebody has called, answered or gone. Answers whether it is the end.
     fn wait(&self, stop: &EventFd) -> Result<bool, Errno> {
         let timeout = match self.inner.is_settled() {
             true => PollTimeout::NONE,
             false => PollTimeout::try_from(RETRY).unwrap_or(PollTimeout::ZERO),
         };
         let of = |fd| PollFd::new(fd, PollFlags::POLLIN);
-        let mut fds = [
+        let own = [
             of(stop.as_fd()),
             of(self.inner.reception.as_fd()),
             of(self.listener.as_fd()),
         ];
+        let mut fds: Vec<PollFd<'_>> = own.into_iter().chain(self.called.fds()).collect();
         poll(&mut fds, timeout)?;
         Ok(fds[0].any().unwrap_or(true))
     }

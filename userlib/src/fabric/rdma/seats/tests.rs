@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Newcomers that find nobody, or not what they look for. What follows when somebody is there
-//! needs RDMA: see the conformance suite.
+//! Newcomers that find nobody, or not what they look for, or call somebody over a transport that
+//! carries nothing. What follows needs RDMA: see the conformance suite.
 
+use super::super::inner::tests::{memory, Silence, REGION_BYTES};
 use super::*;
+use crate::fabric::thread::Thread;
 use crate::fabric::NodeSet;
 use std::io::Write;
 use std::net::{Ipv4Addr, TcpListener};
 
 const KIND: u8 = 9;
 const SHORT: Duration = Duration::from_millis(50);
+const LONG: Duration = Duration::from_secs(10);
+const HELLO: &[u8] = b"the same for all";
 
 fn free_addrs(count: usize) -> Vec<SocketAddr> {
     let taken: Vec<_> = (0..count)
@@ -56,4 +60,74 @@ fn noise_is_no_answer() {
 fn incarnations_are_times_that_fit_beside_a_rank() {
     let (first, second) = (now(), now());
     assert!((1..=MAX_INCARNATION).contains(&first) && first <= second);
+}
+
+/// Links by nothing.
+struct Mute;
+
+impl Linker for Mute {
+    type Transport = Silence;
+    type Offer = ();
+
+    fn offer(&self) -> Result<(), FabricError> {
+        Ok(())
+    }
+
+    fn card(&self, (): &()) -> Vec<u8> {
+        vec![1]
+    }
+
+    fn link(&self, _peer: usize, (): (), _card: &[u8]) -> Result<(), FabricError> {
+        Ok(())
+    }
+}
+
+/// The member of a seat.
+fn member(rank: usize, addrs: &[SocketAddr]) -> (Arc<Inner<Silence>>, Thread) {
+    let node = Node {
+        place: Place::new(rank, addrs).expect("a seat"),
+        kind: KIND,
+        region_bytes: REGION_BYTES,
+        hello: HELLO.to_vec(),
+        incarnation: 0,
+    };
+    let listener = node.place.listen().expect("the port is free");
+    let inner = Inner::new(rank, addrs.len(), memory(), Silence::default()).expect("a node");
+    let inner = Arc::new(inner);
+    inner.settle();
+    let reception = Reception::new(node, Mute, listener, Arc::clone(&inner));
+    (inner, reception.start().expect("a thread"))
+}
+
+#[test]
+fn those_that_are_stopped_keep_no_newcomer_out() {
+    let addrs = free_addrs(4);
+    // Given two lower seats whose holders are stopped, and a member,
+    let stopped = |seat: usize| TcpListener::bind(addrs[seat]).expect("the port is free");
+    let stopped = [stopped(0), stopped(1)];
+    let (member, _reception) = member(2, &addrs);
+    // when a newcomer looks for a seat, and calls those who are there,
+    let end = Instant::now() + LONG;
+    let newcomer = Role::newcomer(&addrs, KIND, LONG).expect("a seat");
+    assert_eq!(newcomer.place().rank, 3);
+    let opened = Opened {
+        memory: memory(),
+        linker: Mute,
+        transport: Silence::default(),
+    };
+    let newcomer = newcomer.connect(KIND, HELLO, opened, end);
+    let newcomer = newcomer.expect("the member answers");
+    assert_eq!(newcomer.meeting.met(), NodeSet::from_iter([2]));
+    // then the member hears that it can post,
+    while !member.callers().contains(3) {
+        assert!(Instant::now() < end, "it is kept out");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // and one line waits for each that is stopped, besides that of its question.
+    std::thread::sleep(Duration::from_millis(100));
+    for listener in stopped {
+        listener.set_nonblocking(true).expect("a listener");
+        let lines = std::iter::from_fn(|| listener.accept().ok()).count();
+        assert!((1..=2).contains(&lines), "{lines}");
+    }
 }

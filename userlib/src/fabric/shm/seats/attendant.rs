@@ -21,6 +21,9 @@ use std::sync::Arc;
 
 /// Connections that have not led to anything yet, at most.
 const MAX_STRANGERS: usize = 2 * MAX_NODES;
+/// Connections that are taken in at once, so that however many call, the thread sees when it is
+/// to stop and who has gone.
+const MAX_ACCEPTS: usize = 16;
 
 /// A connection.
 #[derive(Debug)]
@@ -223,9 +226,10 @@ fn wait(
     })
 }
 
-/// Takes in who has connected. Strangers beyond the limit make room for later ones.
+/// Takes in some who have connected; others are there in the next round. Strangers beyond the
+/// limit make room for later ones.
 fn accept(listener: &UnixListener, lines: &mut Vec<Line>) {
-    loop {
+    for _ in 0..MAX_ACCEPTS {
         let stream = match listener.accept() {
             Ok((stream, _)) => stream,
             Err(error) if error.kind() == ErrorKind::WouldBlock => return,

@@ -4,12 +4,14 @@
 
 use super::super::frame::Frame;
 use super::super::memory::Memory;
-use super::super::rendezvous::{abstract_name, dial, tell_met};
+use super::super::rendezvous::{abstract_name, address, dial, tell_met};
 use super::inner::number_of;
 use super::*;
 use nix::sys::socket::{self, AddressFamily, Backlog, SockFlag, SockType, UnixAddr};
 use std::io::Read;
 use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::Instant;
 
@@ -108,4 +110,83 @@ fn one_that_is_stopped_is_called_once() {
     // then one line waits for the stopped one.
     let _line = stopped.accept().expect("a line");
     assert!(stopped.accept().is_err());
+}
+
+/// A listener of another user at a seat's name. None if this process may not be another user.
+fn foreigner(name: &str, seat: usize) -> Option<UnixListener> {
+    const NOBODY: libc::uid_t = 65534;
+    let address = address(name, seat).expect("an address");
+    let listening = std::thread::spawn(move || {
+        // This thread alone: the C library's function changes all threads of a process.
+        // SAFETY: it takes three numbers, and touches no memory.
+        let answer = unsafe { libc::syscall(libc::SYS_setresuid, NOBODY, NOBODY, NOBODY) };
+        (answer == 0).then(|| UnixListener::bind_addr(&address).expect("the seat is free"))
+    });
+    let listener = listening.join().expect("no panic")?;
+    listener.set_nonblocking(true).expect("a listener");
+    Some(listener)
+}
+
+/// A process of another user has the seat 0, is called by a node, and is told nothing.
+fn a_foreigner_is_told_nothing(find: impl FnOnce(&str)) {
+    let name = super::super::fresh_name();
+    let Some(listener) = foreigner(&name, 0) else {
+        return eprintln!("skipped: this process may not be another user");
+    };
+    find(&name);
+    while let Ok((line, _)) = listener.accept() {
+        assert!(Frame::receive(&line).is_err(), "it was told something");
+    }
+}
+
+#[test]
+fn a_newcomer_tells_nobody_of_another_user_anything() {
+    const SHORT: Duration = Duration::from_millis(50);
+    let missing = [0].into_iter().collect();
+    a_foreigner_is_told_nothing(|name| {
+        let newcomer = ShmSeats::newcomer(name, SEATS, SHORT);
+        assert!(matches!(newcomer, Err(FabricError::Timeout { .. })));
+    });
+    a_foreigner_is_told_nothing(|name| {
+        let newcomer = ShmSeats::newcomer_as(name, SEATS, Newcomer::new(1, 7), SHORT);
+        let newcomer = newcomer.expect("the seat is free");
+        // SAFETY: nobody looks at the region.
+        let refusal = unsafe { newcomer.connect(REGION_BYTES, HELLO, SHORT) };
+        assert_eq!(refusal.err(), Some(FabricError::Timeout { missing }));
+    });
+    a_foreigner_is_told_nothing(|name| {
+        let founder = ShmSeats::founder(name, 1, 2, SEATS).expect("a node");
+        // SAFETY: nobody looks at the region.
+        let refusal = unsafe { founder.connect(REGION_BYTES, HELLO, SHORT) };
+        assert_eq!(refusal.err(), Some(FabricError::Timeout { missing }));
+    });
+}
+
+#[test]
+fn however_many_call_an_endpoint_ends_in_time() {
+    let (name, founder) = founder();
+    let is_over = AtomicBool::new(false);
+    let (tell, told) = mpsc::channel();
+    std::thread::scope(|scope| {
+        // Given some who call again and again,
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    drop(UnixStream::connect_addr(
+                        &address(&name, 0).expect("an address"),
+                    ));
+                }
+            });
+        }
+        std::thread::sleep(Duration::from_millis(50));
+        // when the endpoint is dropped,
+        scope.spawn(move || {
+            drop(founder);
+            tell.send(()).ok();
+        });
+        // then it ends all the same.
+        let ended = told.recv_timeout(LONG);
+        is_over.store(true, Ordering::Relaxed);
+        assert_eq!(ended, Ok(()));
+    });
 }
