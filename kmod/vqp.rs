@@ -132,7 +132,7 @@ pub(crate) struct Vqp {
     has_left: AtomicBool,
     /// What has been decided of its route so far ([`crate::pool::Route::version`]).
     route_seen: AtomicU32,
-    /// Which of the RC queue pairs to its peer it takes, if there are several.
+    /// The number of the RC queue pair to its peer that it takes, if there are several.
     lane: AtomicU8,
     /// Requests are not held before that for others to pass.
     held_until_ns: AtomicU64,

@@ -136,7 +136,7 @@ impl Outbox {
 
     /// Tells all receivers to give up, and why; answers with the whole failure.
     pub fn give_up(mut self, why: anyhow::Error) -> Failure {
-        // What is noted from now on comes later than the reason.
+        // Failures that are noted from now on come later than the reason.
         let is_own = self.crowd.failures().is_none();
         if let Some(mut buffer) = self.last.take() {
             let reason = format!("{why:#}");

@@ -145,7 +145,7 @@ impl<R: Requester> Route<R> {
         &self.packets
     }
 
-    /// What the queue pair carries from now on; `of` answers with the further ones that are up.
+    /// Has the queue pair carry that from now on; `of` answers with the further ones that are up.
     pub(super) fn set(
         &self,
         queue: Option<&Arc<RcQueue<R>>>,

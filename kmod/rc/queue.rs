@@ -70,7 +70,7 @@ pub(super) struct RemoteTable {
 #[pin_data]
 pub(crate) struct RcQueue<R: Requester> {
     pub(super) gid: Gid,
-    /// Which of the queue pairs to the peer it is.
+    /// Its place among the queue pairs to the peer.
     pub(super) lane: Lane,
     /// The number of the connection, the same at both ends.
     pub(super) token: u64,

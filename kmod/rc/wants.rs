@@ -48,7 +48,7 @@ struct Entry {
 pub(super) struct WantTable {
     slots: KVec<Option<Entry>>,
     last_id: u64,
-    /// Whose offer is being answered.
+    /// The lane of the offer that is being answered.
     answering: Option<Lane>,
     /// The node has stopped: nothing is wanted any more.
     is_stopped: bool,

@@ -133,8 +133,8 @@ impl Vqp {
         wanted
     }
 
-    /// Which of the peer's queue pairs it takes: that of the processor that it first posts
-    /// from. Answers with the version of that way, too, which was `version`.
+    /// Settles which of the peer's queue pairs it takes: that of the processor that it first
+    /// posts from. Answers with the version of that way, too, which was `version`.
     fn settle_lane(&self, peer: &Peer, version: u32) -> (u8, u32) {
         let lane = self.lane.load(Ordering::Relaxed);
         if self.route_seen.load(Ordering::Relaxed) != NO_VERSION {

@@ -94,7 +94,7 @@ in_tree() {
 # rustup may reach into it. Works for commands and for the functions above.
 export CARGO_HOME=${CARGO_HOME:-${HOME:-/root}/.cargo}
 export CARGO_TARGET_DIR=$WEFT_OUT/target
-# What cargo would keep for the next build takes 2 GB of the disk. Set it to 1 to have that.
+# Incremental builds would take 2 GB of the disk. Set it to 1 to have them.
 export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
 tree_env() (
   unset RUSTUP_TOOLCHAIN RUSTC RUSTFLAGS

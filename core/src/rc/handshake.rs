@@ -60,7 +60,7 @@ pub struct Hello {
     pub role: Role,
     /// The sender.
     pub gid: Gid,
-    /// Which of the queue pairs between the two this is, below [`MAX_LANES`].
+    /// The number of the lane: its place among the queue pairs of the two, below [`MAX_LANES`].
     pub lane: u8,
     /// The offer's number, random; the answer repeats it.
     pub token: u64,
@@ -88,7 +88,7 @@ pub struct Hello {
 }
 
 impl Hello {
-    /// Which queue pair to its sender it is about.
+    /// The lane to its sender that it is about.
     #[must_use]
     pub fn lane_to_sender(&self) -> Lane {
         Lane {

@@ -19,7 +19,7 @@ pub const MAX_LANES: u8 = 8;
 pub struct Lane {
     /// The peer.
     pub gid: Gid,
-    /// Which it is, below [`MAX_LANES`]; 0 is the first.
+    /// Its number, below [`MAX_LANES`]; 0 is the first.
     pub number: u8,
 }
 
@@ -55,7 +55,7 @@ pub enum Stage {
 /// A queue pair in a list of which the newest is last.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkView {
-    /// Which it is.
+    /// Its lane.
     pub lane: Lane,
     /// How far it is.
     pub stage: Stage,

@@ -36,7 +36,7 @@ struct Progress {
 pub struct Crowd {
     /// By rank, from 1 on.
     receivers: Vec<Progress>,
-    /// What has happened to the sender, as a receiver says that has lost it.
+    /// The sender's fate, as a receiver tells it that has lost the sender.
     lost: Option<String>,
 }
 

@@ -128,7 +128,7 @@ impl Drop for Helper {
     }
 }
 
-/// What a child says on its standard output.
+/// The lines that a child says on its standard output.
 struct Lines {
     from: ChildStdout,
     /// Bytes that were read and are of no line that was taken.

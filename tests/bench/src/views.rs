@@ -79,7 +79,7 @@ struct Resumed {
     message_ns: Option<u64>,
 }
 
-/// What a member says.
+/// A member's word.
 #[derive(Debug, Serialize, Deserialize)]
 enum Word {
     /// It has delivered in a new view.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Which of a program's checks are wanted, by a part of their names.
+//! The choice of a program's checks, by a part of their names.
 
 use std::cell::Cell;
 

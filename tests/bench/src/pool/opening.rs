@@ -35,7 +35,7 @@ const WARM_UP: Duration = Duration::from_millis(200);
 const CLOSE_PATIENCE: Duration = Duration::from_secs(60);
 const CLOSE_NAP: Duration = Duration::from_millis(50);
 
-/// What is done beside the READs: nothing, in all measurements the first of the things that
+/// Things that are done beside the READs: nothing, in all measurements the first of the things that
 /// are told apart; and here, queue pairs are made.
 pub(super) const QUIET: u8 = 0;
 const OPENING: u8 = 1;
@@ -66,7 +66,7 @@ pub fn measure(peers: &[Node], quick: bool) -> Result<Vec<Latencies>> {
     Ok(vec![quiet, opening])
 }
 
-/// What is done beside the READs at a moment.
+/// The thing that is done beside the READs at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Now {
     /// One of the things that are told apart, by its number.

@@ -29,7 +29,7 @@ pub fn measure(args: &ViewsArgs, ground: Ground, groups: u32) -> Result<Measured
     Ok(hangs)
 }
 
-/// What a group did whose member was stopped.
+/// The doings of a group whose member was stopped.
 struct Hang {
     /// From then until the last of the others had delivered without it.
     resumed_ns: u64,
@@ -57,7 +57,7 @@ fn hang(args: &ViewsArgs, number: u32, ground: Ground) -> Result<Option<Hang>> {
     Ok(after(stopped_ns, &all))
 }
 
-/// What all members said. That one was put out is told only if nothing worse has happened.
+/// The word of all members. That one was put out is told only if nothing worse has happened.
 fn heard(said: impl Iterator<Item = Result<Resumed>>) -> Result<Vec<Resumed>> {
     let (mut all, mut put_out) = (Vec::new(), None);
     for one in said {

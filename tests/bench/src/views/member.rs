@@ -93,7 +93,7 @@ impl Watch {
             pause_ns: gap_ns.max(self.gap_ns),
             message_ns: self.earlier_ns,
         });
-        // What was said of one change does not count for the next.
+        // Words about one change do not count for the next.
         self.gap_ns = if resumed.is_some() { 0 } else { gap_ns };
         self.view = view;
         self.last_ns = now_ns;
@@ -185,7 +185,7 @@ fn send(sender: &Sender, mut message: Vec<u8>, stop: &AtomicBool) -> Result<(), 
     Ok(())
 }
 
-/// What there is to say of a member that cannot send any more.
+/// The word of a member that cannot send any more.
 fn end_of(error: &SendError) -> Word {
     match error {
         SendError::Stopped {

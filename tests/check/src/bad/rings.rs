@@ -313,8 +313,8 @@ fn indices(lie: u32) -> Result<()> {
     for _ in 0..2 {
         let head = tail().wrapping_add(lie);
         queue.index(Field::CqHead).store(head, Ordering::Relaxed);
-        // What cannot be is ignored: places are held, whatever the user says. It can be that
-        // all but the last few were taken.
+        // An index that cannot be is ignored: places are held, whatever the user says. It can be
+        // that all but the last few were taken.
         held = held.min(lie.wrapping_neg());
         // And what lies within the next requests may come true while they end.
         let free = match lie {

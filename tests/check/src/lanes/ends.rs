@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{anyhow, ensure, Result};
+use anyhow::{anyhow, ensure, Context, Result};
 use weft_shim::{Device, MemoryRegion, SendWr, Vqp, Wc, WcStatus};
 use weft_testkit::pace::patient;
 use weft_testkit::report::Report;
 
-use super::BOUND;
+use super::{queue_pairs, BOUND};
 use crate::traffic::{Traffic, SLICE};
 use crate::world::{connect, counter, full_access, gid, wait_for, Link};
 
@@ -40,8 +40,12 @@ pub fn run(report: &mut Report, seed: u64) {
     );
 }
 
+/// An idle VQP has the queue pair that it used last, closed or not, so there must be none.
 fn all_closed() -> Result<()> {
-    wait_for("all are closed", BOUND, || Ok(counter("rc_queues")? == 0))
+    let closed = wait_for("all are closed", BOUND, || Ok(counter("rc_queues")? == 0));
+    let (ends, wanted) = (counter("rc_queues")?, counter("rc_wants")?);
+    let (out, back) = (queue_pairs(0, 1)?, queue_pairs(1, 0)?);
+    closed.with_context(|| format!("{ends} ends, {wanted} wanted; {out} are up, and {back}"))
 }
 
 fn both_ask(round: u64, seed: u64) -> Result<()> {
@@ -84,6 +88,7 @@ fn both_ask(round: u64, seed: u64) -> Result<()> {
     far.pool_unpin(gid(0))?;
     asked?;
     ensure!(counter("rc_lost")? == lost, "a queue pair broke");
+    drop((out, back));
     all_closed()
 }
 
@@ -143,6 +148,7 @@ fn long_ones_end() -> Result<()> {
         "# {each} READs of each took {} ms",
         start.elapsed().as_millis()
     );
+    drop((readers, first, link));
     all_closed()?;
     ensure!(counter("rc_closed")? > closed, "it was not closed");
     ensure!(counter("rc_lost")? == lost, "it broke");
