@@ -48,7 +48,7 @@ disk 1g
 check "a disk that is too small is refused" refuses 1 "8192 are needed" "$ROOT/scripts/quickstart"
 check "before anything is done" nothing_was_made
 disk ${GIB}g
-check "all tests are told that they need more" refuses 1 "12288 are needed" "$ROOT/scripts/test"
+check "all tests are told that they need more" refuses 1 "10240 are needed" "$ROOT/scripts/test"
 check "root without CAP_SYS_ADMIN is told so" refuses 1 CAP_SYS_ADMIN "${WITHOUT[@]}" -sys_admin "$ROOT/scripts/quickstart"
 check "root without CAP_MKNOD is told so" refuses 1 CAP_MKNOD "${WITHOUT[@]}" -mknod "$ROOT/scripts/quickstart"
 check "root without CAP_SYS_CHROOT is told so" refuses 1 CAP_SYS_CHROOT "${WITHOUT[@]}" -sys_chroot "$ROOT/scripts/quickstart"
