@@ -4,7 +4,7 @@
 # delivers one sequence to all members, also of a group whose members are killed and
 # that others join, and RDMC large messages whole, also from one view of such a group to the next.
 # vm: --meta --nodes 2 --mem 2048 --timeout 900
-# checks: 50
+# checks: 63
 . "$(dirname "$0")/lib.sh"
 
 take_base

@@ -141,22 +141,18 @@ impl<'a> VerbsCases<'a> {
         })
     }
 
-    /// Puts a connection to each peer into the cache.
+    /// Puts a connection to each peer into the cache. Each has a completion queue of its own: any
+    /// client may take it, and of two that slept on one queue its event would wake one.
     fn cached(&self, wait: Wait, cache: &Cache) -> Result<Cached> {
-        let Warm {
-            stack,
-            local,
-            exchanges,
-            turns,
-        } = self.warm(wait)?;
         let peers: Vec<_> = self.peers.iter().map(|(node, _)| node.gid()).collect();
-        for (&peer, exchange) in peers.iter().zip(exchanges) {
-            cache.put(peer, Link::warm(stack.clone(), local, exchange)?);
+        for (&peer, exchange) in peers.iter().zip(self.exchanges(self.warm)) {
+            let stack = stack(&self.context, exchange, wait)?;
+            cache.put(peer, Link::warm(stack, self.local, exchange)?);
         }
         Ok(Cached {
             cache: cache.clone(),
+            turns: Turns::in_turn(peers.len()),
             peers,
-            turns,
         })
     }
 
