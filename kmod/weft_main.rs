@@ -59,10 +59,14 @@ module! {
     },
 }
 
+/// A parameter's value: kernels from 7.3 on answer with it, earlier ones with a reference.
+fn parameter<T: Copy>(value: impl Borrow<T>) -> T {
+    *value.borrow()
+}
+
 /// The UDP port of the software DC transport.
 fn udp_port() -> u16 {
-    // Kernels from 7.3 on answer with the value, earlier ones with a reference.
-    *Borrow::<u16>::borrow(&module_parameters::udp_port.value())
+    parameter(module_parameters::udp_port.value())
 }
 
 /// The loaded module. Fields are dropped in order: first nobody new comes in,

@@ -58,7 +58,7 @@ fn refusal(error: Error) -> &'static str {
     if error == EEXIST {
         "is named twice"
     } else if error == ENOSPC {
-        "is one too many: a host has at most 4 meta servers"
+        "is one too many"
     } else {
         "is not an IPv4 address and a port other than 0"
     }

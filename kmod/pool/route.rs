@@ -28,7 +28,7 @@ pub(crate) struct Route<R: Requester> {
     /// What its streams carry of one-sided requests, and of messages.
     meter: Arc<Meter>,
     messages: Arc<Meter>,
-    /// The first queue pair.
+    /// The first queue pair. It stands here, because there is often no other.
     #[pin]
     queue: Versioned<RcQueue<R>>,
     /// The further ones, by their numbers less one. In place of one that is not up there is the

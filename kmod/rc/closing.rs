@@ -18,7 +18,7 @@ use weft_core::transfer::{Close, CloseStep};
 use crate::clock::now_ns;
 use crate::counters::COUNTERS;
 use crate::dc::Requester;
-use crate::rc::links::Link;
+use crate::rc::links::{usable_link, Link};
 use crate::rc::queue::RcQueue;
 use crate::rc::Rc;
 use crate::sync::Routine;
@@ -27,9 +27,6 @@ use crate::trace;
 
 /// How often it is looked whether requests have ended.
 const LOOK_MS: u32 = 1;
-/// The number of a notice that is about a close, and about no removal of a region: those have
-/// numbers from 1 on.
-pub(super) const CLOSING: u64 = 0;
 
 impl<R: Requester> RcQueue<R> {
     /// Nothing more is posted.
@@ -70,19 +67,19 @@ impl<R: Requester> Rc<R> {
         for number in 0..MAX_LANES {
             let lane = Lane { gid: *gid, number };
             self.unwant(&lane);
-            let queue = self.queue_of(&lane);
-            if let Some(queue) = queue.filter(|queue| lane.is_first() || self.has_asked_for(queue))
-            {
+            if let Some(queue) = self.queue_to_close(&lane) {
                 self.with_close(&queue, |_| {});
             }
         }
     }
 
-    /// Whether it was this node that has offered a queue pair.
-    fn has_asked_for(&self, queue: &Arc<RcQueue<R>>) -> bool {
+    /// The queue of a lane that goes with the first one: that one, and those that this node has
+    /// offered.
+    fn queue_to_close(&self, lane: &Lane) -> Option<Arc<RcQueue<R>>> {
         let links = self.links.lock();
-        let mut ours = links.iter().filter(|link| is_ours(link.role));
-        ours.any(|link| Arc::ptr_eq(&link.queue, queue))
+        let link = usable_link(&links, lane)?;
+        let goes = lane.is_first() || is_ours(link.role);
+        goes.then(|| link.queue.clone())
     }
 
     /// Closes a queue pair, and reports to its closing.
@@ -118,7 +115,7 @@ impl<R: Requester> Rc<R> {
             (NoticeKind::Closed, Some(queue)) if queue.is_closing() => {
                 self.with_close(&queue, Close::agreed);
             }
-            (NoticeKind::InUse, Some(queue)) if queue.is_closing() => {
+            (NoticeKind::Busy, Some(queue)) if queue.is_closing() => {
                 self.with_close(&queue, |close| close.peer_is_busy(now_ns()));
             }
             (NoticeKind::Close, None) => {
@@ -153,8 +150,8 @@ impl<R: Requester> Rc<R> {
     /// Takes a queue out that was closed.
     fn finish_close(&self, queue: &Arc<RcQueue<R>>) {
         COUNTERS.rc_closed.bump();
-        trace::closed(&queue.gid);
-        pr_debug!("RC to {} is closed\n", Shown(queue.gid));
+        trace::closed(&queue.lane.gid);
+        pr_debug!("RC to {} is closed\n", Shown(queue.lane.gid));
         self.discard(queue);
     }
 
@@ -162,7 +159,7 @@ impl<R: Requester> Rc<R> {
         let token = queue.token;
         Notice {
             token,
-            seq: CLOSING,
+            seq: 0,
             kind,
         }
     }
@@ -184,16 +181,25 @@ unsafe impl<R: Requester> Routine<3> for Rc<R> {
             match step {
                 CloseStep::Wait(_) => index += 1,
                 CloseStep::Ask => {
-                    self.tell(&queue.gid, &Self::close_notice(&queue, NoticeKind::Close));
+                    self.tell(
+                        &queue.lane.gid,
+                        &Self::close_notice(&queue, NoticeKind::Close),
+                    );
                     index += 1;
                 }
                 CloseStep::TellBusy => {
-                    self.tell(&queue.gid, &Self::close_notice(&queue, NoticeKind::InUse));
+                    self.tell(
+                        &queue.lane.gid,
+                        &Self::close_notice(&queue, NoticeKind::Busy),
+                    );
                     index += 1;
                 }
                 CloseStep::Answer => {
                     self.finish_close(&queue);
-                    self.tell(&queue.gid, &Self::close_notice(&queue, NoticeKind::Closed));
+                    self.tell(
+                        &queue.lane.gid,
+                        &Self::close_notice(&queue, NoticeKind::Closed),
+                    );
                 }
                 CloseStep::End => self.finish_close(&queue),
             }

@@ -7,13 +7,11 @@
 //! streams, and stays there. The first queue pair to a peer is the connection, and everybody's
 //! until another one is up. Further ones are made once requests come from their processors.
 
-use core::borrow::Borrow;
-
 use kernel::prelude::*;
 use weft_core::rc::MAX_LANES;
 
-use crate::module_parameters;
 use crate::sync::cpu;
+use crate::{module_parameters, parameter};
 
 /// How many there are on a device that says nothing else: as many as take the locks of a queue
 /// pair off most hosts' way, and few beside the queue pairs that an adapter keeps at hand.
@@ -23,8 +21,7 @@ const OF_SOFTWARE: u8 = 1;
 
 /// 0: it was not given.
 fn given() -> u8 {
-    // Kernels from 7.3 on answer with the value, earlier ones with a reference.
-    *Borrow::<u8>::borrow(&module_parameters::rc_lanes.value())
+    parameter(module_parameters::rc_lanes.value())
 }
 
 /// Queue pairs to a peer, at most, of a device that is software or not.

@@ -68,11 +68,8 @@ impl<R: Requester> Link<R> {
         }
         self.orphaned += 1;
         let (ours, theirs) = ORPHAN_CHECKS;
-        self.orphaned
-            >= match is_ours(self.role) {
-                true => ours,
-                false => theirs,
-            }
+        let most = if is_ours(self.role) { ours } else { theirs };
+        self.orphaned >= most
     }
 
     /// Its state for the pool, if it can be used.
@@ -87,6 +84,14 @@ impl<R: Requester> Link<R> {
 
 fn views<R: Requester>(links: &[Link<R>]) -> impl Iterator<Item = LinkView> + '_ {
     links.iter().map(Link::view)
+}
+
+/// The link of a lane that can be used.
+pub(super) fn usable_link<'a, R: Requester>(
+    links: &'a [Link<R>],
+    lane: &Lane,
+) -> Option<&'a Link<R>> {
+    links.get(usable(views(links), lane)?)
 }
 
 /// Upkeep's decision about a queue pair.
@@ -110,8 +115,7 @@ impl<R: Requester> Rc<R> {
     /// The queue of a lane, if there is one that can be used.
     pub(crate) fn queue_of(&self, lane: &Lane) -> Option<Arc<RcQueue<R>>> {
         let links = self.links.lock();
-        let index = usable(views(&links), lane)?;
-        Some(links.get(index)?.queue.clone())
+        Some(usable_link(&links, lane)?.queue.clone())
     }
 
     /// Whether a peer has offered a queue pair of a lane, and not spoken on it.
@@ -142,8 +146,8 @@ impl<R: Requester> Rc<R> {
     pub(crate) fn link_state(&self, gid: &Gid) -> LinkState {
         let links = self.links.lock();
         let first = Lane::first(*gid);
-        if let Some(index) = usable(views(&links), &first) {
-            return links.get(index).map_or(LinkState::None, Link::up_state);
+        if let Some(link) = usable_link(&links, &first) {
+            return link.up_state();
         }
         let is_closing = |link: LinkView| link.lane == first && link.stage == Stage::Closing;
         let has_closing = views(&links).any(is_closing);
@@ -171,8 +175,8 @@ impl<R: Requester> Rc<R> {
                 close: None,
             };
             // Further ones take no room from the first ones to other peers.
-            let more = views(&links).filter(|link| !link.lane.is_first()).count();
-            let has_room = queue.lane.is_first() || more < MAX_MORE_LANES;
+            let more = || views(&links).filter(|link| !link.lane.is_first()).count();
+            let has_room = queue.lane.is_first() || more() < MAX_MORE_LANES;
             let pushed = has_room && links.push_within_capacity(link).is_ok();
             (old, pushed)
         };
@@ -200,8 +204,8 @@ impl<R: Requester> Rc<R> {
     /// The `index`th link's queue, and what is to become of it.
     fn inspect(&self, index: usize) -> Option<(Arc<RcQueue<R>>, Verdict)> {
         let mut links = self.links.lock();
-        let first = Lane::first(links.get(index)?.queue.gid);
-        let has_first = usable(views(&links), &first).is_some();
+        let first = Lane::first(links.get(index)?.queue.lane.gid);
+        let has_first = usable_link(&links, &first).is_some();
         let link = links.get_mut(index)?;
         // That of one which is being closed ends by itself.
         let is_waited_for = !link.queue.is_usable() && link.close.is_none();
@@ -229,7 +233,7 @@ impl<R: Requester> Rc<R> {
             match verdict {
                 Verdict::Keep => {
                     if queue.maintain() {
-                        self.note_use(&queue.gid);
+                        self.note_use(&queue.lane.gid);
                     }
                     index += 1;
                     continue;
@@ -242,11 +246,11 @@ impl<R: Requester> Rc<R> {
                 Verdict::Lost => {
                     pr_info!(
                         "RC to {} is lost: {:?}\n",
-                        Shown(queue.gid),
+                        Shown(queue.lane.gid),
                         queue.failure()
                     );
                 }
-                Verdict::Superseded => pr_info!("RC to {} is renewed\n", Shown(queue.gid)),
+                Verdict::Superseded => pr_info!("RC to {} is renewed\n", Shown(queue.lane.gid)),
             }
             self.discard(&queue);
         }
@@ -268,7 +272,7 @@ impl<R: Requester> RcQueue<R> {
             packets.maintain();
         }
         if self.stall.lock().look(&self.window, now_ns()) {
-            pr_warn!("RC to {} makes no progress\n", Shown(self.gid));
+            pr_warn!("RC to {} makes no progress\n", Shown(self.lane.gid));
             self.fail(WcStatus::RetryExcErr);
             return false;
         }

@@ -69,8 +69,7 @@ pub(super) struct RemoteTable {
 /// An RC queue pair to a peer.
 #[pin_data]
 pub(crate) struct RcQueue<R: Requester> {
-    pub(super) gid: Gid,
-    /// Its place among the queue pairs to the peer.
+    /// The peer, and its place among the queue pairs to it.
     pub(super) lane: Lane,
     /// The number of the connection, the same at both ends.
     pub(super) token: u64,
@@ -186,7 +185,6 @@ impl<R: Requester> RcQueue<R> {
         let slots = Slots::new()?;
         Arc::pin_init(
             pin_init!(Self {
-                gid: lane.gid,
                 lane,
                 token,
                 limits,
@@ -259,7 +257,7 @@ impl<R: Requester> RcQueue<R> {
 
     /// The peer.
     pub(crate) fn gid(&self) -> &Gid {
-        &self.gid
+        &self.lane.gid
     }
 
     /// The link that carries packets to the peer, if both ends can.

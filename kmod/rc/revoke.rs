@@ -21,7 +21,6 @@ use weft_core::gid::Gid;
 use weft_core::mr::{Notice, NoticeKind};
 use weft_core::uapi::WcStatus;
 
-use super::closing::CLOSING;
 use super::{Rc, RcQueue};
 use crate::counters::COUNTERS;
 use crate::dc::Requester;
@@ -134,14 +133,11 @@ impl<R: Requester> Rc<R> {
         can_answer: bool,
     ) -> Option<Notice> {
         let queue = self.queue_with(notice.token);
-        if queue.as_ref().is_some_and(|queue| queue.gid != *from) {
+        if queue.as_ref().is_some_and(|queue| queue.lane.gid != *from) {
             return None;
         }
         match (&notice.kind, queue) {
-            (NoticeKind::Close | NoticeKind::Closed, queue) => {
-                self.on_close_notice(notice, queue, can_answer)
-            }
-            (NoticeKind::InUse, queue) if notice.seq == CLOSING => {
+            (NoticeKind::Close | NoticeKind::Closed | NoticeKind::Busy, queue) => {
                 self.on_close_notice(notice, queue, can_answer)
             }
             (NoticeKind::Gone(keys), Some(queue)) => {
@@ -214,7 +210,7 @@ impl<R: Requester> Rc<R> {
         let mut index = 0;
         while let Some(queue) = self.nth(index) {
             if self.mrs.is_overdue(queue.token) {
-                pr_info!("{} does not let go of a region\n", Shown(queue.gid));
+                pr_info!("{} does not let go of a region\n", Shown(queue.lane.gid));
                 queue.fail(WcStatus::RetryExcErr);
             }
             index += 1;
@@ -227,7 +223,7 @@ impl<R: Requester> Rc<R> {
         while let Some(queue) = self.nth(index) {
             let seen = queue.room_seen();
             if let Some(answer) = queue.take_answer() {
-                self.tell(&queue.gid, &answer);
+                self.tell(&queue.lane.gid, &answer);
             }
             if queue.owes() {
                 waits = Some((queue, seen));

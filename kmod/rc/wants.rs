@@ -30,9 +30,9 @@ use crate::text::Shown;
 const MAX_STEPS: usize = 4;
 /// How long who connects waits for a queue pair, and between two looks.
 const QUEUE_WAIT_NS: u64 = 3_000_000_000;
-/// How long a peer that has offered a queue pair may take between two looks whether it is up.
-const ANSWERING_NS: u64 = 50_000_000;
 const QUEUE_NAP_NS: u64 = 100_000_000;
+/// How often it is looked whether a queue pair that a peer has offered is up.
+const ANSWERING_NS: u64 = 50_000_000;
 
 /// A wanted peer.
 struct Entry {

@@ -81,7 +81,7 @@ impl Vqp {
         if is_settled && self.route_seen.load(Ordering::Relaxed) == version {
             return current;
         }
-        self.follow(current, peer, version, before_wait)
+        self.follow(current, peer, before_wait)
     }
 
     /// Takes the way that the pool has decided on, if it can be taken now.
@@ -90,11 +90,11 @@ impl Vqp {
         &self,
         current: Option<Arc<VqpQueue>>,
         peer: &Peer,
-        version: u32,
         before_wait: impl FnOnce(),
     ) -> Option<Arc<VqpQueue>> {
         let is_barred = self.only_dc.load(Ordering::Relaxed);
-        let (lane, version) = self.settle_lane(peer, version);
+        let lane = self.settle_lane(peer);
+        let version = peer.route().version(lane);
         let decided = peer.route().queue(lane);
         let wanted = decided.filter(|queue| !is_barred && queue.is_usable());
         if !is_same(current.as_ref(), wanted.as_ref()) {
@@ -134,17 +134,15 @@ impl Vqp {
     }
 
     /// Settles which of the peer's queue pairs it takes: that of the processor that it first
-    /// posts from. Answers with the version of that way, too, which was `version`.
-    fn settle_lane(&self, peer: &Peer, version: u32) -> (u8, u32) {
-        let lane = self.lane.load(Ordering::Relaxed);
-        if self.route_seen.load(Ordering::Relaxed) != NO_VERSION {
-            peer.route().note_need(lane);
-            return (lane, version);
+    /// posts from.
+    fn settle_lane(&self, peer: &Peer) -> u8 {
+        if self.route_seen.load(Ordering::Relaxed) == NO_VERSION {
+            let lane = lane_of_this_cpu(peer.route().lanes());
+            self.lane.store(lane, Ordering::Relaxed);
         }
-        let lane = lane_of_this_cpu(peer.route().lanes());
-        self.lane.store(lane, Ordering::Relaxed);
+        let lane = self.lane.load(Ordering::Relaxed);
         peer.route().note_need(lane);
-        (lane, peer.route().version(lane))
+        lane
     }
 
     /// Waits until all requests have ended, and what they have written is in place.

@@ -287,14 +287,8 @@ impl RcQp {
     ///
     /// What the device answers.
     pub fn reset(&self) -> Result<()> {
-        let mut attr = sys::ibv_qp_attr {
-            qp_state: sys::IBV_QPS_RESET,
-            ..Default::default()
-        };
-        let mask = c_int::try_from(sys::IBV_QP_STATE).unwrap_or(c_int::MAX);
-        // SAFETY: the queue pair exists (invariant); the attributes are whole.
-        let answer = unsafe { sys::ibv_modify_qp(self.raw(), &mut attr, mask) };
-        done("ibv_modify_qp", answer)
+        // SAFETY: the queue pair exists (invariant).
+        unsafe { take_to(self.raw(), sys::IBV_QPS_RESET) }
     }
 
     /// Posts a request, which makes a completion. (`ibv_post_send`)
@@ -318,6 +312,22 @@ impl RcQp {
         // SAFETY: the queue pair exists (invariant).
         unsafe { post_one(self.raw(), request, false) }
     }
+}
+
+/// Takes a queue pair to a state that needs no other attributes.
+///
+/// # Safety
+///
+/// The queue pair exists.
+pub(crate) unsafe fn take_to(qp: *mut sys::ibv_qp, state: sys::ibv_qp_state) -> Result<()> {
+    let mut attr = sys::ibv_qp_attr {
+        qp_state: state,
+        ..Default::default()
+    };
+    let mask = c_int::try_from(sys::IBV_QP_STATE).unwrap_or(c_int::MAX);
+    // SAFETY: the caller's promise; the attributes are whole.
+    let answer = unsafe { sys::ibv_modify_qp(qp, &mut attr, mask) };
+    done("ibv_modify_qp", answer)
 }
 
 /// Posts one request.

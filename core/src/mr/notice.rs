@@ -66,6 +66,8 @@ pub enum NoticeKind {
     Close,
     /// The sender has closed the connection, or does not know it.
     Closed,
+    /// The sender was asked to close the connection, and still has requests under way on it.
+    Busy,
 }
 
 /// A notice about regions that go, or about the connection.
@@ -91,6 +93,7 @@ impl Notice {
             NoticeKind::InUse => (3, &[][..]),
             NoticeKind::Close => (4, &[][..]),
             NoticeKind::Closed => (5, &[][..]),
+            NoticeKind::Busy => (6, &[][..]),
         };
         out[..4].copy_from_slice(&MAGIC.to_le_bytes());
         out[4..8].copy_from_slice(&[VERSION, number, keys.len() as u8, 0]);
@@ -122,6 +125,7 @@ impl Notice {
             3 if count == 0 => NoticeKind::InUse,
             4 if count == 0 => NoticeKind::Close,
             5 if count == 0 => NoticeKind::Closed,
+            6 if count == 0 => NoticeKind::Busy,
             _ => return None,
         };
         let rest = &bytes[KEYS_AT + 4 * count..];

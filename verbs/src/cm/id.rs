@@ -12,7 +12,7 @@ use super::event::EventChannel;
 use super::sockaddr::{address_of, RawAddr};
 use super::CmContexts;
 use crate::error::{done, made};
-use crate::qp::{init_attr, post_one, MAX_READS_IN_FLIGHT, RNR_RETRIES};
+use crate::qp::{init_attr, post_one, take_to, MAX_READS_IN_FLIGHT, RNR_RETRIES};
 use crate::{sys, Context, Cq, Error, Pd, Result, Srq, WorkRequest};
 
 /// Names a connection or a listener in events; compares, means nothing else.
@@ -232,16 +232,10 @@ impl ServerConnection {
     ///
     /// # Errors
     ///
-    /// What the device answers.
+    /// The device's, which has perhaps gone.
     pub fn stop(&self) -> Result<()> {
-        let mut attr = sys::ibv_qp_attr {
-            qp_state: sys::IBV_QPS_ERR,
-            ..Default::default()
-        };
-        let mask = c_int::try_from(sys::IBV_QP_STATE).unwrap_or(c_int::MAX);
-        // SAFETY: the id has its queue pair until it is dropped; the attributes are whole.
-        let answer = unsafe { sys::ibv_modify_qp(self.qp(), &mut attr, mask) };
-        done("ibv_modify_qp", answer)
+        // SAFETY: the id has its queue pair until it is dropped.
+        unsafe { take_to(self.qp(), sys::IBV_QPS_ERR) }
     }
 
     fn qp(&self) -> *mut sys::ibv_qp {

@@ -30,6 +30,7 @@ fn notices_survive_the_wire_and_nothing_else_is_one() {
         NoticeKind::InUse,
         NoticeKind::Close,
         NoticeKind::Closed,
+        NoticeKind::Busy,
     ] {
         let notice = Notice {
             token: u64::MAX - 1,
@@ -45,7 +46,7 @@ fn notices_survive_the_wire_and_nothing_else_is_one() {
             assert_eq!(Notice::decode(&other), None, "byte {at}");
         }
         let mut unknown = bytes;
-        unknown[5] = 6;
+        unknown[5] = 7;
         assert_eq!(Notice::decode(&unknown), None, "no kind of notice");
     }
 }
@@ -414,7 +415,9 @@ impl Sim {
                     match kind {
                         NoticeKind::Unused => self.ledger.answered(token, seq),
                         NoticeKind::InUse => self.ledger.in_use(token, seq, self.now_ns),
-                        NoticeKind::Close | NoticeKind::Closed => panic!("nobody closes it"),
+                        NoticeKind::Close | NoticeKind::Closed | NoticeKind::Busy => {
+                            panic!("nobody closes it")
+                        }
                         NoticeKind::Gone(_) => panic!("the peer has no regions"),
                     }
                 }

@@ -12,15 +12,15 @@ use anyhow::{anyhow, ensure, Context, Result};
 use nix::errno::Errno;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use weft_core::uapi::{
-    Pod, Sge, Wc as RawWc, WcStatus, ACCESS_ALL, MAX_NOTIFY_COUNT, MAX_NOTIFY_US, OP_WRITE,
-    SEND_SIGNALED,
+    Pod, SendWr as RawSendWr, Sge, Wc as RawWc, WcStatus, ACCESS_ALL, MAX_NOTIFY_COUNT,
+    MAX_NOTIFY_US, OP_WRITE, SEND_SIGNALED,
 };
 use weft_shim::{
     Access, Device, MemoryRegion, Moderation, Qp, QpConfig, Queues, QueuesConfig, SendWr, Wc,
 };
 
 use super::{is_readable, ASLEEP, SOON};
-use crate::raw::{buffer, message, request, Memory, Session};
+use crate::raw::{buffer, message, request, Memory, Queue, Session};
 use crate::two_sided::ends::new_port;
 use crate::world::{full_access, gid};
 
@@ -201,22 +201,48 @@ pub fn messages() -> Result<()> {
     Ok(())
 }
 
+/// A queue pair with receive buffers of its own, and a WRITE whose key its peer does not know.
+struct Wrongdoer {
+    near: Session,
+    queue: Queue,
+    /// Memory for the buffers.
+    sge: Sge,
+    to_nothing: RawSendWr,
+}
+
+impl Wrongdoer {
+    fn new(memory: &Memory, buffers: u32) -> Result<Self> {
+        let near = Session::open(0)?;
+        let queue = near.queue(4, buffers)?;
+        near.qconnect(queue.vqp, gid(1))?;
+        let region = near.register(memory, 0, 4096, ACCESS_ALL)?;
+        let sge = Sge {
+            addr: region.addr,
+            len: 64,
+            lkey: region.lkey,
+        };
+        let mut to_nothing = request(OP_WRITE, sge, 0x1000, 0);
+        to_nothing.flags |= SEND_SIGNALED;
+        Ok(Self {
+            near,
+            queue,
+            sge,
+            to_nothing,
+        })
+    }
+}
+
 /// Receive buffers of a queue pair in error are handed back by whoever looks at its ring: others
 /// are told of that too.
 pub fn handed_back() -> Result<()> {
     const BUFFERS: usize = 2;
-    let near = Session::open(0)?;
-    let queue = near.queue(4, 8)?;
-    near.qconnect(queue.vqp, gid(1))?;
     let memory = Memory::map(4096)?;
-    let region = near.register(&memory, 0, 4096, ACCESS_ALL)?;
-    let sge = Sge {
-        addr: region.addr,
-        len: 64,
-        lkey: region.lkey,
-    };
-    let mut to_nothing = request(OP_WRITE, sge, 0x1000, 0);
-    to_nothing.flags |= SEND_SIGNALED;
+    let Wrongdoer {
+        near,
+        queue,
+        sge,
+        to_nothing,
+    } = Wrongdoer::new(&memory, 8)?;
     let status = queue.outcome(&near, to_nothing)?;
     ensure!(status == WcStatus::RemAccessErr, "it ended with {status:?}");
     let eventfd = EventFd::from_flags(EfdFlags::EFD_NONBLOCK)?;
@@ -239,21 +265,19 @@ pub fn handed_back() -> Result<()> {
 pub fn handed_back_by_itself() -> Result<()> {
     const BUFFERS: u64 = 100;
     const REQUEST: u64 = 1000;
-    let near = Session::open(0)?;
-    let queue = near.queue(4, 128)?;
-    near.qconnect(queue.vqp, gid(1))?;
+    let memory = Memory::map(4096)?;
+    let Wrongdoer {
+        near,
+        queue,
+        sge,
+        to_nothing,
+    } = Wrongdoer::new(&memory, 128)?;
     let eventfd = EventFd::from_flags(EfdFlags::EFD_NONBLOCK)?;
     near.notify(near.rings_of(queue.vqp)?, eventfd.as_fd(), 1, 0)?;
-    let memory = Memory::map(4096)?;
-    let region = near.register(&memory, 0, 4096, ACCESS_ALL)?;
-    let sge = Sge {
-        addr: region.addr,
-        len: 64,
-        lkey: region.lkey,
+    let wr = RawSendWr {
+        wr_id: REQUEST,
+        ..to_nothing
     };
-    let mut wr = request(OP_WRITE, sge, 0x1000, 0);
-    wr.flags |= SEND_SIGNALED;
-    wr.wr_id = REQUEST;
     let take = |wanted: usize| -> Result<Vec<u64>> {
         let mut ended = Vec::new();
         while ended.len() < wanted {

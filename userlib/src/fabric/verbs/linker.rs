@@ -31,7 +31,7 @@ pub(super) struct Port {
     pub(super) choices: Choices,
 }
 
-/// What a program may choose.
+/// The choices that a program has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Choices {
     pub(super) words: Words,
