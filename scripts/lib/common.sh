@@ -2,6 +2,8 @@
 # and how to run a command inside the build tree. Sourced, never executed.
 
 set -euo pipefail
+# Others can read what is built and installed, whatever root's own umask is.
+umask 022
 
 WEFT_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 WEFT_CACHE=${WEFT_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/weft}
