@@ -1,7 +1,7 @@
 #!/bin/bash
 # scripts/install puts each file where its users look for it, and installs nothing if something
 # was not built.
-# checks: 11
+# checks: 15
 export VM_SLOWNESS=1
 ROOT=$(cd "$(dirname "$0")/../.." && pwd)
 . "$ROOT/tests/vm/lib.sh"
@@ -42,7 +42,11 @@ built kmod/weft.ko
 private() (umask 077 && "$@")
 check "it installs" private "$INSTALL" /opt/weft
 for program in weftctl weft-meta weft-cp; do check "$program is there" test -x "$DESTDIR/opt/weft/bin/$program"; done
-check "so is the module, for its kernel" has /lib/modules/7.0-test/updates/weft.ko
+check "weft.h is there" cmp "$ROOT/shim/include/weft.h" "$DESTDIR/opt/weft/include/weft.h"
+check "so is libweft.so" has /opt/weft/lib/libweft.so
+is "by the name that programs are linked with" "$(readlink "$DESTDIR/opt/weft/lib/libweft.so")" libweft.so.1
+check "weft.pc says where they are" grep -qx prefix=/opt/weft "$DESTDIR/opt/weft/lib/pkgconfig/weft.pc"
+check "the module is there, for its kernel, for its kernel" has /lib/modules/7.0-test/updates/weft.ko
 is "the unit starts the program that was installed" \
   "$(sed -n 's/^ExecStart=\([^ ]*\).*/\1/p' "$DESTDIR/opt/weft/lib/systemd/system/weft-meta.service")" /opt/weft/bin/weft-meta
 check "others can read all of it, whatever root's umask is" for_others
