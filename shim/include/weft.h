@@ -288,12 +288,12 @@ int weft_dealloc_mw(struct weft_mw *mw);
 
 /*
  * Makes a completion queue that any number of VQPs of the device use, also at the same
- * time. cqe: completions that there may be, 1 to max_cqe. Each request that is under way,
- * or whose completion was not taken, needs room for one, signalled or not, and so does
- * each message that has arrived: a CQ whose cqe is the sum of its VQPs' max_send_wr, and
- * of the receive buffers posted for them, never lacks it. One that is smaller loses
- * nothing: posting is ENOMEM then, and messages wait at their sender as if there were no
- * receive buffer.
+ * time. cqe: completions that there may be, 1 to max_cqe; the CQ has room for the next power
+ * of two from there on. Each request that is under way, or whose completion was not taken,
+ * needs room for one, signalled or not, and so does each message that has arrived: a CQ whose
+ * cqe is the sum of its VQPs' max_send_wr, and of the receive buffers posted for them, never
+ * lacks it. One that is smaller loses nothing: posting is ENOMEM then, and messages wait at
+ * their sender as if there were no receive buffer.
  * A CQ also has room to submit the requests of its VQPs, 128 in one system call. Its
  * memory counts against RLIMIT_MEMLOCK.
  *
@@ -464,8 +464,8 @@ int weft_post_send(const struct weft_vqp *vqp, struct ibv_send_wr *wr, struct ib
 
 /*
  * As weft_post_send(), to a peer, on an unconnected VQP. Requests to one peer are in order,
- * and max_send_wr counts for each peer; a CQ of the VQP's own has room for max_send_wr
- * requests to all of them together. One that fails stops later requests to that peer,
+ * and max_send_wr counts for each peer; a CQ of the VQP's own has room for all of them
+ * together as if its cqe were max_send_wr. One that fails stops later requests to that peer,
  * until the peer is closed, and none to others.
  *
  * Errors: those of weft_post_send(); EINVAL (the VQP is not an unconnected one, or the

@@ -61,7 +61,8 @@ pub struct QueuesConfig {
     pub max_send_wr: u32,
     /// Completions that may be there, up to [`crate::MAX_WC`]. All requests of the queue
     /// pairs that are under way, or whose completions were not taken, need a place, and so
-    /// does each message that has arrived.
+    /// does each message that has arrived. The queue has a power of two of places, the next
+    /// one from this number on.
     pub max_wc: u32,
     /// Receive buffers that may be posted, up to [`crate::MAX_RECV_WR`].
     pub max_recv_wr: u32,

@@ -27,7 +27,8 @@ pod! {
     pub struct RingsCreate [80] {
         /// In: requests that the submission ring has room for.
         pub max_send_wr: u32,
-        /// In: completions that there may be, of requests and receive buffers together.
+        /// In: completions that there may be, of requests and receive buffers together. There
+        /// may be as many as the ring has entries, which is the next power of two.
         pub max_wc: u32,
         /// In: receive buffers that may be posted.
         pub max_recv_wr: u32,
