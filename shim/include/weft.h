@@ -542,7 +542,7 @@ int weft_enter(const struct weft_vqp *vqp, struct ibv_send_wr *wr, struct ibv_se
 /*
  * weft_post_list(), then waiting until the CQ has min_complete completions, then
  * weft_poll_cq(), as weft_enter(). The chains say what became of them; it does not wait if
- * one has failed, unless with ENOMEM. posts may be NULL if num_posts is 0.
+ * one has failed, unless because a queue is full. posts may be NULL if num_posts is 0.
  *
  * Returns how many completions were taken. Errors: as weft_wait_cq(), -EINVAL also as of
  * weft_enter() and weft_post_list(), -EINTR (what was posted stays posted; the chains say

@@ -4,7 +4,7 @@
 //! straight from the ring.
 
 use super::cq::Cq;
-use super::post::{left_of, post_all, Chain, List, Post};
+use super::post::{left_of, post_all, Chain, List, Post, Why};
 use super::queues::{is_recv, lock, Completions, Queues};
 use super::verbs::{self, SendWr, Wc};
 use super::vqp::Vqp;
@@ -183,8 +183,8 @@ pub unsafe extern "C" fn weft_enter(
             unsafe { bad_wr.write(chain.left) };
         }
         let is_full = match chain.error {
-            Some(Errno::ENOMEM) => chain.left == wr,
-            Some(errno) => return Err(errno),
+            Some(Why::Full) => chain.left == wr,
+            Some(Why::Errno(errno)) => return Err(errno),
             None => false,
         };
         if !waited? {

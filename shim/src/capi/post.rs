@@ -45,8 +45,27 @@ pub(super) struct Chain {
     signal_all: bool,
     /// The first request that was not taken; null if all were.
     pub(super) left: *mut SendWr,
-    /// Why it was not; `ENOMEM`: the queue is full.
-    pub(super) error: Option<Errno>,
+    /// Why it was not.
+    pub(super) error: Option<Why>,
+}
+
+/// Why a request was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Why {
+    /// There is no room in a queue: completions make some.
+    Full,
+    /// No completion would change it.
+    Errno(Errno),
+}
+
+impl Why {
+    /// The answer that C gets.
+    pub(super) const fn errno(self) -> Errno {
+        match self {
+            Self::Full => Errno::ENOMEM,
+            Self::Errno(errno) => errno,
+        }
+    }
 }
 
 /// Why a batch ends where it ends.
@@ -121,12 +140,12 @@ unsafe fn post(
     let mut chain = unsafe { Chain::new(vqp, peer, wr) };
     // SAFETY: the caller promises a chain.
     let _ = unsafe { post_all(&vqp.cq.queues, std::slice::from_mut(&mut chain), &NO_WAIT) };
-    let Some(errno) = chain.error else {
+    let Some(why) = chain.error else {
         return Ok(());
     };
     // SAFETY: not null, so the caller promises room.
     unsafe { bad_wr.write(chain.left) };
-    Err(errno)
+    Err(why.errno())
 }
 
 /// See `weft.h`.
@@ -210,14 +229,15 @@ impl List {
             let post = unsafe { self.posts.add(at) };
             // SAFETY: as above, and the caller lets it be written.
             unsafe { addr_of_mut!((*post).bad_wr).write(chain.left) };
-            let error = chain.error.map_or(0, |errno| errno as c_int);
+            let error = chain.error.map_or(0, |why| why.errno() as c_int);
             // SAFETY: as above.
             unsafe { addr_of_mut!((*post).error).write(error) };
         }
     }
 
     pub(super) fn first_error(&self) -> Option<Errno> {
-        self.chains.iter().find_map(|chain| chain.error)
+        let why = self.chains.iter().find_map(|chain| chain.error);
+        why.map(Why::errno)
     }
 
     /// Whether waiting for completions makes sense.
@@ -258,7 +278,7 @@ impl Chain {
             peer: 0,
             signal_all: false,
             left,
-            error: Some(errno),
+            error: Some(Why::Errno(errno)),
         }
     }
 
@@ -270,7 +290,7 @@ impl Chain {
 
 /// Whether waiting for completions makes sense: so far all were posted, or wait for room.
 fn may_wait(chains: &[Chain]) -> bool {
-    let is_fine = |chain: &Chain| matches!(chain.error, None | Some(Errno::ENOMEM));
+    let is_fine = |chain: &Chain| matches!(chain.error, None | Some(Why::Full));
     chains.iter().all(is_fine)
 }
 
@@ -323,11 +343,11 @@ unsafe fn submit(
         // SAFETY: the caller promises chains.
         let (count, stop) = unsafe { fill(ring, chains) };
         if count == 0 {
-            chains[0].error = Some(match stop {
+            chains[0].error = Some(Why::Errno(match stop {
                 Stop::Bad(errno) => errno,
                 // A ring without entries.
                 Stop::End | Stop::Full => Errno::EINVAL,
-            });
+            }));
             continue;
         }
         let is_last = stop == Stop::End && waits;
@@ -340,14 +360,14 @@ unsafe fn submit(
             Err(Errno::EINTR) if min == 0 => {}
             Err(Errno::EINTR) => {
                 let open = chains.iter_mut().filter(|chain| !chain.is_over());
-                open.for_each(|chain| chain.error = Some(Errno::EINTR));
+                open.for_each(|chain| chain.error = Some(Why::Errno(Errno::EINTR)));
                 return Err(Errno::EINTR);
             }
             Err(Errno::ENOSPC) | Ok(0) => {
-                chains[0].error = Some(Errno::ENOMEM);
+                chains[0].error = Some(Why::Full);
                 has_waited |= is_last;
             }
-            Err(errno) => chains[0].error = Some(errno),
+            Err(errno) => chains[0].error = Some(Why::Errno(errno)),
             Ok(taken) => {
                 ring.took(taken);
                 // SAFETY: no more were taken than the chains have.
@@ -357,7 +377,7 @@ unsafe fn submit(
                 let full = begun.filter(|_| taken < count);
                 has_waited |= is_last && (taken == count || full.is_some());
                 if let Some(chain) = full {
-                    chain.error = Some(Errno::ENOMEM);
+                    chain.error = Some(Why::Full);
                 }
             }
         }
