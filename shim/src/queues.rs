@@ -233,22 +233,15 @@ impl Queues {
     /// are thrown away.
     #[inline]
     pub fn poll_cq(&mut self, wcs: &mut [Wc]) -> usize {
-        self.reap(wcs).0
+        self.purge();
+        self.take(wcs)
     }
 
-    /// The same, and whether some were thrown away.
+    /// Throws completions of queue pairs that were dropped away; answers whether there were
+    /// any.
     #[inline]
-    fn reap(&mut self, wcs: &mut [Wc]) -> (usize, bool) {
-        let mut threw_some = false;
-        loop {
-            let taken = self.take(wcs);
-            let ready = || self.rings.done.ready(usize::MAX);
-            let kept = self.end.without_dropped(&mut wcs[..taken], ready);
-            threw_some |= kept < taken;
-            if kept != 0 || taken == 0 {
-                return (kept, threw_some);
-            }
-        }
+    fn purge(&mut self) -> bool {
+        self.end.purge_dropped(&mut self.rings.done)
     }
 
     /// Submits requests, waits until there are `min` completions or `timeout`
@@ -277,16 +270,16 @@ impl Queues {
         }
         let start = self.end.has_dropped().then(Instant::now);
         let submitted = self.submit(wrs, None, min, timeout)?;
-        let (mut completed, mut threw_some) = self.reap(wcs);
+        let mut threw_some = self.purge();
+        let mut completed = self.take(wcs);
         // The wait was for those that were thrown away, too.
         while threw_some && completed < min {
             let left = start.map_or(timeout, |start| timeout.saturating_sub(start.elapsed()));
             if left.is_zero() || self.submit(&[], None, min - completed, left).is_err() {
                 break;
             }
-            let (more, threw_more) = self.reap(&mut wcs[completed..]);
-            completed += more;
-            threw_some = threw_more;
+            threw_some = self.purge();
+            completed += self.take(&mut wcs[completed..]);
         }
         if submitted.is_full && submitted.count == 0 && completed == 0 {
             return Err(Error::QueueFull);
@@ -354,7 +347,8 @@ impl Queues {
     }
 
     /// Submits requests, in as many pieces as the ring makes of them, and waits
-    /// until there are `min` completions in the ring. `vqp` as in [`Self::call`].
+    /// until there are `min` completions in the ring, of queue pairs that were not dropped
+    /// before. `vqp` as in [`Self::call`].
     pub(crate) fn submit(
         &mut self,
         wrs: &[SendWr<'_>],
@@ -362,6 +356,7 @@ impl Queues {
         min: usize,
         timeout: Duration,
     ) -> Result<Submitted, Error> {
+        self.purge();
         let room = self.rings.send.room();
         if room == 0 && !wrs.is_empty() {
             let recv = self.rings.recv.capacity();
