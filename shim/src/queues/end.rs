@@ -85,7 +85,7 @@ impl End {
 
     /// Whether there may be completions of queue pairs that were dropped.
     #[inline]
-    pub(super) fn has_dropped(&self) -> bool {
+    fn has_dropped(&self) -> bool {
         self.has_dropped.load(Ordering::Acquire)
     }
 
