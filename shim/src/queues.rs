@@ -177,8 +177,8 @@ impl Queues {
     ///
     /// # Errors
     ///
-    /// [`Error::BadCapacity`], [`Error::ReceiveQueueInUse`], [`Error::TooManyVqps`],
-    /// [`Error::OutOfMemory`], [`Error::NodeGone`].
+    /// [`Error::BadCapacity`], [`Error::MissingQueue`], [`Error::ReceiveQueueInUse`],
+    /// [`Error::TooManyVqps`], [`Error::OutOfMemory`], [`Error::NodeGone`].
     pub fn qp(&self, config: &QpConfig) -> Result<Qp, Error> {
         Qp::create(&self.end, config, Gid::default(), 0, false)
     }

@@ -386,6 +386,13 @@ pub fn refusals() -> Result<()> {
         matches!(refused, Err(Error::BadCapacity { .. })),
         "{refused:?}"
     );
+    let hears = QpConfig {
+        receive: Receive::Own,
+        ..config
+    };
+    for refused in [queues.qp(&hears), queues.unconnected(&hears)] {
+        ensure!(matches!(refused, Err(Error::MissingQueue)), "{refused:?}");
+    }
     let lonely = queues.qp(&config)?;
     let refused = queues.post_send(&[desk.write(0)?.on(&lonely)]);
     ensure!(matches!(refused, Err(Error::NotConnected)), "{refused:?}");
