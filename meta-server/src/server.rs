@@ -196,7 +196,7 @@ impl<'a> Server<'a> {
             bail!("its path does not lead to its address");
         }
         if let Some(id) = self.connections.admit(peer)? {
-            self.disconnect(id);
+            self.displace(id);
         }
         let token = self.token()?;
         let at = self.device_of(&request)?;
@@ -213,6 +213,7 @@ impl<'a> Server<'a> {
             connection,
             key,
             peer,
+            accepted: Instant::now(),
             token,
             refused: 0,
         });
@@ -243,6 +244,18 @@ impl<'a> Server<'a> {
         self.next_device += 1;
         self.devices.insert(at, device);
         Ok(at)
+    }
+
+    /// Ends a connection to make room for another.
+    fn displace(&mut self, id: ConnectionId) {
+        if self.connections.is_complete(id) && self.logs(Subject::Connections) {
+            let peer = self.connections.get_mut(id).map(|displaced| displaced.peer);
+            warn!(
+                ?peer,
+                "at a limit of connections, the oldest was ended for a new one"
+            );
+        }
+        self.disconnect(id);
     }
 
     /// Ends a connection; its node's record stays.
