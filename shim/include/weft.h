@@ -438,6 +438,10 @@ void *weft_vqp_context(const struct weft_vqp *vqp);
  * send_flags, imm_data, wr.rdma or wr.atomic. The chain is not needed any more when
  * this returns.
  *
+ * It does not wait for completions, but may sleep before a request is posted: while 128
+ * requests of the user's from this CPU are on their way to the same peer, and before a fenced
+ * one. That takes seconds if the peer is silent.
+ *
  * wr_id is the program's, all 64 bits of it.
  *
  * opcode: IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_ATOMIC_CMP_AND_SWP,

@@ -198,6 +198,10 @@ impl Queues {
     /// answers with how many were taken: fewer than given when its queue pair, or the
     /// completion queue, got full.
     ///
+    /// The call does not wait for completions, but may sleep before it has taken a request:
+    /// while 128 requests of the user's from this CPU are on their way to the same peer, and
+    /// before a [fenced](SendWr::fenced) one. That takes seconds if the peer is silent.
+    ///
     /// # Errors
     ///
     /// [`Error::QueueFull`] if none was taken, [`Error::BadCapacity`] (the queues were made
