@@ -329,57 +329,97 @@ unsafe fn submit(
     // The time counts where several calls may wait.
     let begin = (chains.len() > 1 && reap.min > 0).then(Instant::now);
     let mut has_waited = false;
-    let mut first = 0;
     loop {
-        first += chains[first..]
-            .iter()
-            .take_while(|chain| chain.is_over())
-            .count();
-        let waits = !has_waited && may_wait(chains);
-        let chains = &mut chains[first..];
-        if chains.is_empty() {
+        let may_wait = !has_waited && may_wait(chains);
+        let Some(mut turn) = Turn::next(chains) else {
             return Ok(has_waited);
-        }
+        };
         // SAFETY: the caller promises chains.
-        let (count, stop) = unsafe { fill(ring, chains) };
+        let (count, stop) = unsafe { fill(ring, turn.chains) };
         if count == 0 {
-            chains[0].error = Some(Why::Errno(match stop {
-                Stop::Bad(errno) => errno,
+            turn.refused(match stop {
+                Stop::Bad(errno) => Why::Errno(errno),
                 // A ring without entries.
-                Stop::End | Stop::Full => Errno::EINVAL,
-            }));
+                Stop::End | Stop::Full => Why::Errno(Errno::EINVAL),
+            });
             continue;
         }
-        let is_last = stop == Stop::End && waits;
+        let is_last = stop == Stop::End && may_wait;
         let (min, timeout_ns) = match is_last {
             true => (reap.min, left_of(reap.timeout_ns, begin)),
             false => (0, 0),
         };
-        match enter(count, min, timeout_ns) {
-            // Nothing was waited for: the signal's handler has run, go on.
-            Err(Errno::EINTR) if min == 0 => {}
-            Err(Errno::EINTR) => {
-                let open = chains.iter_mut().filter(|chain| !chain.is_over());
-                open.for_each(|chain| chain.error = Some(Why::Errno(Errno::EINTR)));
-                return Err(Errno::EINTR);
-            }
+        // All that the module answers, and whether it has waited if it was to.
+        let waited = match enter(count, min, timeout_ns) {
             Err(Errno::ENOSPC) | Ok(0) => {
-                chains[0].error = Some(Why::Full);
-                has_waited |= is_last;
+                turn.refused(Why::Full);
+                true
             }
-            Err(errno) => chains[0].error = Some(Why::Errno(errno)),
             Ok(taken) => {
                 ring.took(taken);
-                // SAFETY: no more were taken than the chains have.
-                let begun = unsafe { advance(chains, taken) };
-                // The VQP of a chain that was begun takes requests: it has no room for
-                // more. Of another chain the next call says what is wrong.
-                let full = begun.filter(|_| taken < count);
-                has_waited |= is_last && (taken == count || full.is_some());
-                if let Some(chain) = full {
-                    chain.error = Some(Why::Full);
-                }
+                // SAFETY: the chains have the requests that are in the ring.
+                unsafe { turn.took(taken, count) }
             }
+            // Nothing was waited for: the signal's handler has run, go on.
+            Err(Errno::EINTR) if min == 0 => false,
+            Err(Errno::EINTR) => {
+                turn.interrupted();
+                return Err(Errno::EINTR);
+            }
+            Err(errno) => {
+                turn.refused(Why::Errno(errno));
+                false
+            }
+        };
+        has_waited |= is_last && waited;
+    }
+}
+
+/// Chains that one system call submits.
+struct Turn<'a> {
+    /// From the first one on that is not over; there is one.
+    chains: &'a mut [Chain],
+}
+
+impl<'a> Turn<'a> {
+    /// The next one; `None` if all chains are over.
+    fn next(chains: &'a mut [Chain]) -> Option<Self> {
+        let first = chains.iter().position(|chain| !chain.is_over())?;
+        Some(Self {
+            chains: &mut chains[first..],
+        })
+    }
+
+    /// The first request was not taken.
+    fn refused(&mut self, why: Why) {
+        self.chains[0].error = Some(why);
+    }
+
+    /// A signal has ended the wait: nothing more is taken.
+    fn interrupted(&mut self) {
+        let open = self.chains.iter_mut().filter(|chain| !chain.is_over());
+        open.for_each(|chain| chain.error = Some(Why::Errno(Errno::EINTR)));
+    }
+
+    /// So many of `count` requests were taken, in order. Answers whether that is all, or all
+    /// that there was room for. If not, the next call says what is wrong.
+    ///
+    /// # Safety
+    ///
+    /// The chains have `count` requests at least.
+    unsafe fn took(&mut self, taken: u32, count: u32) -> bool {
+        // SAFETY: no more were taken than there were.
+        let begun = unsafe { advance(self.chains, taken) };
+        if taken == count {
+            return true;
+        }
+        // The VQP of a chain that was begun takes requests: it has no room for more.
+        match begun {
+            Some(chain) => {
+                chain.error = Some(Why::Full);
+                true
+            }
+            None => false,
         }
     }
 }
