@@ -80,7 +80,7 @@ impl<R: Requester> Queues<R> {
     ) -> Result<Arc<Self>> {
         let rings = Rings::new(arena, request)?;
         rings.describe(request);
-        let completions = Completions::new(request.max_wc);
+        let completions = Completions::new(rings.cq_entries());
         let receives = Receives::new(request.max_recv_wr);
         Arc::pin_init(
             pin_init!(Self {

@@ -298,7 +298,7 @@ impl Session {
         Ok((peer, RecordSource::Cache))
     }
 
-    /// Registers memory and answers its key.
+    /// Registers memory and answers its key. Memory that is kept for rings makes way for it.
     ///
     /// # Errors
     ///
@@ -309,7 +309,14 @@ impl Session {
             return Err(EINVAL);
         }
         self.check_alive()?;
-        let region = self.node.pin(self.id, self.user, request)?;
+        let pin = || self.node.pin(self.id, self.user, request);
+        let region = pin().or_else(|error| {
+            if error != ENOMEM {
+                return Err(error);
+            }
+            self.arena.make_way();
+            pin()
+        })?;
         self.own_region(region)
     }
 

@@ -188,11 +188,17 @@ impl Arena {
     fn new_block(&self, bytes: u32) -> Result<Arc<Block>> {
         let place = self.places.fetch_add(1, Ordering::Relaxed) * STRIDE;
         Block::new(bytes, place).or_else(|_| {
-            let kept = core::mem::replace(&mut *self.kept.lock(), [const { None }; KEPT_RINGS]);
-            drop(kept);
-            frees::flush();
+            self.make_way();
             Block::new(bytes, place)
         })
+    }
+
+    /// Frees what is kept, and what waits to be freed, so that nobody is charged for it any
+    /// more. Process context.
+    pub(crate) fn make_way(&self) {
+        let kept = core::mem::replace(&mut *self.kept.lock(), [const { None }; KEPT_RINGS]);
+        drop(kept);
+        frees::flush();
     }
 
     /// Other processes that share the session pay for memory of their own.

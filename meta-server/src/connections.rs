@@ -3,7 +3,8 @@
 //! The connections that there are, and those that are not complete yet.
 //!
 //! A request for a connection can be forged, with any address. So one that the peer has
-//! not completed is ended after a while, and makes room at once when room is needed.
+//! not completed is ended after a while, and makes room at once when room is needed. If all
+//! are complete, the oldest makes room: see [`Refusal::displaced`].
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use weft_verbs::{ConnectionId, ServerConnection};
 
-use crate::peers::{Peers, Refusal};
+use crate::peers::{Peers, Refusal, Standing};
 
 /// How long a peer may take to complete its connection: several tries of rdma_cm.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -27,6 +28,8 @@ pub struct Connected {
     pub key: QpKey,
     /// Its other end.
     pub peer: SocketAddr,
+    /// When it was accepted.
+    pub accepted: Instant,
     /// What its messages have to repeat.
     pub token: u64,
     /// Its messages that were refused.
@@ -63,13 +66,18 @@ impl Connections {
         let Err(refusal) = self.peers.admit(peer) else {
             return Ok(None);
         };
-        let makes_room = |id: &ConnectionId| {
-            let other = self.all.get(id);
-            other.is_some_and(|other| refusal.ends_with(peer, other.peer))
-        };
-        let pending = self.pending.iter().filter(|(id, _)| makes_room(id));
-        let oldest = pending.min_by_key(|(_, accepted)| **accepted);
-        oldest.map(|(id, _)| Some(*id)).ok_or(refusal)
+        let standing = self.all.iter().map(|(&id, other)| Standing {
+            id,
+            peer: other.peer,
+            accepted: other.accepted,
+            is_complete: self.is_complete(id),
+        });
+        refusal.displaced(peer, standing).map(Some).ok_or(refusal)
+    }
+
+    /// Whether the peer has completed it.
+    pub fn is_complete(&self, id: ConnectionId) -> bool {
+        !self.pending.contains_key(&id)
     }
 
     /// Adds one that was accepted.
@@ -77,7 +85,7 @@ impl Connections {
         let id = connected.connection.id();
         self.peers.enter(connected.peer, id);
         self.by_qp.insert(connected.key, id);
-        self.pending.insert(id, Instant::now());
+        self.pending.insert(id, connected.accepted);
         self.all.insert(id, connected);
     }
 

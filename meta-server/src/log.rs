@@ -18,7 +18,7 @@ pub enum Subject {
     FullTable,
     /// Messages that were refused.
     Messages,
-    /// Connections that were refused.
+    /// Connections that were refused, or ended for others.
     Connections,
     /// Devices that do not work.
     Devices,

@@ -6,11 +6,15 @@
 //! and by the host's users, who may READ the table. The source port tells them apart, and
 //! each class has a number of connections of its own, so that users cannot take the
 //! module's.
+//!
+//! A host that dies without a word leaves connections whose end nobody sees. So at a limit one
+//! of those that there are makes room for a new one.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
+use std::time::Instant;
 
-/// Connections at once. More are refused.
+/// Connections at once.
 const MAX_CONNECTIONS: usize = 16_384;
 /// Those of readers among them, so that room for nodes is left.
 const MAX_READERS: usize = 4_096;
@@ -42,7 +46,7 @@ impl Class {
     }
 }
 
-/// Why a connection is refused.
+/// Why a connection is refused, or takes the place of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     #[error("there are {MAX_CONNECTIONS} connections, which is the limit")]
@@ -55,9 +59,40 @@ pub enum Refusal {
     PeerFullOfReaders,
 }
 
+/// A connection that there is.
+pub struct Standing<Id> {
+    /// Its name.
+    pub id: Id,
+    /// Its other end.
+    pub peer: SocketAddr,
+    /// When it was accepted.
+    pub accepted: Instant,
+    /// Whether its peer has completed it.
+    pub is_complete: bool,
+}
+
 impl Refusal {
+    /// The connection of `all` that makes room for `peer`. One that is not complete may be
+    /// forged, and goes first; else the one that was accepted longest ago. If that was a living
+    /// node's, the node connects again within seconds, and so the dead ones' are the oldest
+    /// soon. A reader takes no place of a node.
+    pub fn displaced<Id>(
+        self,
+        peer: SocketAddr,
+        all: impl Iterator<Item = Standing<Id>>,
+    ) -> Option<Id> {
+        let may_go = |other: &Standing<Id>| {
+            let is_above = Class::of(peer) == Class::Reader && Class::of(other.peer) == Class::Node;
+            self.ends_with(peer, other.peer) && !(other.is_complete && is_above)
+        };
+        let first = all
+            .filter(may_go)
+            .min_by_key(|other| (other.is_complete, other.accepted));
+        first.map(|other| other.id)
+    }
+
     /// Whether `peer`, which was refused, would not be if a connection of `other` ended.
-    pub fn ends_with(self, peer: SocketAddr, other: SocketAddr) -> bool {
+    fn ends_with(self, peer: SocketAddr, other: SocketAddr) -> bool {
         let is_same = || {
             let ips = [peer, other].map(|addr| addr.ip().to_canonical());
             ips[0] == ips[1] && Class::of(peer) == Class::of(other)
@@ -99,13 +134,13 @@ impl<Id: Copy + PartialEq> Peers<Id> {
     pub fn admit(&self, peer: SocketAddr) -> Result<(), Refusal> {
         let found = self.all.get(&peer.ip().to_canonical());
         let (nodes, readers) = found.map_or((0, 0), |peer| (peer.nodes.len(), peer.readers));
-        if self.nodes + self.readers >= MAX_CONNECTIONS {
-            return Err(Refusal::Full);
-        }
+        let is_full = self.nodes + self.readers >= MAX_CONNECTIONS;
+        // The narrowest limit first: an end that makes room there does so for the wider ones.
         match Class::of(peer) {
             Class::Node if nodes >= MAX_NODE_PER_PEER => Err(Refusal::PeerFull),
             Class::Reader if readers >= MAX_READERS_PER_PEER => Err(Refusal::PeerFullOfReaders),
             Class::Reader if self.readers >= MAX_READERS => Err(Refusal::FullOfReaders),
+            Class::Node | Class::Reader if is_full => Err(Refusal::Full),
             Class::Node | Class::Reader => Ok(()),
         }
     }
@@ -170,9 +205,15 @@ impl<Id: Copy + PartialEq> Peers<Id> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     fn at(host: u8, port: u16) -> SocketAddr {
         SocketAddr::from(([10, 0, 0, host], port))
+    }
+
+    /// The other end of the `n`-th of many connections, eight from each address.
+    fn many(n: usize, port: u16) -> SocketAddr {
+        SocketAddr::from((u32::try_from(n / 8).unwrap().to_be_bytes(), port))
     }
 
     /// Enters connections as long as they are admitted, at most `most`.
@@ -214,16 +255,10 @@ mod tests {
 
     #[test]
     fn readers_of_all_hosts_leave_room_for_nodes() {
-        let many = |port| {
-            move |n: usize| {
-                let host = u32::try_from(n / 8).unwrap().to_be_bytes();
-                SocketAddr::from((host, port))
-            }
-        };
         let mut peers = Peers::new();
-        let readers = crowd(&mut peers, many(40_000), usize::MAX);
+        let readers = crowd(&mut peers, |n| many(n, 40_000), usize::MAX);
         assert_eq!(readers, (MAX_READERS, Some(Refusal::FullOfReaders)));
-        let nodes = crowd(&mut peers, many(600), usize::MAX);
+        let nodes = crowd(&mut peers, |n| many(n, 600), usize::MAX);
         assert_eq!(nodes, (MAX_CONNECTIONS - MAX_READERS, Some(Refusal::Full)));
     }
 
@@ -263,6 +298,66 @@ mod tests {
         assert!(Refusal::FullOfReaders.ends_with(at(1, 2_000), at(2, 2_000)));
         assert!(!Refusal::FullOfReaders.ends_with(at(1, 2_000), at(2, 600)));
         assert!(Refusal::Full.ends_with(node, at(2, 2_000)));
+    }
+
+    /// The one of these connections that goes for one from `peer`: each is from somewhere, was
+    /// accepted when it says, and is complete or not.
+    fn displaced(
+        refusal: Refusal,
+        peer: SocketAddr,
+        all: &[(SocketAddr, u64, bool)],
+    ) -> Option<usize> {
+        let start = Instant::now();
+        let standing = all
+            .iter()
+            .enumerate()
+            .map(|(id, &(peer, at, is_complete))| Standing {
+                id,
+                peer,
+                accepted: start + Duration::from_secs(at),
+                is_complete,
+            });
+        refusal.displaced(peer, standing)
+    }
+
+    #[test]
+    fn the_connection_that_was_accepted_longest_ago_makes_room() {
+        let node = at(1, 600);
+        let all = [
+            (at(2, 600), 1, true),
+            (node, 3, true),
+            (node, 2, true),
+            (at(1, 2_000), 0, true),
+        ];
+        assert_eq!(displaced(Refusal::Full, node, &all), Some(3));
+        assert_eq!(displaced(Refusal::PeerFull, node, &all), Some(2));
+        let reader = at(1, 3_000);
+        assert_eq!(displaced(Refusal::PeerFullOfReaders, reader, &all), Some(3));
+    }
+
+    #[test]
+    fn one_that_is_not_complete_makes_room_before_all_others() {
+        let node = at(1, 600);
+        let all = [(node, 0, true), (node, 5, false), (node, 4, false)];
+        assert_eq!(displaced(Refusal::PeerFull, node, &all), Some(2));
+        assert_eq!(displaced(Refusal::Full, at(3, 2_000), &all), Some(2));
+    }
+
+    #[test]
+    fn a_reader_takes_no_place_of_a_node() {
+        let (reader, nodes) = (at(1, 2_000), [(at(2, 600), 0, true), (at(3, 600), 1, true)]);
+        assert_eq!(displaced(Refusal::Full, reader, &nodes), None);
+        let with_reader = [nodes[0], (at(3, 2_000), 1, true)];
+        assert_eq!(displaced(Refusal::Full, reader, &with_reader), Some(1));
+    }
+
+    #[test]
+    fn an_address_that_has_all_it_may_takes_no_place_of_others() {
+        let mut peers = Peers::new();
+        crowd(&mut peers, |_| at(1, 600), MAX_NODE_PER_PEER);
+        crowd(&mut peers, |n| many(n, 600), usize::MAX);
+        assert_eq!(peers.admit(at(2, 600)), Err(Refusal::Full));
+        assert_eq!(peers.admit(at(1, 600)), Err(Refusal::PeerFull));
     }
 
     #[test]

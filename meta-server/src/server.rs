@@ -196,7 +196,7 @@ impl<'a> Server<'a> {
             bail!("its path does not lead to its address");
         }
         if let Some(id) = self.connections.admit(peer)? {
-            self.disconnect(id);
+            self.displace(id);
         }
         let token = self.token()?;
         let at = self.device_of(&request)?;
@@ -213,6 +213,7 @@ impl<'a> Server<'a> {
             connection,
             key,
             peer,
+            accepted: Instant::now(),
             token,
             refused: 0,
         });
@@ -245,14 +246,34 @@ impl<'a> Server<'a> {
         Ok(at)
     }
 
+    /// Ends a connection to make room for another.
+    fn displace(&mut self, id: ConnectionId) {
+        if self.connections.is_complete(id) && self.logs(Subject::Connections) {
+            let peer = self.connections.get_mut(id).map(|displaced| displaced.peer);
+            warn!(
+                ?peer,
+                "at a limit of connections, the oldest was ended for a new one"
+            );
+        }
+        self.disconnect(id);
+    }
+
     /// Ends a connection; its node's record stays.
     fn disconnect(&mut self, id: ConnectionId) {
         // Messages first: once the connection is forgotten, they are nobody's.
         self.take_messages();
-        let forgotten = self.forget(id);
-        if forgotten.is_some() {
-            // Once the queue pair is gone, so are its completions, and with them the
-            // receives that they hold.
+        self.end([id]);
+    }
+
+    /// Ends connections, the messages of which were taken.
+    fn end(&mut self, ids: impl IntoIterator<Item = ConnectionId>) {
+        let ids = ids.into_iter();
+        let forgotten: Vec<_> = ids.filter_map(|id| self.forget(id)).collect();
+        if !forgotten.is_empty() {
+            // Once the queue pairs are gone, so are their completions, and with them the
+            // receives that messages hold which came meanwhile. Connections that end by these
+            // messages wait for the next turn of `run`, so that signals and events are looked
+            // at however fast they come.
             self.take_messages();
         }
     }
@@ -271,15 +292,8 @@ impl<'a> Server<'a> {
     /// Applies all messages that have arrived, and ends the connections that are over.
     fn handle_messages(&mut self) {
         self.take_messages();
-        let over = std::mem::take(&mut self.over).into_iter();
-        let forgotten: Vec<_> = over.filter_map(|id| self.forget(id)).collect();
-        if !forgotten.is_empty() {
-            // Messages that came meanwhile hold receives as well; these are given back
-            // before the queue pairs go. Connections that end by them wait for the next
-            // turn of `run`, so that signals and events are looked at however fast they
-            // come.
-            self.take_messages();
-        }
+        let over = std::mem::take(&mut self.over);
+        self.end(over);
     }
 
     /// Applies all messages that have arrived.

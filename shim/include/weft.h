@@ -288,12 +288,12 @@ int weft_dealloc_mw(struct weft_mw *mw);
 
 /*
  * Makes a completion queue that any number of VQPs of the device use, also at the same
- * time. cqe: completions that there may be, 1 to max_cqe. Each request that is under way,
- * or whose completion was not taken, needs room for one, signalled or not, and so does
- * each message that has arrived: a CQ whose cqe is the sum of its VQPs' max_send_wr, and
- * of the receive buffers posted for them, never lacks it. One that is smaller loses
- * nothing: posting is ENOMEM then, and messages wait at their sender as if there were no
- * receive buffer.
+ * time. cqe: completions that there may be, 1 to max_cqe; the CQ has room for the next power
+ * of two from there on. Each request that is under way, or whose completion was not taken,
+ * needs room for one, signalled or not, and so does each message that has arrived: a CQ whose
+ * cqe is the sum of its VQPs' max_send_wr, and of the receive buffers posted for them, never
+ * lacks it. One that is smaller loses nothing: posting is ENOMEM then, and messages wait at
+ * their sender as if there were no receive buffer.
  * A CQ also has room to submit the requests of its VQPs, 128 in one system call. Its
  * memory counts against RLIMIT_MEMLOCK.
  *
@@ -438,6 +438,10 @@ void *weft_vqp_context(const struct weft_vqp *vqp);
  * send_flags, imm_data, wr.rdma or wr.atomic. The chain is not needed any more when
  * this returns.
  *
+ * It does not wait for completions, but may sleep before a request is posted: while 128
+ * requests of the user's from this CPU are on their way to the same peer, and before a fenced
+ * one. That takes seconds if the peer is silent.
+ *
  * wr_id is the program's, all 64 bits of it.
  *
  * opcode: IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_ATOMIC_CMP_AND_SWP,
@@ -464,8 +468,8 @@ int weft_post_send(const struct weft_vqp *vqp, struct ibv_send_wr *wr, struct ib
 
 /*
  * As weft_post_send(), to a peer, on an unconnected VQP. Requests to one peer are in order,
- * and max_send_wr counts for each peer; a CQ of the VQP's own has room for max_send_wr
- * requests to all of them together. One that fails stops later requests to that peer,
+ * and max_send_wr counts for each peer; a CQ of the VQP's own has room for all of them
+ * together as if its cqe were max_send_wr. One that fails stops later requests to that peer,
  * until the peer is closed, and none to others.
  *
  * Errors: those of weft_post_send(); EINVAL (the VQP is not an unconnected one, or the
@@ -542,7 +546,7 @@ int weft_enter(const struct weft_vqp *vqp, struct ibv_send_wr *wr, struct ibv_se
 /*
  * weft_post_list(), then waiting until the CQ has min_complete completions, then
  * weft_poll_cq(), as weft_enter(). The chains say what became of them; it does not wait if
- * one has failed, unless with ENOMEM. posts may be NULL if num_posts is 0.
+ * one has failed, unless because a queue is full. posts may be NULL if num_posts is 0.
  *
  * Returns how many completions were taken. Errors: as weft_wait_cq(), -EINVAL also as of
  * weft_enter() and weft_post_list(), -EINTR (what was posted stays posted; the chains say

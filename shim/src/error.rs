@@ -78,6 +78,9 @@ pub enum Error {
     /// were not taken.
     #[error("the listener has {MAX_ACCEPTED} VQPs to senders, each with completions that were not taken: poll them, or forget a sender")]
     TooManySenders,
+    /// The queues have no places for what the queue pair needs.
+    #[error("a queue pair needs queues with places for completions (max_wc), and with some for receive buffers (max_recv_wr) if it receives; an unconnected one cannot receive")]
+    MissingQueue,
     /// The receive queue is another queue pair's own.
     #[error("the receive queue is another queue pair's own: make both with Receive::Shared, or give each its queues")]
     ReceiveQueueInUse,

@@ -164,9 +164,11 @@ impl MemoryRegion {
             access: access.bits(),
             ..Pod::zeroed()
         };
-        // SAFETY: the caller promises that all treat it as written by others.
-        unsafe { ioctl::mr_reg(device.fd(), &mut arg) }
-            .map_err(|errno| Error::of_mr_reg(errno, arg.addr, arg.len))?;
+        let registered = device.lot().with_room(|| {
+            // SAFETY: the caller promises that all treat it as written by others.
+            unsafe { ioctl::mr_reg(device.fd(), &mut arg) }
+        });
+        registered.map_err(|errno| Error::of_mr_reg(errno, arg.addr, arg.len))?;
         Ok(Self {
             addr: bytes.addr(),
             bytes,

@@ -61,7 +61,8 @@ pub struct QueuesConfig {
     pub max_send_wr: u32,
     /// Completions that may be there, up to [`crate::MAX_WC`]. All requests of the queue
     /// pairs that are under way, or whose completions were not taken, need a place, and so
-    /// does each message that has arrived.
+    /// does each message that has arrived. The queue has a power of two of places, the next
+    /// one from this number on.
     pub max_wc: u32,
     /// Receive buffers that may be posted, up to [`crate::MAX_RECV_WR`].
     pub max_recv_wr: u32,
@@ -176,8 +177,8 @@ impl Queues {
     ///
     /// # Errors
     ///
-    /// [`Error::BadCapacity`], [`Error::ReceiveQueueInUse`], [`Error::TooManyVqps`],
-    /// [`Error::OutOfMemory`], [`Error::NodeGone`].
+    /// [`Error::BadCapacity`], [`Error::MissingQueue`], [`Error::ReceiveQueueInUse`],
+    /// [`Error::TooManyVqps`], [`Error::OutOfMemory`], [`Error::NodeGone`].
     pub fn qp(&self, config: &QpConfig) -> Result<Qp, Error> {
         Qp::create(&self.end, config, Gid::default(), 0, false)
     }
@@ -196,6 +197,10 @@ impl Queues {
     /// Submits requests, each [on](SendWr::on) a queue pair of these queues' session, and
     /// answers with how many were taken: fewer than given when its queue pair, or the
     /// completion queue, got full.
+    ///
+    /// The call does not wait for completions, but may sleep before it has taken a request:
+    /// while 128 requests of the user's from this CPU are on their way to the same peer, and
+    /// before a [fenced](SendWr::fenced) one. That takes seconds if the peer is silent.
     ///
     /// # Errors
     ///
@@ -232,22 +237,15 @@ impl Queues {
     /// are thrown away.
     #[inline]
     pub fn poll_cq(&mut self, wcs: &mut [Wc]) -> usize {
-        self.reap(wcs).0
+        self.purge();
+        self.take(wcs)
     }
 
-    /// The same, and whether some were thrown away.
+    /// Throws completions of queue pairs that were dropped away; answers whether there were
+    /// any.
     #[inline]
-    fn reap(&mut self, wcs: &mut [Wc]) -> (usize, bool) {
-        let mut threw_some = false;
-        loop {
-            let taken = self.take(wcs);
-            let ready = || self.rings.done.ready(usize::MAX);
-            let kept = self.end.without_dropped(&mut wcs[..taken], ready);
-            threw_some |= kept < taken;
-            if kept != 0 || taken == 0 {
-                return (kept, threw_some);
-            }
-        }
+    fn purge(&mut self) -> bool {
+        self.end.purge_dropped(&mut self.rings.done)
     }
 
     /// Submits requests, waits until there are `min` completions or `timeout`
@@ -274,18 +272,19 @@ impl Queues {
         if min > room {
             return Err(Error::NoRoom { min, room });
         }
-        let start = self.end.has_dropped().then(Instant::now);
+        // Another thread may drop queue pairs during the wait, which then goes on.
+        let start = (min != 0).then(Instant::now);
         let submitted = self.submit(wrs, None, min, timeout)?;
-        let (mut completed, mut threw_some) = self.reap(wcs);
+        let mut threw_some = self.purge();
+        let mut completed = self.take(wcs);
         // The wait was for those that were thrown away, too.
         while threw_some && completed < min {
             let left = start.map_or(timeout, |start| timeout.saturating_sub(start.elapsed()));
             if left.is_zero() || self.submit(&[], None, min - completed, left).is_err() {
                 break;
             }
-            let (more, threw_more) = self.reap(&mut wcs[completed..]);
-            completed += more;
-            threw_some = threw_more;
+            threw_some = self.purge();
+            completed += self.take(&mut wcs[completed..]);
         }
         if submitted.is_full && submitted.count == 0 && completed == 0 {
             return Err(Error::QueueFull);
@@ -353,7 +352,8 @@ impl Queues {
     }
 
     /// Submits requests, in as many pieces as the ring makes of them, and waits
-    /// until there are `min` completions in the ring. `vqp` as in [`Self::call`].
+    /// until there are `min` completions in the ring, of queue pairs that were not dropped
+    /// before. `vqp` as in [`Self::call`].
     pub(crate) fn submit(
         &mut self,
         wrs: &[SendWr<'_>],
@@ -361,6 +361,7 @@ impl Queues {
         min: usize,
         timeout: Duration,
     ) -> Result<Submitted, Error> {
+        self.purge();
         let room = self.rings.send.room();
         if room == 0 && !wrs.is_empty() {
             let recv = self.rings.recv.capacity();

@@ -176,7 +176,7 @@ impl Vqp {
     }
 
     /// Submits requests and answers with how many were taken: fewer than given
-    /// when the queue got full.
+    /// when the queue got full. May sleep as [`Queues::post_send`] does.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 #!/bin/bash
 # The C ABI: installed, found by pkg-config, compiled without a warning, run.
 # vm: --meta --nodes 2
-# checks: 396
+# checks: 397
 . "$(dirname "$0")/lib.sh"
 
 prefix=/tmp/weft-c

@@ -3,7 +3,7 @@
 # the right incarnation withdraws, only the node itself publishes, noise, floods, crowds
 # and a full table do no harm, signals and errors are answered as the manual says.
 # vm: --no-module --nodes 2 --timeout 600
-# checks: 77
+# checks: 80
 . "$(dirname "$0")/lib.sh"
 
 HERE=$(dirname "$0")
@@ -143,7 +143,8 @@ check "300 connections of 20 addresses at once" within 20 crowd 300
 "${AS_USER[@]}" weft-probe crowd $READERS_PER_PEER --hold-s 1000 &
 users=$!
 check "users hold as many connections as they get" within 20 connections_are $READERS_PER_PEER
-check "one more is refused" refuses 1 "cannot connect" weft-probe lookup "$NODE"
+check "one more takes the place of one of theirs" lookup_is "$NODE" 9
+check "and of one alone" within 10 connections_are $((READERS_PER_PEER - 1))
 check "another address has its own" lookup_is "$NODE" 9 ip netns exec n1
 check "the node publishes" weft-probe publish "$NODE" 10
 check "which is found" lookup_is "$NODE" 10 ip netns exec n1
@@ -152,7 +153,9 @@ wait $users 2>/dev/null
 weft-probe crowd --reserved-ports $NODE_PER_PEER --hold-s 1000 &
 root=$!
 check "root holds as many as a node gets" within 20 connections_are $NODE_PER_PEER
-check "one more is refused too" refuses 1 "cannot connect" weft-probe publish "$NODE" 11
+check "one more takes the place of one of its" weft-probe publish "$NODE" 11
+check "and is a node's: its record is found" lookup_is "$NODE" 11 ip netns exec n1
+check "the server says that it has ended some" log_has 2 "at a limit of connections, the oldest was ended"
 kill $root
 wait $root 2>/dev/null
 check "they make room when they go" within 10 weft-probe publish "$NODE" 9

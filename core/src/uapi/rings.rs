@@ -27,7 +27,8 @@ pod! {
     pub struct RingsCreate [80] {
         /// In: requests that the submission ring has room for.
         pub max_send_wr: u32,
-        /// In: completions that there may be, of requests and receive buffers together.
+        /// In: completions that there may be, of requests and receive buffers together. There
+        /// may be as many as the ring has entries, which is the next power of two.
         pub max_wc: u32,
         /// In: receive buffers that may be posted.
         pub max_recv_wr: u32,
@@ -163,6 +164,12 @@ pod! {
     /// two end with `ENOSPC` if nothing was taken. Unsignalled requests that succeed
     /// make room without a completion. One that may not wait is answered at once.
     ///
+    /// Whatever `wc_min` and `timeout_ns` are, a call may sleep before it has taken a request:
+    /// while the stream to the peer, which the user's VQPs share that post on this CPU, has 128
+    /// requests (the RC queue pair to it, which all share, 256, or 2 MiB); while requests of the
+    /// VQP before a fenced one, or before one for which it goes over to DC, are under way. That
+    /// takes seconds if the peer is silent or its receiver has no buffers. A signal ends it.
+    ///
     /// The kernel takes requests from its own index on, whoever calls: calls with
     /// requests on one ring have to be made one after the other, or their requests
     /// mix. Calls that only wait may overlap with anything.
@@ -180,7 +187,8 @@ pod! {
         pub cq: u32,
         /// Completions that have to be in that ring before the call returns.
         pub wc_min: u32,
-        /// Longest wait in nanoseconds. 0 does not wait.
+        /// Longest wait for completions, or for room for them, in nanoseconds. 0 does not wait
+        /// for these.
         pub timeout_ns: u64,
         /// Must be zero.
         pub reserved: u64,

@@ -4,7 +4,7 @@
 //! straight from the ring.
 
 use super::cq::Cq;
-use super::post::{left_of, post_all, Chain, List, Post};
+use super::post::{left_of, post_all, Chain, List, Post, Why};
 use super::queues::{is_recv, lock, Completions, Queues};
 use super::verbs::{self, SendWr, Wc};
 use super::vqp::Vqp;
@@ -48,12 +48,11 @@ impl Reap {
     /// No more can be waited for than there is room for. Answers with the time, if it will
     /// be needed.
     fn begin(&self, queues: &Queues) -> Result<Option<Instant>, Errno> {
-        let done = lock(&queues.done);
-        if self.min as usize > done.entries() {
+        if self.min as usize > lock(&queues.done).entries() {
             return Err(Errno::EINVAL);
         }
-        let waits_twice = self.min != 0 && done.has_ghosts();
-        Ok(waits_twice.then(Instant::now))
+        // Another thread may destroy VQPs during the wait, which then goes on.
+        Ok((self.min != 0).then(Instant::now))
     }
 }
 
@@ -89,7 +88,7 @@ unsafe fn take(
 fn take_by(
     done: &Mutex<Completions>,
     reap: &Reap,
-    mut begin: Option<Instant>,
+    begin: Option<Instant>,
     mut wait: impl FnMut(u32, u64) -> Result<(), Errno>,
     mut into: impl FnMut(usize, uapi::Wc),
 ) -> Result<usize, Errno> {
@@ -102,10 +101,7 @@ fn take_by(
         if got >= reap.min || !threw_some {
             return Ok(taken);
         }
-        let left_ns = left_of(
-            reap.timeout_ns,
-            Some(*begin.get_or_insert_with(Instant::now)),
-        );
+        let left_ns = left_of(reap.timeout_ns, begin);
         if left_ns == 0 {
             return Ok(taken);
         }
@@ -183,8 +179,8 @@ pub unsafe extern "C" fn weft_enter(
             unsafe { bad_wr.write(chain.left) };
         }
         let is_full = match chain.error {
-            Some(Errno::ENOMEM) => chain.left == wr,
-            Some(errno) => return Err(errno),
+            Some(Why::Full) => chain.left == wr,
+            Some(Why::Errno(errno)) => return Err(errno),
             None => false,
         };
         if !waited? {
@@ -287,7 +283,7 @@ fn wc_opcode(opcode: u16) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ring::tests::completions_of;
+    use crate::ring::tests::{completions_of, rings};
     use weft_core::uapi::Pod;
 
     const HOUR_NS: u64 = 3_600_000_000_000;
@@ -312,7 +308,8 @@ mod tests {
             Err(Errno::EINTR)
         };
         let into = |_, wc: uapi::Wc| vqps.push(wc.vqp);
-        let count = take_by(&Mutex::new(done), &reap, None, wait, into);
+        let begin = Some(Instant::now());
+        let count = take_by(&Mutex::new(done), &reap, begin, wait, into);
         (count, vqps, waits)
     }
 
@@ -327,6 +324,21 @@ mod tests {
         assert_eq!(taken(HOUR_NS, &[4, 3, 4]), (Ok(2), vec![4, 4], vec![]));
         assert_eq!(taken(HOUR_NS, &[4]), (Ok(1), vec![4], vec![]));
         assert_eq!(taken(0, &[3, 4]), (Ok(1), vec![4], vec![]));
+    }
+
+    #[test]
+    fn whatever_may_wait_knows_when_it_began() {
+        let queues = Queues::of_rings(rings(8, 0, &[]));
+        let began = |min| {
+            let reap = Reap {
+                room: 9,
+                min,
+                timeout_ns: HOUR_NS,
+            };
+            reap.begin(&queues).map(|begin| begin.is_some())
+        };
+        assert_eq!((began(0), began(1)), (Ok(false), Ok(true)));
+        assert_eq!(began(9), Err(Errno::EINVAL));
     }
 
     #[test]

@@ -75,8 +75,10 @@ pub unsafe extern "C" fn weft_reg_mr(
             access: u32::try_from(access).map_err(|_| Errno::EINVAL)?,
             ..Pod::zeroed()
         };
-        // SAFETY: the caller answers for the memory; Rust code does not touch it.
-        unsafe { ioctl::mr_reg(session.fd(), &mut arg) }?;
+        session.lot().with_room(|| {
+            // SAFETY: the caller answers for the memory; Rust code does not touch it.
+            unsafe { ioctl::mr_reg(session.fd(), &mut arg) }
+        })?;
         Ok(Mr {
             addr,
             length,

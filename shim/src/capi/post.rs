@@ -45,8 +45,27 @@ pub(super) struct Chain {
     signal_all: bool,
     /// The first request that was not taken; null if all were.
     pub(super) left: *mut SendWr,
-    /// Why it was not; `ENOMEM`: the queue is full.
-    pub(super) error: Option<Errno>,
+    /// Why it was not.
+    pub(super) error: Option<Why>,
+}
+
+/// Why a request was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Why {
+    /// There is no room in a queue: completions make some.
+    Full,
+    /// No completion would change it.
+    Errno(Errno),
+}
+
+impl Why {
+    /// The answer that C gets.
+    pub(super) const fn errno(self) -> Errno {
+        match self {
+            Self::Full => Errno::ENOMEM,
+            Self::Errno(errno) => errno,
+        }
+    }
 }
 
 /// Why a batch ends where it ends.
@@ -121,12 +140,12 @@ unsafe fn post(
     let mut chain = unsafe { Chain::new(vqp, peer, wr) };
     // SAFETY: the caller promises a chain.
     let _ = unsafe { post_all(&vqp.cq.queues, std::slice::from_mut(&mut chain), &NO_WAIT) };
-    let Some(errno) = chain.error else {
+    let Some(why) = chain.error else {
         return Ok(());
     };
     // SAFETY: not null, so the caller promises room.
     unsafe { bad_wr.write(chain.left) };
-    Err(errno)
+    Err(why.errno())
 }
 
 /// See `weft.h`.
@@ -210,14 +229,15 @@ impl List {
             let post = unsafe { self.posts.add(at) };
             // SAFETY: as above, and the caller lets it be written.
             unsafe { addr_of_mut!((*post).bad_wr).write(chain.left) };
-            let error = chain.error.map_or(0, |errno| errno as c_int);
+            let error = chain.error.map_or(0, |why| why.errno() as c_int);
             // SAFETY: as above.
             unsafe { addr_of_mut!((*post).error).write(error) };
         }
     }
 
     pub(super) fn first_error(&self) -> Option<Errno> {
-        self.chains.iter().find_map(|chain| chain.error)
+        let why = self.chains.iter().find_map(|chain| chain.error);
+        why.map(Why::errno)
     }
 
     /// Whether waiting for completions makes sense.
@@ -258,7 +278,7 @@ impl Chain {
             peer: 0,
             signal_all: false,
             left,
-            error: Some(errno),
+            error: Some(Why::Errno(errno)),
         }
     }
 
@@ -270,7 +290,7 @@ impl Chain {
 
 /// Whether waiting for completions makes sense: so far all were posted, or wait for room.
 fn may_wait(chains: &[Chain]) -> bool {
-    let is_fine = |chain: &Chain| matches!(chain.error, None | Some(Errno::ENOMEM));
+    let is_fine = |chain: &Chain| matches!(chain.error, None | Some(Why::Full));
     chains.iter().all(is_fine)
 }
 
@@ -309,57 +329,97 @@ unsafe fn submit(
     // The time counts where several calls may wait.
     let begin = (chains.len() > 1 && reap.min > 0).then(Instant::now);
     let mut has_waited = false;
-    let mut first = 0;
     loop {
-        first += chains[first..]
-            .iter()
-            .take_while(|chain| chain.is_over())
-            .count();
-        let waits = !has_waited && may_wait(chains);
-        let chains = &mut chains[first..];
-        if chains.is_empty() {
+        let may_wait = !has_waited && may_wait(chains);
+        let Some(mut turn) = Turn::next(chains) else {
             return Ok(has_waited);
-        }
+        };
         // SAFETY: the caller promises chains.
-        let (count, stop) = unsafe { fill(ring, chains) };
+        let (count, stop) = unsafe { fill(ring, turn.chains) };
         if count == 0 {
-            chains[0].error = Some(match stop {
-                Stop::Bad(errno) => errno,
+            turn.refused(match stop {
+                Stop::Bad(errno) => Why::Errno(errno),
                 // A ring without entries.
-                Stop::End | Stop::Full => Errno::EINVAL,
+                Stop::End | Stop::Full => Why::Errno(Errno::EINVAL),
             });
             continue;
         }
-        let is_last = stop == Stop::End && waits;
+        let is_last = stop == Stop::End && may_wait;
         let (min, timeout_ns) = match is_last {
             true => (reap.min, left_of(reap.timeout_ns, begin)),
             false => (0, 0),
         };
-        match enter(count, min, timeout_ns) {
-            // Nothing was waited for: the signal's handler has run, go on.
-            Err(Errno::EINTR) if min == 0 => {}
-            Err(Errno::EINTR) => {
-                let open = chains.iter_mut().filter(|chain| !chain.is_over());
-                open.for_each(|chain| chain.error = Some(Errno::EINTR));
-                return Err(Errno::EINTR);
-            }
+        // All that the module answers, and whether it has waited if it was to.
+        let waited = match enter(count, min, timeout_ns) {
             Err(Errno::ENOSPC) | Ok(0) => {
-                chains[0].error = Some(Errno::ENOMEM);
-                has_waited |= is_last;
+                turn.refused(Why::Full);
+                true
             }
-            Err(errno) => chains[0].error = Some(errno),
             Ok(taken) => {
                 ring.took(taken);
-                // SAFETY: no more were taken than the chains have.
-                let begun = unsafe { advance(chains, taken) };
-                // The VQP of a chain that was begun takes requests: it has no room for
-                // more. Of another chain the next call says what is wrong.
-                let full = begun.filter(|_| taken < count);
-                has_waited |= is_last && (taken == count || full.is_some());
-                if let Some(chain) = full {
-                    chain.error = Some(Errno::ENOMEM);
-                }
+                // SAFETY: the chains have the requests that are in the ring.
+                unsafe { turn.took(taken, count) }
             }
+            // Nothing was waited for: the signal's handler has run, go on.
+            Err(Errno::EINTR) if min == 0 => false,
+            Err(Errno::EINTR) => {
+                turn.interrupted();
+                return Err(Errno::EINTR);
+            }
+            Err(errno) => {
+                turn.refused(Why::Errno(errno));
+                false
+            }
+        };
+        has_waited |= is_last && waited;
+    }
+}
+
+/// Chains that one system call submits.
+struct Turn<'a> {
+    /// From the first one on that is not over; there is one.
+    chains: &'a mut [Chain],
+}
+
+impl<'a> Turn<'a> {
+    /// The next one; `None` if all chains are over.
+    fn next(chains: &'a mut [Chain]) -> Option<Self> {
+        let first = chains.iter().position(|chain| !chain.is_over())?;
+        Some(Self {
+            chains: &mut chains[first..],
+        })
+    }
+
+    /// The first request was not taken.
+    fn refused(&mut self, why: Why) {
+        self.chains[0].error = Some(why);
+    }
+
+    /// A signal has ended the wait: nothing more is taken.
+    fn interrupted(&mut self) {
+        let open = self.chains.iter_mut().filter(|chain| !chain.is_over());
+        open.for_each(|chain| chain.error = Some(Why::Errno(Errno::EINTR)));
+    }
+
+    /// So many of `count` requests were taken, in order. Answers whether that is all, or all
+    /// that there was room for. If not, the next call says what is wrong.
+    ///
+    /// # Safety
+    ///
+    /// The chains have `count` requests at least.
+    unsafe fn took(&mut self, taken: u32, count: u32) -> bool {
+        // SAFETY: no more were taken than there were.
+        let begun = unsafe { advance(self.chains, taken) };
+        if taken == count {
+            return true;
+        }
+        // The VQP of a chain that was begun takes requests: it has no room for more.
+        match begun {
+            Some(chain) => {
+                chain.error = Some(Why::Full);
+                true
+            }
+            None => false,
         }
     }
 }

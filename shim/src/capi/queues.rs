@@ -199,11 +199,6 @@ impl Completions {
         (kept, threw_some)
     }
 
-    /// Whether completions may be thrown away.
-    pub(super) fn has_ghosts(&self) -> bool {
-        !self.ghosts.is_empty()
-    }
-
     /// Throws away what there is of a VQP that was destroyed. Buffers that it has from an
     /// SRQ (`is_srq`) are not its own: their completions stay.
     pub(super) fn forget(&mut self, vqp: u32, is_srq: bool) {

@@ -40,7 +40,16 @@ pub struct Vqp {
     context: *mut c_void,
 }
 
-/// Where a VQP's receive buffers come from.
+/// Where a VQP's receive buffers come from. All that depends on it:
+///
+/// | | `weft_post_recv` posts to | in the module | when the VQP goes, its CQ |
+/// |---|---|---|---|
+/// | `Nothing` | nothing | has no receive ring | forgets all its completions |
+/// | `WithCq` | the CQ's rings | has a ring of its own | forgets all |
+/// | `Own` | these rings | shares a ring | forgets all, and what a late message completes |
+/// | `Srq` | nothing | shares a ring | forgets its requests', not its buffers' |
+///
+/// A CQ that is private goes with the VQP, and forgets nothing.
 #[derive(Debug)]
 pub(super) enum Receive {
     /// It receives nothing.

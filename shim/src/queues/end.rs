@@ -5,6 +5,7 @@
 use crate::device::Device;
 use crate::error::Error;
 use crate::ioctl;
+use crate::ring::CompletionRing;
 use crate::wc::Wc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -20,16 +21,8 @@ pub(crate) struct End {
     calls: AtomicU64,
     /// There may be some in `dropped`.
     has_dropped: AtomicBool,
-    dropped: Mutex<Vec<Dropped>>,
-}
-
-/// A queue pair that was dropped, and of which there may be completions in the ring.
-#[derive(Debug)]
-struct Dropped {
-    vqp: u32,
-    /// They are among the next so many that are taken. `None`: among those that were there
-    /// when the ring is looked at next, because the kernel writes no more of them.
-    within: Option<usize>,
+    /// Queue pairs that were dropped since the ring was purged of their completions.
+    dropped: Mutex<Vec<u32>>,
 }
 
 impl End {
@@ -77,8 +70,8 @@ impl End {
 
     /// A queue pair was dropped: the kernel writes no completion of it any more.
     pub(super) fn note_dropped(&self, vqp: u32) {
-        let within = None;
-        self.dropped().push(Dropped { vqp, within });
+        let mut dropped = self.dropped();
+        dropped.push(vqp);
         self.has_dropped.store(true, Ordering::Release);
     }
 
@@ -86,59 +79,41 @@ impl End {
     /// completions with it are the new one's from now on.
     pub(super) fn note_made(&self, vqp: u32) {
         if self.has_dropped() {
-            self.dropped().retain(|dropped| dropped.vqp != vqp);
+            self.dropped().retain(|dropped| *dropped != vqp);
         }
     }
 
     /// Whether there may be completions of queue pairs that were dropped.
     #[inline]
-    pub(super) fn has_dropped(&self) -> bool {
+    fn has_dropped(&self) -> bool {
         self.has_dropped.load(Ordering::Acquire)
     }
 
-    fn dropped(&self) -> MutexGuard<'_, Vec<Dropped>> {
+    pub(super) fn dropped(&self) -> MutexGuard<'_, Vec<u32>> {
         self.dropped.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes out those of requests of queue pairs that were dropped; answers with how many
-    /// are left. `ready` says how many more there are in the ring. A receive buffer comes
-    /// back in any case.
+    /// Throws away what there is in the ring of requests of queue pairs that were dropped;
+    /// answers whether there was anything. A receive buffer comes back in any case.
     #[inline]
-    pub(super) fn without_dropped(&self, wcs: &mut [Wc], ready: impl FnOnce() -> usize) -> usize {
-        match self.has_dropped() {
-            true => self.sift(wcs, ready),
-            false => wcs.len(),
-        }
+    pub(super) fn purge_dropped(&self, ring: &mut CompletionRing) -> bool {
+        self.has_dropped() && self.purge(ring)
     }
 
     #[cold]
-    fn sift(&self, wcs: &mut [Wc], ready: impl FnOnce() -> usize) -> usize {
+    fn purge(&self, ring: &mut CompletionRing) -> bool {
+        // Locked until all are out: a new queue pair may have the number of one of them.
         let mut dropped = self.dropped();
-        let is_of_dropped = |at: usize, wc: &Wc| {
-            let is_it = |dropped: &Dropped| {
-                dropped.vqp == wc.vqp() && dropped.within.is_none_or(|within| at < within)
-            };
-            !wc.is_recv() && dropped.iter().any(is_it)
-        };
-        let mut kept = 0;
-        for at in 0..wcs.len() {
-            if !is_of_dropped(at, &wcs[at]) {
-                wcs[kept] = wcs[at];
-                kept += 1;
-            }
-        }
-        let more = ready();
-        for dropped in dropped.iter_mut() {
-            let within = dropped
-                .within
-                .map(|within| within.saturating_sub(wcs.len()));
-            dropped.within = within.or(Some(more));
-        }
-        dropped.retain(|dropped| dropped.within != Some(0));
-        if dropped.is_empty() {
-            self.has_dropped.store(false, Ordering::Release);
-        }
-        kept
+        dropped.sort_unstable();
+        let mut threw_some = false;
+        ring.purge(|raw| {
+            let is_dead = !Wc::from_raw(*raw).is_recv() && dropped.binary_search(&raw.vqp).is_ok();
+            threw_some |= is_dead;
+            is_dead
+        });
+        dropped.clear();
+        self.has_dropped.store(false, Ordering::Release);
+        threw_some
     }
 }
 

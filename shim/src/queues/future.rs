@@ -58,12 +58,15 @@ impl AsyncQueues {
         &self.queues
     }
 
-    /// The queues, for calls that do not wait.
+    /// The queues, for calls that do not wait for completions. One that posts may sleep, as
+    /// [`Self::post_send`] does.
     pub fn get_mut(&mut self) -> &mut Queues {
         &mut self.queues
     }
 
-    /// As [`Queues::post_send`], which does not wait.
+    /// As [`Queues::post_send`], which does not wait for completions, but may sleep before it
+    /// has taken a request. It has the runtime's thread meanwhile: where that matters, call it
+    /// within `tokio::task::block_in_place` or `spawn_blocking`.
     ///
     /// # Errors
     ///

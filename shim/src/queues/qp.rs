@@ -9,7 +9,9 @@ use crate::ioctl;
 use nix::errno::Errno;
 use std::sync::Arc;
 use weft_core::gid::Gid;
-use weft_core::uapi::{self, Pod, MAX_PORT, RINGS_NONE, VQP_SHARED_RECEIVE, VQP_UNCONNECTED};
+use weft_core::uapi::{
+    self, Pod, MAX_PORT, MAX_SEND_WR, RINGS_NONE, VQP_SHARED_RECEIVE, VQP_UNCONNECTED,
+};
 
 /// Where a queue pair's receive buffers come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -155,6 +157,7 @@ impl QpConfig {
 fn of_create(errno: Errno, config: &QpConfig, gid: Gid) -> Error {
     match errno {
         Errno::EBUSY => Error::ReceiveQueueInUse,
+        Errno::EINVAL if (1..=MAX_SEND_WR).contains(&config.max_send_wr) => Error::MissingQueue,
         Errno::EINVAL | Errno::EMFILE => Error::of_vqp_create(errno, config.max_send_wr, 0),
         errno => Error::of_peer("IOC_VQP_CREATE", errno, gid),
     }
@@ -216,5 +219,26 @@ impl Drop for PeerHandle {
         };
         // It fails only if the session's node has gone.
         let _ = ioctl::peer_close(self.device.fd(), &mut arg);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_pair_that_is_refused_for_its_queues_is_not_refused_for_its_capacity() {
+        let refused = |max_send_wr| {
+            let config = QpConfig {
+                max_send_wr,
+                receive: Receive::Own,
+            };
+            of_create(Errno::EINVAL, &config, Gid::default())
+        };
+        assert_eq!(refused(1), Error::MissingQueue);
+        assert_eq!(refused(MAX_SEND_WR), Error::MissingQueue);
+        for send in [0, MAX_SEND_WR + 1] {
+            assert_eq!(refused(send), Error::BadCapacity { send, recv: 0 });
+        }
     }
 }

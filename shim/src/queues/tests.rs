@@ -71,3 +71,43 @@ fn queues_without_room_for_requests_take_none() {
     assert_eq!(entered, Err(none));
     assert_eq!(queues.post_send(&[]), Ok(0));
 }
+
+/// Completions of these queue pairs, each with an opcode.
+fn completions(of: &[(u32, u16)]) -> Vec<uapi::Wc> {
+    let wc = |&(vqp, opcode)| uapi::Wc {
+        vqp,
+        opcode,
+        ..Pod::zeroed()
+    };
+    of.iter().map(wc).collect()
+}
+
+#[test]
+fn completions_of_a_queue_pair_that_was_dropped_are_thrown_away_but_for_its_buffers() {
+    let (write, recv) = (uapi::OP_WRITE.into(), uapi::WC_RECV);
+    let all = completions(&[(3, write), (4, write), (3, recv), (5, write)]);
+    let mut queues = Queues::of_rings(rings(8, 0, &all));
+    queues.end.note_dropped(3);
+    queues.end.note_dropped(5);
+    queues.end.note_made(5);
+    let mut wcs = [Wc::default(); 8];
+    let count = queues.poll_cq(&mut wcs);
+    let left: Vec<_> = wcs[..count]
+        .iter()
+        .map(|wc| (wc.vqp(), wc.is_recv()))
+        .collect();
+    assert_eq!(left, [(4, false), (3, true), (5, false)]);
+}
+
+#[test]
+fn what_is_known_of_dropped_queue_pairs_stays_little_though_nobody_polls() {
+    let there = completions(&[(u32::MAX, uapi::OP_WRITE.into())]);
+    let mut queues = Queues::of_rings(rings(8, 0, &there));
+    for vqp in 0..10_000 {
+        queues.end.note_dropped(vqp);
+        // There is no kernel that would take it.
+        queues.post_send(&requests()[..1]).unwrap_err();
+        assert!(queues.end.dropped().len() <= 1);
+    }
+    assert_eq!(queues.poll_cq(&mut [Wc::default(); 8]), 1);
+}

@@ -63,8 +63,8 @@ impl Lot {
         })
     }
 
-    /// Makes a call that takes memory for rings. If there is none, what is left here makes
-    /// way: it counts against `RLIMIT_MEMLOCK` as long as it is mapped.
+    /// Makes a call that takes memory for rings, or pins memory. If there is none, what is left
+    /// here makes way: it counts against `RLIMIT_MEMLOCK` as long as it is mapped.
     ///
     /// # Errors
     ///

@@ -255,7 +255,8 @@ static void destroyed(void)
 /* A CQ that is too small makes senders wait, and loses nothing. */
 static void small_cq(void)
 {
-	struct weft_cq *cq = cq_of(device, 4);
+	/* It has room for four. */
+	struct weft_cq *cq = cq_of(device, 3);
 	struct weft_vqp *one = vqp_on(cq, NULL, 0, 0), *two = vqp_on(cq, NULL, 0, 0);
 	struct ibv_send_wr *next;
 	int i, posted = 0, got = 0;
@@ -273,6 +274,8 @@ static void small_cq(void)
 		got += i;
 	is("in the end all are done", got, 6);
 	is("and others have room", weft_enter(two, &wrs[9], &bad, 1, 1, wcs, PATIENCE_MS), 1);
+	wrs[3].next = NULL;
+	is("as many as fit can be waited for", weft_enter(one, wrs, &bad, 4, WORDS, wcs, PATIENCE_MS), 4);
 	weft_destroy_vqp(one);
 	weft_destroy_vqp(two);
 	is("it goes", weft_destroy_cq(cq), 0);

@@ -191,6 +191,7 @@ fn library(report: &mut Report) {
         "library: a call waits for the others",
         library::waits_for_others,
     );
+    report.check("library: a wait has its time once", library::waits_once);
     report.check(
         "library: a number that is given again",
         library::numbers_again,

@@ -107,10 +107,7 @@ fn a_full_queue_stops_a_chain_and_no_other() {
     let (asked, waited) = submitted(&mut both, &[Ok(2), Ok(2)]);
     // The first call was to wait, and did, since a queue was full.
     assert_eq!((asked, waited), (vec![(5, 2), (2, 0)], Ok(true)));
-    assert_eq!(
-        (left(&both[0]), both[0].error),
-        (Some(2), Some(Errno::ENOMEM))
-    );
+    assert_eq!((left(&both[0]), both[0].error), (Some(2), Some(Why::Full)));
     assert_eq!((left(&both[1]), both[1].error), (None, None));
 }
 
@@ -127,7 +124,7 @@ fn what_stops_a_later_chain_comes_with_the_next_call() {
     assert_eq!(asked, [(4, 2), (3, 2), (1, 0)]);
     assert_eq!(waited, Ok(false));
     let errors = all.each_ref().map(|chain| chain.error);
-    assert_eq!(errors, [None, Some(Errno::ENOTCONN), None]);
+    assert_eq!(errors, [None, Some(Why::Errno(Errno::ENOTCONN)), None]);
     assert_eq!(left(&all[1]), Some(0));
 }
 
@@ -140,7 +137,7 @@ fn a_request_that_cannot_be_posted_stops_its_chain_alone() {
     assert_eq!((asked, waited), (vec![(1, 0), (2, 0)], Ok(false)));
     assert_eq!(
         (left(&both[0]), both[0].error),
-        (Some(1), Some(Errno::EINVAL))
+        (Some(1), Some(Why::Errno(Errno::EINVAL)))
     );
 }
 
@@ -172,15 +169,27 @@ fn a_signal_ends_a_wait_but_not_a_post() {
     let (asked, waited) = submitted(&mut one, &[Err(Errno::EINTR), Ok(8), Err(Errno::EINTR)]);
     assert_eq!(asked, [(8, 0), (8, 0), (1, 2)]);
     assert_eq!(waited, Err(Errno::EINTR));
-    assert_eq!((left(&one[0]), one[0].error), (Some(8), Some(Errno::EINTR)));
+    let interrupted = Some(Why::Errno(Errno::EINTR));
+    assert_eq!((left(&one[0]), one[0].error), (Some(8), interrupted));
 }
 
 #[test]
-fn a_full_queue_is_no_memory() {
+fn a_full_queue_was_waited_for_and_is_no_memory_in_c() {
     let mut wrs = requests(2);
     let mut one = [chain(7, &mut wrs)];
     let (_, waited) = submitted(&mut one, &[Err(Errno::ENOSPC)]);
-    assert_eq!((waited, one[0].error), (Ok(true), Some(Errno::ENOMEM)));
+    assert_eq!((waited, one[0].error), (Ok(true), Some(Why::Full)));
+    assert_eq!(Why::Full.errno(), Errno::ENOMEM);
+}
+
+#[test]
+fn a_kernel_without_memory_is_no_full_queue_and_nothing_is_waited_for() {
+    let (mut first, mut second) = (requests(1), requests(1));
+    let mut both = [chain(7, &mut first), chain(8, &mut second)];
+    let (asked, waited) = submitted(&mut both, &[Err(Errno::ENOMEM), Ok(1)]);
+    assert_eq!((asked, waited), (vec![(2, 2), (1, 0)], Ok(false)));
+    assert_eq!(both[0].error, Some(Why::Errno(Errno::ENOMEM)));
+    assert!(!may_wait(&both));
 }
 
 #[test]

@@ -10,7 +10,8 @@ use nix::libc::setresuid;
 use nix::sched::{sched_getaffinity, sched_setaffinity};
 use nix::sys::resource::{setrlimit, Resource};
 use nix::unistd::Pid;
-use weft_core::uapi::{self, SendWr, Sge, MAX_KEPT_RING_BYTES, MAX_SEND_WR, OP_WRITE};
+use weft_core::uapi::{self, SendWr, Sge, KEPT_RINGS, MAX_KEPT_RING_BYTES, MAX_SEND_WR, OP_WRITE};
+use weft_shim::{Access, Device, MemoryRegion, Vqp, VqpConfig};
 
 use super::expect;
 use crate::isolation::users::{in_child, stay_on_first_cpu, wait, NOBODY};
@@ -31,6 +32,10 @@ pub fn run(report: &mut Report) -> Result<()> {
         wait(in_child(charged_while_mapped)?)
     });
     report.check(
+        "rings that are kept make way for memory to register",
+        || wait(in_child(make_way)?),
+    );
+    report.check(
         "a session's last request takes its kept rings along, and the kernel keeps nothing there",
         untouched,
     );
@@ -41,12 +46,18 @@ pub fn run(report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Nobody's process: VQPs that are made and destroyed again and again, each with its rings
-/// mapped.
-fn charged_while_mapped() -> Result<()> {
+/// From now on the process is nobody's, who may pin little.
+fn become_nobody() -> Result<()> {
     setrlimit(Resource::RLIMIT_MEMLOCK, LOCKED, LOCKED)?;
     // SAFETY: no memory is involved.
     Errno::result(unsafe { setresuid(NOBODY, NOBODY, NOBODY) })?;
+    Ok(())
+}
+
+/// Nobody's process: VQPs that are made and destroyed again and again, each with its rings
+/// mapped.
+fn charged_while_mapped() -> Result<()> {
+    become_nobody()?;
     let session = Session::open(0)?;
     let one = session.queue(MAX_SEND_WR, 0)?;
     let bytes = one.said.ring_bytes;
@@ -87,6 +98,46 @@ fn charged_while_mapped() -> Result<()> {
         .collect::<Result<Vec<Queue>, _>>()
         .context("after all others were unmapped")?;
     ensure!(again.len() == fit, "{} rings of {fit}", again.len());
+    Ok(())
+}
+
+/// Nobody's process: as many VQPs as rings are kept, made and destroyed. Then it registers
+/// memory for which their rings leave no room. The library also leaves the rings mapped.
+fn make_way() -> Result<()> {
+    const DEPTH: u32 = 256;
+    const BYTES: usize = LOCKED as usize / 2;
+    become_nobody()?;
+    let memory = Memory::map(BYTES)?;
+    let session = Session::open(0)?;
+    let queues = (0..KEPT_RINGS)
+        .map(|_| session.queue(DEPTH, 0))
+        .collect::<Result<Vec<Queue>, _>>()?;
+    let sizes: Vec<_> = queues.iter().map(|queue| queue.said.ring_bytes).collect();
+    let kept: u64 = sizes.iter().copied().map(u64::from).sum();
+    let are_short = sizes.iter().all(|bytes| *bytes <= MAX_KEPT_RING_BYTES);
+    ensure!(are_short, "these rings are not kept");
+    ensure!(
+        kept + BYTES as u64 > LOCKED,
+        "{kept} bytes of rings leave room"
+    );
+    for queue in queues {
+        session.destroy_vqp(queue.vqp)?;
+    }
+    session
+        .register(&memory, 0, BYTES as u64, 0)
+        .context("beside kept rings")?;
+    drop(session);
+    let device = Device::open_on(0)?;
+    let config = VqpConfig {
+        max_send_wr: DEPTH,
+        max_recv_wr: 0,
+    };
+    let vqps = (0..KEPT_RINGS)
+        .map(|_| Vqp::create(&device, &config))
+        .collect::<Result<Vec<Vqp>, _>>()?;
+    drop(vqps);
+    MemoryRegion::allocate(&device, BYTES, Access::empty())
+        .context("beside rings that are kept mapped")?;
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 //! The library's `Queues`, `Qp` and `PeerHandle`, as a program uses them.
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{ensure, Context, Result};
 use weft_shim::{
@@ -163,6 +163,41 @@ pub fn waits_for_others() -> Result<()> {
         wcs[0]
     );
     wcs[0].result()?;
+    Ok(())
+}
+
+/// A queue pair is dropped during a wait, which its completion helps to end: the wait goes on,
+/// but not from the start.
+pub fn waits_once() -> Result<()> {
+    const WAIT: Duration = Duration::from_secs(2);
+    let desk = Desk::new()?;
+    let mut queues = desk.queues()?;
+    let mut ear = Ear::new(4096, 8)?;
+    let slow = queues.connect(gid(1), ear.port, &QpConfig::default())?;
+    let gone = connect(&queues, 1)?;
+    let taken = queues.post_send(&[desk.write(0)?.on(&gone[0])])?;
+    ensure!(taken == 1, "{taken} were taken");
+    thread::sleep(Duration::from_millis(50));
+    let call = SendWr::send(Payload::inline(b"call")?).signaled().on(&slow);
+    let mut wcs = [Wc::default(); 8];
+    let start = Instant::now();
+    let progress = thread::scope(|scope| {
+        scope.spawn(|| {
+            thread::sleep(WAIT / 20);
+            drop(gone);
+            thread::sleep(WAIT / 2);
+            ear.post(1, 64)
+        });
+        queues.enter(&[call], &mut wcs, 2, WAIT)
+    })?;
+    let took = start.elapsed();
+    ensure!(
+        (progress.submitted, progress.completed, wcs[0].vqp()) == (1, 1, slow.number()),
+        "{progress:?}, {:?}",
+        wcs[0]
+    );
+    wcs[0].result()?;
+    ensure!(took < WAIT * 7 / 5, "a wait of {WAIT:?} took {took:?}");
     Ok(())
 }
 
@@ -386,6 +421,13 @@ pub fn refusals() -> Result<()> {
         matches!(refused, Err(Error::BadCapacity { .. })),
         "{refused:?}"
     );
+    let hears = QpConfig {
+        receive: Receive::Own,
+        ..config
+    };
+    for refused in [queues.qp(&hears), queues.unconnected(&hears)] {
+        ensure!(matches!(refused, Err(Error::MissingQueue)), "{refused:?}");
+    }
     let lonely = queues.qp(&config)?;
     let refused = queues.post_send(&[desk.write(0)?.on(&lonely)]);
     ensure!(matches!(refused, Err(Error::NotConnected)), "{refused:?}");
