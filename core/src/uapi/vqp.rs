@@ -133,7 +133,8 @@ pod! {
     pub struct Run [40] {
         /// The VQP.
         pub vqp: u32,
-        /// [`OP_READ`] or [`OP_WRITE`]; or [`RUN_RESUME`], which looks at no other field.
+        /// [`OP_READ`] or [`OP_WRITE`]; or [`RUN_RESUME`], which looks at `vqp` alone of the
+        /// fields that may be other than zero.
         pub opcode: u32,
         /// The peer's key.
         pub rkey: u32,
