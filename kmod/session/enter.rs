@@ -71,10 +71,8 @@ impl Session {
             return (left, outcome);
         }
         // Full queues are a reason to wait, not to give up. Unsignalled requests that have
-        // ended make room too. Each turn takes some.
-        let mut before = None;
-        while outcome == Err(ENOSPC) && before != Some(left) {
-            before = Some(left);
+        // ended make room too. Each turn takes some, unless another thread was quicker.
+        while outcome == Err(ENOSPC) {
             let full = found.as_ref().map(|found| {
                 let vqp = &found.vqp;
                 waiting.for_room(vqp.cq(), || vqp.has_room())

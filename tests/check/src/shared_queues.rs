@@ -125,6 +125,10 @@ fn shared_rings(report: &mut Report) {
         several::room_elsewhere,
     );
     report.check(
+        "it waits also if other threads are quicker",
+        several::one_place,
+    );
+    report.check(
         "a session that cannot have its first rings is none",
         start::refused,
     );

@@ -148,6 +148,50 @@ fn post_and_wait(session: &Session, queue: &Queue, wr: SendWr) -> Result<usize, 
     queue.submit(session, &[wr], queue.said.of_rings.rings, 1, timeout_ns)
 }
 
+/// Threads that want the one place of a completion ring take turns: the quicker one is no
+/// reason for another to give up before its time is over.
+pub fn one_place() -> Result<()> {
+    let scene = Scene::new(4, 1, 0)?;
+    thread::scope(|scope| {
+        let crowd: Vec<_> = (0..RIVALS)
+            .map(|thread| {
+                let scene = &scene;
+                scope.spawn(move || take_turns(scene, thread))
+            })
+            .collect();
+        for thread in crowd {
+            thread.join().map_err(|_| anyhow!("a thread panicked"))??;
+        }
+        Ok(())
+    })
+}
+
+const RIVALS: usize = 4;
+const TURNS: usize = 300;
+
+/// One thread's calls. Nobody is told of the request that needs the place; the other one's
+/// completion, in a ring of the thread's own, ends the call.
+fn take_turns(scene: &Scene, thread: usize) -> Result<()> {
+    let session = &scene.session;
+    let (own, queue) = rings_of(session, 2, 1)?;
+    let vqp = |cq| {
+        session.make_vqp(VqpCreate {
+            cq,
+            gid: gid(1),
+            ..scene.vqp_arg(1)
+        })
+    };
+    let (rival, free) = (vqp(scene.rings.rings)?, vqp(own.rings)?);
+    let write = |vqp| scene.write(vqp, 0, thread, 8);
+    let wrs = [write(rival), signaled(write(free), 0)];
+    for turn in 0..TURNS {
+        let taken = queue.submit(session, &wrs, own.rings, 1, PATIENCE_NS);
+        ensure!(taken == Ok(2), "turn {turn} of thread {thread}: {taken:?}");
+        all_good(&take(&queue))?;
+    }
+    Ok(())
+}
+
 const THREADS: usize = 2;
 const EACH: u64 = 3000;
 
