@@ -10,6 +10,7 @@ use super::objects::next_flow;
 use super::Session;
 use crate::dc::Way;
 use crate::queues::Waiting;
+use crate::sync::lock_interruptible;
 use crate::vqp::{Queues, Source, Unsent, Vqp, VqpQueue};
 
 /// Times that a request is looked at before it is taken, or not: what it names may change
@@ -91,7 +92,7 @@ impl Session {
 
     /// The RC queue of the first request's VQP.
     fn queue_to_attend(&self, sq: &Queues, found: &mut Option<Found>) -> Option<Arc<VqpQueue>> {
-        let mut head = sq.submission().lock();
+        let mut head = lock_interruptible(sq.submission()).ok()?;
         let source = Source {
             sq,
             head: &mut head,
@@ -105,7 +106,7 @@ impl Session {
     fn submit(&self, sq: &Queues, left: &mut u32, found: &mut Option<Found>) -> Result {
         let mut room = Unsent::room();
         let mut unsent = Unsent::new(&mut room);
-        let mut head = sq.submission().lock();
+        let mut head = lock_interruptible(sq.submission())?;
         let mut source = Source {
             sq,
             head: &mut head,

@@ -129,6 +129,10 @@ fn shared_rings(report: &mut Report) {
         several::one_place,
     );
     report.check(
+        "a signal ends a call behind one that waits for room",
+        several::behind_one_that_waits,
+    );
+    report.check(
         "a session that cannot have its first rings is none",
         start::refused,
     );
