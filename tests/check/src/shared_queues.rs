@@ -183,6 +183,10 @@ fn unconnected_vqps(report: &mut Report) {
         unconnected::errors_per_peer,
     );
     report.check("it stays until that is closed", unconnected::error_is_kept);
+    report.check(
+        "what is kept for peers counts as VQPs",
+        unconnected::counted,
+    );
     report.check("a dead peer holds up no other one", unconnected::dead_peer);
     report.check(
         "a handle that is given again is another peer's",
