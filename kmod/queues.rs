@@ -12,14 +12,15 @@
 //! held alone, `channel` around what the eventfd wakes.
 
 mod channel;
+mod receiving;
 mod wait;
 
-use core::sync::atomic::{fence, AtomicBool, AtomicU32, AtomicU64, AtomicU8, Ordering};
+use core::sync::atomic::{fence, AtomicBool, AtomicU32, Ordering};
 
 use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::prelude::*;
 use kernel::sync::Arc;
-use weft_core::uapi::{self, CqNotify, RecvWr, RingsCreate, Wc, WcStatus};
+use weft_core::uapi::{CqNotify, RingsCreate, Wc};
 use weft_core::vqp::{Completions, Receives};
 
 use crate::dc::Requester;
@@ -27,29 +28,11 @@ use crate::rc::RcQueue;
 use crate::rings::{Arena, Rings};
 use crate::sync::{
     new_event_count, new_lock, new_periodic, BhLock, EventCount, EventFd, FastLock, FastMutex,
-    Periodic, PollQueue, Routine,
+    Periodic, PollQueue,
 };
 
 use channel::Channel;
 pub(crate) use wait::Waiting;
-
-/// How VQPs use a receive ring.
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum ReceiveUse {
-    /// Nobody.
-    None,
-    /// One VQP, whose completions go to the same rings.
-    Own,
-    /// VQPs that have said that they share it.
-    Shared,
-}
-
-/// No VQP's handle.
-const NOBODY: u64 = u64::MAX;
-/// Receive buffers that are handed back with each request of a VQP that failed before, often
-/// in a softirq. If there may be more, a work does the rest.
-const FEW_BUFFERS: u32 = 32;
 
 /// The queues on one set of rings.
 #[pin_data]
@@ -62,14 +45,10 @@ pub(crate) struct Queues<R: Requester> {
     completions: BhLock<Completions>,
     #[pin]
     receives: BhLock<Receives>,
-    /// VQPs that use them. Changes, as the next two do, under the session's lock.
+    /// Whether what is posted to receive comes back. Changes with `receives` locked.
+    is_flushing: AtomicBool,
+    /// VQPs that use them. Changes under the session's lock.
     users: AtomicU32,
-    /// VQPs that take receive buffers from here, and how: a [`ReceiveUse`].
-    receivers: AtomicU32,
-    received_by: AtomicU8,
-    /// The VQP that the receive ring is of, if it is in error: what is posted there comes
-    /// back.
-    flushes_for: AtomicU64,
     /// Hands back what a softirq has left.
     #[pin]
     flush_work: Periodic<Self>,
@@ -110,9 +89,7 @@ impl<R: Requester> Queues<R> {
                 completions <- new_lock!(completions, "weft_completions"),
                 receives <- new_lock!(receives, "weft_receives"),
                 users: AtomicU32::new(0),
-                receivers: AtomicU32::new(0),
-                received_by: AtomicU8::new(ReceiveUse::None as u8),
-                flushes_for: AtomicU64::new(NOBODY),
+                is_flushing: AtomicBool::new(false),
                 flush_work <- new_periodic!("weft_flush_work"),
                 queue <- new_lock!(None, "weft_queues_rc"),
                 done <- new_event_count!("weft_queues_done"),
@@ -160,37 +137,6 @@ impl<R: Requester> Queues<R> {
     /// Whether VQPs use them. For certain under the session's lock alone.
     pub(crate) fn are_used(&self) -> bool {
         self.users.load(Ordering::Relaxed) != 0
-    }
-
-    /// A VQP begins to take receive buffers from here. Under the session's lock.
-    ///
-    /// # Errors
-    ///
-    /// `EBUSY`: others do, and not all of them say that they share it.
-    pub(crate) fn begin_receiving(&self, how: ReceiveUse) -> Result {
-        let now = self.received_by.load(Ordering::Relaxed);
-        let is_free = now == ReceiveUse::None as u8;
-        let is_shared = how == ReceiveUse::Shared && now == how as u8;
-        if !is_free && !is_shared {
-            return Err(EBUSY);
-        }
-        self.received_by.store(how as u8, Ordering::Relaxed);
-        self.receivers.fetch_add(1, Ordering::Relaxed);
-        Ok(())
-    }
-
-    /// A VQP that took receive buffers from here is gone, and knows it; if it was the last,
-    /// another may have the ring for its own. Under the session's lock.
-    pub(crate) fn end_receiving(&self) {
-        if self.receivers.fetch_sub(1, Ordering::Relaxed) != 1 {
-            return;
-        }
-        {
-            let _receives = self.receives.lock();
-            self.flushes_for.store(NOBODY, Ordering::Release);
-        }
-        self.received_by
-            .store(ReceiveUse::None as u8, Ordering::Relaxed);
     }
 
     /// Takes up to `wanted` places for completions; answers how many it got.
@@ -284,103 +230,6 @@ impl<R: Requester> Queues<R> {
         Ok(())
     }
 
-    /// The next receive buffer here, with a place for its completion in `to`. None if the VQP
-    /// that asks was destroyed, as `is_deaf` says with the lock held: then they are another's.
-    pub(crate) fn claim(&self, to: &Self, is_deaf: impl FnOnce() -> bool) -> Option<RecvWr> {
-        let mut receives = self.receives.lock();
-        match is_deaf() {
-            true => None,
-            false => self.take_buffer(&mut receives, to),
-        }
-    }
-
-    /// Likewise, with the lock held.
-    fn take_buffer(&self, receives: &mut Receives, to: &Self) -> Option<RecvWr> {
-        let index = receives.next(self.rings.rq_tail())?;
-        if to.reserve(1) == 0 {
-            return None;
-        }
-        let buffer = self.rings.recv_wr(index);
-        // Only now: the user may put another buffer there from then on.
-        self.rings.set_rq_head(receives.take());
-        Some(buffer)
-    }
-
-    /// The VQP with this handle, whose own the receive ring is, is in error: what is
-    /// posted to receive comes back, now and later. Unless it was destroyed, as `is_deaf`
-    /// says with the lock held: then the ring may be another's.
-    pub(crate) fn fail_receives(&self, vqp: u32, is_deaf: impl FnOnce() -> bool) {
-        let before = {
-            let _receives = self.receives.lock();
-            if is_deaf() {
-                return;
-            }
-            self.flushes_for.swap(u64::from(vqp), Ordering::AcqRel)
-        };
-        if before == NOBODY {
-            self.flush_receives();
-        } else if self.flush_some(FEW_BUFFERS) == FEW_BUFFERS {
-            self.flush_work.schedule(0);
-        }
-    }
-
-    /// Hands back what was posted to receive, if the VQP that it was for is in error.
-    pub(crate) fn flush_receives(&self) {
-        self.flush_some(self.rings.rq_entries());
-    }
-
-    /// As [`Self::flush_receives`], but at most so many, because the user may go on posting
-    /// meanwhile. Answers how many.
-    fn flush_some(&self, most: u32) -> u32 {
-        let mut flushed = 0;
-        while flushed < most {
-            let Some((vqp, buffer)) = self.take_for_flush() else {
-                break;
-            };
-            flushed += 1;
-            let wc = Wc {
-                wr_id: buffer.wr_id,
-                status: WcStatus::WrFlushErr as u16,
-                opcode: uapi::WC_RECV,
-                flags: 0,
-                byte_len: 0,
-                vqp,
-                imm: 0,
-                src: uapi::SRC_NONE,
-            };
-            self.complete(Some(&wc), || false);
-        }
-        if flushed != 0 {
-            self.notify();
-        }
-        flushed
-    }
-
-    /// The next buffer to hand back, and the VQP in error that it was posted for.
-    #[inline]
-    fn take_for_flush(&self) -> Option<(u32, RecvWr)> {
-        // Most rings are of no VQP in error.
-        if !self.is_flushing() {
-            return None;
-        }
-        let mut receives = self.receives.lock();
-        // The lock keeps the VQP from going, and the ring from another.
-        let vqp = self.flushes_for.load(Ordering::Relaxed);
-        let vqp = (vqp != NOBODY).then_some(vqp as u32)?;
-        Some((vqp, self.take_buffer(&mut receives, self)?))
-    }
-
-    /// The session lets go of them: no work hands buffers back any more. VQPs that live on
-    /// until their requests have ended may still have them. May sleep.
-    pub(crate) fn stop_work(&self) {
-        self.flush_work.stop();
-    }
-
-    /// Whether the VQP that the receive ring is of is in error.
-    pub(crate) fn is_flushing(&self) -> bool {
-        self.flushes_for.load(Ordering::Acquire) != NOBODY
-    }
-
     /// Whether there are completions that the user says that it has not taken.
     pub(crate) fn has_completions(&self) -> bool {
         self.rings.unreaped() != 0
@@ -402,15 +251,5 @@ impl<R: Requester> Queues<R> {
     /// The RC queue that a VQP of theirs began to use last.
     fn rc_queue(&self) -> Option<Arc<RcQueue<R>>> {
         self.queue.lock().clone()
-    }
-}
-
-// SAFETY: the offset is the field's own. A session stops the work before it lets go of queues
-// that were in its table; others are no VQP's, and only a VQP's failure schedules it.
-unsafe impl<R: Requester> Routine for Queues<R> {
-    const OFFSET: usize = core::mem::offset_of!(Self, flush_work);
-
-    fn run(&self) {
-        self.flush_receives();
     }
 }

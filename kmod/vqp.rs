@@ -29,7 +29,7 @@ use kernel::sync::Arc;
 use weft_core::dc::wire::Receiver;
 use weft_core::dc::{Completion, OpKind};
 use weft_core::uapi::{self, Wc, WcStatus, SEND_PRIVATE, SEND_SIGNALED, WC_BY_RC, WC_PRIVATE};
-use weft_core::vqp::{Direct, InFlight};
+use weft_core::vqp::{Direct, InFlight, ReceiveUse};
 
 use crate::counters::{Counted, COUNTERS};
 use crate::dc::Requester;
@@ -49,8 +49,8 @@ pub(crate) type VqpQueue = crate::rc::RcQueue<Vqp>;
 /// The queues that VQPs share.
 pub(crate) type Queues = crate::queues::Queues<Vqp>;
 
-/// Where a VQP's receive buffers come from, and whether other VQPs' do.
-pub(crate) type ReceiveQueue = (Arc<Queues>, bool);
+/// Where a VQP's receive buffers come from.
+pub(crate) type ReceiveQueue = (Arc<Queues>, ReceiveUse);
 
 /// A VQP's connection to a peer.
 struct Connection {
@@ -272,7 +272,7 @@ impl Vqp {
 
     /// Hands back the buffers that were posted for it, if it has a receive ring of its own.
     fn fail_receives(&self) {
-        if let Some((queues, false)) = &self.rq {
+        if let Some((queues, ReceiveUse::Own)) = &self.rq {
             queues.fail_receives(self.handle(), || self.is_deaf());
         }
     }

@@ -18,5 +18,5 @@ pub use direct::Direct;
 pub use in_flight::InFlight;
 pub use moderation::{Moderation, Telling};
 pub use places::{PlaceEntry, PlaceTable};
-pub use receives::Receives;
+pub use receives::{ReceiveUse, Receives};
 pub use surplus::Surplus;

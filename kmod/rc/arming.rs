@@ -1,7 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Arming an RC queue pair's completion queue while nobody polls, and the work item
-//! that its event starts.
+//! Arming an RC queue pair's completion queue while nobody polls, and the work items that
+//! look at it in the background.
+//!
+//! | who waits | who looks at the completion queue |
+//! |---|---|
+//! | threads that poll (`attendance`) | they do, one at a time; the queue is not armed |
+//! | threads that sleep (`sleepers`) | the one that the device's call wakes through `calls` |
+//! | those who wait for room (`room`) | as in the other rows: a look that finds room wakes them |
+//! | nobody, or `poll(2)` alone | `work`, which the device's call starts |
+//!
+//! The device calls once for each arming. So whoever looks after a call arms the queue again,
+//! unless threads that poll see to it (`look_again`). These may have lost their CPU: as long as
+//! others rely on them, `relief` looks every 4 ms.
 
 use core::sync::atomic::Ordering;
 

@@ -12,11 +12,11 @@ use weft_core::uapi::{
     self, Accept, CqNotify, PeerOpen, QBind, RingsCreate, VqpCreate, MAX_RINGS_PER_SESSION,
     RINGS_NONE, VQP_SHARED_RECEIVE, VQP_UNCONNECTED,
 };
+use weft_core::vqp::ReceiveUse;
 
 use super::{is_usable, receiver, Owned, Session};
 use crate::dc::Receives as _;
 use crate::handles::{Handles, MorePlaces};
-use crate::queues::ReceiveUse;
 use crate::quota::Kind;
 use crate::rings::Arena;
 use crate::session::Opened;
@@ -275,20 +275,26 @@ impl Session {
     fn queues_for(&self, request: &VqpCreate) -> Result<(Arc<Queues>, Option<ReceiveQueue>)> {
         let owned = self.owned.lock();
         let cq = owned.queues.get(request.cq).ok_or(EBADF)?;
-        let is_shared = request.flags & VQP_SHARED_RECEIVE != 0;
+        let how = match request.flags & VQP_SHARED_RECEIVE {
+            0 => ReceiveUse::Own,
+            _ => ReceiveUse::Shared,
+        };
         if cq.rings().cq_entries() == 0 {
             return Err(EINVAL);
         }
         if request.rq == RINGS_NONE {
-            let is_nothing = !is_shared;
-            return is_nothing.then(|| (cq.clone(), None)).ok_or(EINVAL);
+            return match how {
+                ReceiveUse::Own => Ok((cq.clone(), None)),
+                ReceiveUse::Shared => Err(EINVAL),
+            };
         }
         let rq = owned.queues.get(request.rq).ok_or(EBADF)?;
         // A ring of its own comes back with its failure, where its completions go.
-        if rq.rings().rq_entries() == 0 || (!is_shared && !Arc::ptr_eq(rq, cq)) {
+        let is_elsewhere = how == ReceiveUse::Own && !Arc::ptr_eq(rq, cq);
+        if rq.rings().rq_entries() == 0 || is_elsewhere {
             return Err(EINVAL);
         }
-        Ok((cq.clone(), Some((rq.clone(), is_shared))))
+        Ok((cq.clone(), Some((rq.clone(), how))))
     }
 
     /// Gives a VQP a handle. From now on messages reach it.
@@ -325,11 +331,8 @@ impl Session {
 
     /// A VQP begins to use its queues, and to receive. With the lock held.
     fn begin(&self, vqp: &Arc<Vqp>) -> Result {
-        if let Some((queues, is_shared)) = vqp.rq() {
-            queues.begin_receiving(match is_shared {
-                true => ReceiveUse::Shared,
-                false => ReceiveUse::Own,
-            })?;
+        if let Some((queues, how)) = vqp.rq() {
+            queues.begin_receiving(*how)?;
             let receivers = self.node.dc().receivers();
             let name = Receiver::Flow(vqp.flow());
             if let Err(error) = receivers.insert(name, vqp.clone()) {

@@ -7,6 +7,7 @@ use core::sync::atomic::Ordering;
 use kernel::prelude::*;
 use weft_core::dc::wire::{Message, Receiver};
 use weft_core::uapi::{self, RecvWr, Wc, WcStatus};
+use weft_core::vqp::ReceiveUse;
 
 use super::{Sender, Senders, Vqp};
 use crate::dc::{Arrival, Receives};
@@ -120,7 +121,7 @@ impl Receives for Vqp {
             wc.byte_len = total;
         }
         // A buffer of others comes back, whatever has become of this VQP.
-        let is_own = self.rq.as_ref().is_some_and(|(_, is_shared)| !is_shared);
+        let is_own = matches!(self.rq, Some((_, ReceiveUse::Own)));
         let is_deaf = || is_own && self.is_deaf();
         self.cq.complete(Some(&wc), is_deaf);
         self.cq.notify();
