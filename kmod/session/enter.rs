@@ -51,25 +51,26 @@ impl Session {
                     .map(|()| 0),
             };
         }
-        let left = self.submit_and_wait(sq, &cq, request);
+        let mut left = request.wr_count;
+        let outcome = self.submit_and_wait(sq, &cq, request, &mut left);
         // The number of requests done is reported; the reason why no more were done comes back
         // with the next call.
-        match left {
-            (left, Err(error)) if left == request.wr_count => Err(error),
-            (left, _) => Ok(request.wr_count - left),
+        match outcome {
+            Err(error) if left == request.wr_count => Err(error),
+            _ => Ok(request.wr_count - left),
         }
     }
 
-    /// Answers how many requests were not taken, and why, or how the wait went wrong.
-    fn submit_and_wait(&self, sq: &Queues, cq: &Queues, request: &Enter) -> (u32, Result) {
-        let mut left = request.wr_count;
+    /// Takes requests, of which `left` are not taken, and waits. Answers why it took no more,
+    /// or how the wait went wrong.
+    fn submit_and_wait(&self, sq: &Queues, cq: &Queues, request: &Enter, left: &mut u32) -> Result {
         let mut found = None;
         let queue = self.queue_to_attend(sq, &mut found);
         // Before posting: then completions need no event.
         let mut waiting = Waiting::new(cq, request, queue.as_deref());
-        let mut outcome = self.submit(sq, &mut left, &mut found);
+        let mut outcome = self.submit(sq, left, &mut found);
         if request.wc_min == 0 {
-            return (left, outcome);
+            return outcome;
         }
         // Full queues are a reason to wait, not to give up. Unsignalled requests that have
         // ended make room too. Each turn takes some, unless another thread was quicker.
@@ -79,15 +80,12 @@ impl Session {
                 waiting.for_room(vqp.cq(), || vqp.has_room())
             });
             outcome = match full {
-                Some(Ok(true)) => self.submit(sq, &mut left, &mut found),
-                Some(Ok(false)) | None => return (left, outcome),
+                Some(Ok(true)) => self.submit(sq, left, &mut found),
+                Some(Ok(false)) | None => return outcome,
                 Some(Err(error)) => Err(error),
             };
         }
-        if outcome.is_ok() {
-            outcome = waiting.for_completions();
-        }
-        (left, outcome)
+        outcome.and_then(|()| waiting.for_completions())
     }
 
     /// The RC queue of the first request's VQP.
