@@ -74,6 +74,8 @@ impl Branch {
     }
 }
 
+/// The branches. A handle leads to the one that is for it. There may be an older one for the same
+/// handle, of a peer that was closed: nothing leads there.
 struct Table {
     /// A place is empty if its branch was let go of and there could be no other.
     places: KVVec<Option<Branch>>,
