@@ -2,6 +2,8 @@
 # and how to run a command inside the build tree. Sourced, never executed.
 
 set -euo pipefail
+# Others can read what is built and installed, whatever root's own umask is.
+umask 022
 
 WEFT_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 WEFT_CACHE=${WEFT_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/weft}
@@ -71,8 +73,9 @@ joined_by() {
 }
 
 # in_tree CMD...: runs CMD inside the Debian tree, as root, in the current
-# directory. The repository, the cache and cargo's home are at their own paths
-# there, so paths mean the same on both sides.
+# directory, or in the repository if the tree does not have that. The repository, the
+# programs that are built and cargo's home are at their own paths there, so their paths
+# mean the same on both sides.
 in_tree() {
   WEFT_CWD=$PWD unshare --mount --propagation private -- bash -c '
     set -e
@@ -86,7 +89,7 @@ in_tree() {
     mkdir -p "$CARGO_HOME"; bind "$CARGO_HOME"
     mkdir -p "$WEFT_OUT"; bind "$WEFT_OUT"
     if [ -n "${WEFT_BIND:-}" ]; then bind "$WEFT_BIND"; fi
-    exec chroot "$tree" /bin/bash -c "cd \"\$WEFT_CWD\" && exec \"\$@\"" bash "$@"
+    exec chroot "$tree" /bin/bash -c "cd \"\$WEFT_CWD\" 2>/dev/null || cd \"\$WEFT_ROOT\" && exec \"\$@\"" bash "$@"
   ' bash "$WEFT_TREE" "$@"
 }
 

@@ -22,7 +22,7 @@ make_next_tree() {
 in_next() { WEFT_TREE=$NEXT_TREE "$@"; }
 
 install_next_tools() {
-  apt_in_tree update
+  ready_for_packages
   # shellcheck disable=SC2086
   apt_in_tree install $NEXT_TOOLS
 }

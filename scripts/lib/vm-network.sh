@@ -49,7 +49,7 @@ wait_file() {
 
 # Tells the other machines, processes $@, to go, and waits for them.
 end_peers() {
-  local i pid deadline=$((SECONDS + 30))
+  local i pid deadline=$((SECONDS + 30 * SLOWNESS))
   for ((i = 1; i < OPT_VMS; i++)); do : >"$RUN/vm$i/go" && : >"$RUN/vm$i/stop"; done
   for pid in "$@"; do
     while kill -0 "$pid" 2>/dev/null && [ "$SECONDS" -lt "$deadline" ]; do sleep 0.1; done

@@ -104,12 +104,16 @@ boot_seconds() { echo "${WEFT_VM_BOOT_SECONDS:-$((60 * SLOWNESS))}"; }
 # boot_until_up RELEASE RUN INDEX SECONDS [QEMU-ARG...]: runs one machine to its end. Now
 # and then the emulator loses a timer of a processor that boots, and what waits for it
 # sleeps for ever. So a machine that is not up in time is booted again, three times in all.
-# Nothing of Weft runs in it before it is up.
+# Nothing of Weft runs in it before it is up. The process of each boot is in RUN/boot.pid,
+# and the emulator's, once it has one, in RUN/qemu.pid.
 boot_until_up() {
   local run=$2 try pid
   for ((try = 1; ; try++)); do
+    # An emulator that was killed has left it behind.
+    rm -f "$run/qemu.pid"
     boot "$@" >"$run/qemu.log" 2>&1 &
     pid=$!
+    echo "$pid" >"$run/boot.pid"
     if [ "$try" = 3 ] || came_up "$pid" "$run"; then break; fi
     say "the machine did not boot in $(boot_seconds) s and is booted again. The log of the first: $run/kernel.log.$try"
     kill -KILL "$(cat "$run/qemu.pid")" 2>/dev/null || true

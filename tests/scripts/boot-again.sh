@@ -34,9 +34,8 @@ sends() {
   return 1
 }
 
-export WEFT_VM_BOOT_SECONDS=12
 sends STOP "$SCRATCH/early" qemu.pid &
-check "a machine that stops while it boots is booted again" machine "$SCRATCH/early" -- echo hello
+WEFT_VM_BOOT_SECONDS=12 check "a machine that stops while it boots is booted again" machine "$SCRATCH/early" -- echo hello
 wait $!
 check "which is told" grep -q "booted again" "$SCRATCH/early.out"
 is "and the command runs once" "$(grep -c '^hello' "$SCRATCH/early.out")" 1
@@ -44,11 +43,11 @@ is "and the command runs once" "$(grep -c '^hello' "$SCRATCH/early.out")" 1
 # It would end well before it is killed if nobody stopped it.
 sends STOP "$SCRATCH/late" up &
 sender=$!
-machine "$SCRATCH/late" --timeout 15 -- sleep 3
+machine "$SCRATCH/late" --timeout 60 -- sleep 10
 status=$?
 wait $sender
 is "one that stops when it is up is not: it is killed" \
-  "$? $status $(grep -c 'was killed after 15 s' "$SCRATCH/late.out") $(grep -c 'booted again' "$SCRATCH/late.out")" "0 124 1 0"
+  "$? $status $(grep -c 'was killed after 60 s' "$SCRATCH/late.out") $(grep -c 'booted again' "$SCRATCH/late.out")" "0 124 1 0"
 
 sends ABRT "$SCRATCH/crash" up &
 machine "$SCRATCH/crash" -- sleep 60

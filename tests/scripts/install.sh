@@ -1,7 +1,7 @@
 #!/bin/bash
 # scripts/install puts each file where its users look for it, and installs nothing if something
 # was not built.
-# checks: 10
+# checks: 15
 export VM_SLOWNESS=1
 ROOT=$(cd "$(dirname "$0")/../.." && pwd)
 . "$ROOT/tests/vm/lib.sh"
@@ -22,6 +22,13 @@ built() {
 }
 # has PATH: it was installed, and is the file of that name.
 has() { [ "$(cat "$DESTDIR$1")" = "$(basename "$1")" ]; }
+# for_others: others can read all files that were installed, and enter all folders.
+for_others() {
+  local closed
+  closed=$(find "$DESTDIR" -type f ! -perm -o=r -o -type d ! -perm -o=rx) && [ -z "$closed" ] && return
+  printf 'these are closed: %s\n' "$closed"
+  return 1
+}
 
 check "without a prefix it says how it is called" refuses 2 "Usage: scripts/install PREFIX" "$INSTALL"
 check "a machine that is not set up is told so" refuses 1 "not set up" "$INSTALL" /opt/weft
@@ -32,9 +39,15 @@ check "what was not built is named" refuses 1 "kmod/weft.ko" "$INSTALL" /opt/wef
 check "and nothing was installed" test ! -e "$DESTDIR"
 
 built kmod/weft.ko
-check "it installs" "$INSTALL" /opt/weft
+private() (umask 077 && "$@")
+check "it installs" private "$INSTALL" /opt/weft
 for program in weftctl weft-meta weft-cp; do check "$program is there" test -x "$DESTDIR/opt/weft/bin/$program"; done
-check "so is the module, for its kernel" has /lib/modules/7.0-test/updates/weft.ko
+check "weft.h is there" cmp "$ROOT/shim/include/weft.h" "$DESTDIR/opt/weft/include/weft.h"
+check "so is libweft.so" has /opt/weft/lib/libweft.so
+is "by the name that programs are linked with" "$(readlink "$DESTDIR/opt/weft/lib/libweft.so")" libweft.so.1
+check "weft.pc says where they are" grep -qx prefix=/opt/weft "$DESTDIR/opt/weft/lib/pkgconfig/weft.pc"
+check "the module is there, for its kernel, for its kernel" has /lib/modules/7.0-test/updates/weft.ko
 is "the unit starts the program that was installed" \
   "$(sed -n 's/^ExecStart=\([^ ]*\).*/\1/p' "$DESTDIR/opt/weft/lib/systemd/system/weft-meta.service")" /opt/weft/bin/weft-meta
+check "others can read all of it, whatever root's umask is" for_others
 done_testing

@@ -1,9 +1,9 @@
 #!/bin/bash
 # Setting up and scripts/quickstart from nothing, on a disk of the size that README.md
 # names: what a machine lacks is told before anything is done; a run that is killed in
-# the middle is no harm to the next; and it works a second time. The disk is memory: it
-# needs 8 GiB of that, and a quarter of an hour.
-# checks: 16
+# the middle is no harm to the next, even if apt's lists are gone by then; and it works a
+# second time. The disk is memory: it needs 8 GiB of that, and a quarter of an hour.
+# checks: 17
 export VM_SLOWNESS=1
 ROOT=$(cd "$(dirname "$0")/../.." && pwd)
 # Mounts, of a namespace of its own, go with it.
@@ -59,6 +59,10 @@ check "it is killed while Debian's tree is made" \
   killed_when Unpacking "$LOGS/Debian-trixie-tree.log" "$ROOT/scripts/quickstart"
 check "it is killed while packages are installed" \
   killed_when "Setting up" "$LOGS/compilers--QEMU-and-RDMA-user-space.log" "$ROOT/scripts/quickstart"
+check "it is killed while the kernel is installed" \
+  killed_when "Setting up linux-headers" "$LOGS/stock-kernel-and-its-headers.log" "$ROOT/scripts/setup"
+# It is as if they could not be fetched.
+find "$WEFT_CACHE/tree/var/lib/apt/lists" -type f -delete
 check "it is killed while the kernel's SDK is made" \
   killed_when "RUSTC" "$LOGS/kernel-SDK-for-Rust-modules.log" "$ROOT/scripts/setup"
 check "then it works" says "A connection to a new peer costs" "$ROOT/scripts/quickstart"

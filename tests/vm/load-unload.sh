@@ -76,7 +76,7 @@ at_most "KiB of per-CPU memory that are left over" "$(kib Percpu "$percpu")" 256
 
 # when there is a metadata server, then it publishes, and unpublishes
 check "the module loads with a metadata server" insmod "$KO" "meta=$META"
-check "all nodes are published" within 5 all_published
+check "all nodes are published" within 20 all_published
 check "and it unloads" rmmod weft
 check "10 times more, at once" cycles 10 "meta=$META"
 

@@ -42,17 +42,6 @@ lookup_is() {
   return 1
 }
 
-# fails_with TEXT CMD...: CMD fails, and says TEXT.
-fails_with() {
-  local text=$1 output
-  shift
-  if output=$("$@" 2>&1); then
-    echo "it should have failed: $output"
-    return 1
-  fi
-  grep -qF -- "$text" <<<"$output" || { echo "it said: $output"; return 1; }
-}
-
 # log_has COUNT TEXT: the server's log has so many lines with TEXT.
 log_has() { [ "$(grep -c -- "$2" "$LOG")" = "$1" ]; }
 
@@ -74,8 +63,7 @@ reports() {
   [ "$got" = "$1" ] || { echo "it said ${got:-nothing}"; return 1; }
 }
 
-readonly USER_ID=(--reuid 65534 --regid 65534 --clear-groups)
-as_user() { setpriv "${USER_ID[@]}" "$@"; }
+readonly AS_USER=(setpriv --reuid 65534 --regid 65534 --clear-groups)
 
 # connections_are COUNT: the server has so many.
 connections_are() { [[ "$(report)" = *" connections=$1" ]]; }
@@ -97,7 +85,7 @@ check "which does nothing" lookup_is "$NODE" 8
 from_n1() { ip netns exec n1 weft-probe --server 10.77.0.1:7471 "$@"; }
 check "another node may send this one's record" from_n1 publish "$NODE" 66
 check "and its withdrawal" from_n1 withdraw "$NODE" 8
-check "the server says that it ignores them" within 5 log_has 2 "another node's record was ignored"
+check "the server says that it ignores them" within 20 log_has 2 "another node's record was ignored"
 check "which it does" lookup_is "$NODE" 8
 check "the other node publishes its own" from_n1 publish 10.77.0.2 3
 check "which is found" lookup_is 10.77.0.2 3
@@ -105,17 +93,17 @@ check "and withdraws it" from_n1 withdraw 10.77.0.2 3
 check "which is gone" lookup_is 10.77.0.2 absent
 
 # given a user of this host, who may use /dev/infiniband, then it can read, not publish
-check "a user gets no reserved port" fails_with "Permission denied" as_user weft-probe publish "$NODE" 66
-check "a user looks the record up" lookup_is "$NODE" 8 as_user
-check "a user sends its node's record from another port" as_user weft-probe --any-port publish "$NODE" 66
-check "and its withdrawal" as_user weft-probe --any-port withdraw "$NODE" 8
-check "the server says that it ignores them" within 5 log_has 2 "from an unreserved port was ignored"
+check "a user gets no reserved port" refuses 1 "Permission denied" "${AS_USER[@]}" weft-probe publish "$NODE" 66
+check "a user looks the record up" lookup_is "$NODE" 8 "${AS_USER[@]}"
+check "a user sends its node's record from another port" "${AS_USER[@]}" weft-probe --any-port publish "$NODE" 66
+check "and its withdrawal" "${AS_USER[@]}" weft-probe --any-port withdraw "$NODE" 8
+check "the server says that it ignores them" within 20 log_has 2 "from an unreserved port was ignored"
 check "which it does" lookup_is "$NODE" 8
 
 # given who has not received the server's answer, then it does not publish
 check "its record without the connection's token" weft-probe --no-token publish "$NODE" 66
 check "and its withdrawal" weft-probe --no-token withdraw "$NODE" 8
-check "the server says that it ignores these" within 5 log_has 2 "without the connection's token was ignored"
+check "the server says that it ignores these" within 20 log_has 2 "without the connection's token was ignored"
 check "which it does" lookup_is "$NODE" 8
 
 check "the stored incarnation withdraws" weft-probe withdraw "$NODE" 8
@@ -123,13 +111,13 @@ check "the record is gone" lookup_is "$NODE" absent
 
 check "noise is taken" weft-probe noise 56
 check "short noise is taken" weft-probe noise 3
-check "who sends nothing else is disconnected" fails_with "Send failed" weft-probe noise 56 3000
+check "who sends nothing else is disconnected" refuses 1 "Send failed" weft-probe noise 56 3000
 # Twenty lines in ten seconds.
 before=$(grep -c 'malformed message' "$LOG") start=$SECONDS
 for ((round = 0; round < 3; round++)); do
   flood=()
   for ((n = 0; n < 15; n++)); do
-    setpriv "${USER_ID[@]}" weft-probe --any-port noise 56 4 &
+    "${AS_USER[@]}" weft-probe --any-port noise 56 4 &
     flood+=($!)
   done
   wait "${flood[@]}"
@@ -152,10 +140,10 @@ crowd() { ip netns exec n1 weft-probe crowd "$1" "${sources[@]}"; }
 check "300 connections of 20 addresses at once" within 20 crowd 300
 
 # given users of an address with all connections that they get, then the node has its own
-setpriv "${USER_ID[@]}" weft-probe crowd $READERS_PER_PEER --hold-s 1000 &
+"${AS_USER[@]}" weft-probe crowd $READERS_PER_PEER --hold-s 1000 &
 users=$!
 check "users hold as many connections as they get" within 20 connections_are $READERS_PER_PEER
-check "one more is refused" fails_with "cannot connect" weft-probe lookup "$NODE"
+check "one more is refused" refuses 1 "cannot connect" weft-probe lookup "$NODE"
 check "another address has its own" lookup_is "$NODE" 9 ip netns exec n1
 check "the node publishes" weft-probe publish "$NODE" 10
 check "which is found" lookup_is "$NODE" 10 ip netns exec n1
@@ -164,7 +152,7 @@ wait $users 2>/dev/null
 weft-probe crowd --reserved-ports $NODE_PER_PEER --hold-s 1000 &
 root=$!
 check "root holds as many as a node gets" within 20 connections_are $NODE_PER_PEER
-check "one more is refused too" fails_with "cannot connect" weft-probe publish "$NODE" 11
+check "one more is refused too" refuses 1 "cannot connect" weft-probe publish "$NODE" 11
 kill $root
 wait $root 2>/dev/null
 check "they make room when they go" within 10 weft-probe publish "$NODE" 9
@@ -176,8 +164,8 @@ sleep 2
 is "idle, it uses no CPU" "$(($(cpu_ticks) - before))" 0
 is "all of them are gone again" "$(report)" "weft-meta records=1 connections=0"
 
-check "a second server on the port says what is wrong" fails_with "another program listens" weft-meta
-check "so does one on the address" fails_with "another program listens" weft-meta --listen 10.77.0.1:7471
+check "a second server on the port says what is wrong" refuses 1 "another program listens" weft-meta
+check "so does one on the address" refuses 1 "another program listens" weft-meta --listen 10.77.0.1:7471
 check "a second server on another port runs beside it" timeout -s TERM --preserve-status "$(seconds 3)" weft-meta --listen 10.77.0.1:7472
 
 # given a server that can write nothing, then it serves
@@ -202,32 +190,30 @@ check "the log says that the table is full" grep -q "TABLE IS FULL" "$LOG"
 stop INT
 is "SIGINT ends it cleanly" "$STATUS" 0
 
-check "an address that is not local" fails_with "no interface here has this address" weft-meta --listen 10.99.0.1:7471
-check "a registrar that is no address" fails_with "invalid IP address" weft-meta --registrar host
-check "capacity 0" fails_with "0 is not in 1.." weft-meta --capacity 0
-check "a capacity beyond all bounds" fails_with "ask for fewer records" weft-meta --capacity 4000000000
-check "a server that is not there" fails_with "cannot connect to weft-meta" weft-probe lookup "$NODE"
+check "an address that is not local" refuses 1 "no interface here has this address" weft-meta --listen 10.99.0.1:7471
+check "a registrar that is no address" refuses 2 "invalid IP address" weft-meta --registrar host
+check "capacity 0" refuses 2 "0 is not in 1.." weft-meta --capacity 0
+check "a capacity beyond all bounds" refuses 1 "ask for fewer records" weft-meta --capacity 4000000000
+check "a server that is not there" refuses 1 "cannot connect to weft-meta" weft-probe lookup "$NODE"
 
 # given a user of a host without RDMA, who makes the packets of a connection by hand
 rdma link delete rxe1
 start --listen 10.77.0.1:7471
-# forge CLAIMED GID [blind]
-forge() {
-  ip netns exec n1 setpriv "${USER_ID[@]}" \
-    python3 - 10.77.0.2 10.77.0.1 7471 "$@" <"$HERE/forged-publication.py"
-}
-check "it publishes for the address where it hears the answer" forge 10.77.0.2 10.77.0.2
+# The program takes CLAIMED GID [blind]. The user may not open its file.
+readonly FORGE=(ip netns exec n1 "${AS_USER[@]}" python3 - 10.77.0.2 10.77.0.1 7471)
+readonly FORGED=$HERE/forged-publication.py
+check "it publishes for the address where it hears the answer" "${FORGE[@]}" 10.77.0.2 10.77.0.2 <"$FORGED"
 check "which is found: that is how it is done" lookup_is 10.77.0.2 66
-check "it publishes there without what the answer says" forge 10.77.0.2 10.77.0.2 blind
-check "the server says that this is ignored" within 5 log_has 1 "without the connection's token was ignored"
-check "it publishes for another address there" forge 10.77.0.2 10.77.0.9
-check "the server says that this is ignored too" within 5 log_has 1 "another node's record was ignored"
-check "it claims to be at the other address, and gets no answer" fails_with "timed out" forge 10.77.0.9 10.77.0.9
+check "it publishes there without what the answer says" "${FORGE[@]}" 10.77.0.2 10.77.0.2 blind <"$FORGED"
+check "the server says that this is ignored" within 20 log_has 1 "without the connection's token was ignored"
+check "it publishes for another address there" "${FORGE[@]}" 10.77.0.2 10.77.0.9 <"$FORGED"
+check "the server says that this is ignored too" within 20 log_has 1 "another node's record was ignored"
+check "it claims to be at the other address, and gets no answer" refuses 1 "timed out" "${FORGE[@]}" 10.77.0.9 10.77.0.9 <"$FORGED"
 check "because its path does not lead there" log_has 1 "its path does not lead to its address"
 check "nothing of that is published" lookup_is 10.77.0.9 absent
 check "what was never completed goes" within 30 connections_are 0
 stop TERM
 
 rdma link delete rxe0
-check "no RDMA device" fails_with "no RDMA device is visible" weft-meta
+check "no RDMA device" refuses 1 "no RDMA device is visible" weft-meta
 done_testing

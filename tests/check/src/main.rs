@@ -12,6 +12,7 @@ mod choice;
 mod churn;
 mod data;
 mod failnth;
+mod filter;
 mod fuzz;
 mod hotplug;
 mod isolation;

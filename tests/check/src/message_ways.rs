@@ -12,9 +12,10 @@ use anyhow::{anyhow, ensure, Context, Result};
 use weft_shim::{Device, PeerTraffic, PoolPeer, Transport};
 use weft_testkit::report::Report;
 
+use crate::filter::{Filter, DC, ROCE};
 use crate::messenger::{Messenger, NODE};
 use crate::queue_pairs::{queue_pairs, QueuePair};
-use crate::world::{counter, gid, system, wait_for, Baseline};
+use crate::world::{counter, gid, wait_for, Baseline};
 
 /// Longer than anything takes on the slowest machine.
 const BOUND: Duration = Duration::from_secs(60);
@@ -27,33 +28,16 @@ const LONGEST: Duration = Duration::from_secs(600);
 const FOR_GOOD: Duration = Duration::from_secs(3);
 /// Messages in a row that show that they go on.
 const SOME: u64 = 20;
-/// Filters for the packets of node 0: those of DC can be slowed down, those of RoCE dropped,
-/// and those of one queue pair.
-/// They are there before there is traffic, and until there is not even a queue pair: one that
-/// comes or goes drops packets itself, and soft-RoCE may warn of that in the kernel's log.
-const FILTERS: &str = "modprobe -a sch_prio sch_netem cls_u32 && \
-     tc qdisc add dev v0 root handle 1: prio bands 4 priomap 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 && \
-     tc qdisc add dev v0 parent 1:2 netem delay 0ms limit 100000 && \
-     tc qdisc add dev v0 parent 1:3 netem delay 0ms limit 100000 && \
-     tc qdisc add dev v0 parent 1:4 netem loss 100% limit 100000 && \
-     tc filter add dev v0 parent 1: protocol ip u32 match ip dport 4793 0xffff flowid 1:2 && \
-     tc filter add dev v0 parent 1: protocol ip u32 match ip dport 4791 0xffff flowid 1:3";
-const NO_FILTERS: &str = "tc qdisc del dev v0 root";
-/// Slower than soft-RoCE is on the busiest machine.
-const SLOW_UDP: &str = "tc qdisc change dev v0 parent 1:2 netem delay 40ms limit 100000";
-const FAST_UDP: &str = "tc qdisc change dev v0 parent 1:2 netem delay 0ms limit 100000";
-const CUT_ROCE: &str = "tc qdisc change dev v0 parent 1:3 netem loss 100% limit 100000";
-const MEND_ROCE: &str = "tc qdisc change dev v0 parent 1:3 netem delay 0ms limit 100000";
-const MEND_QUEUE_PAIR: &str = "tc filter del dev v0 parent 1: pref 1";
+/// Messages by UDP are slower then than soft-RoCE is on the busiest machine.
+const SLOW: Duration = Duration::from_millis(40);
 
 /// All of it.
 pub fn run(report: &mut Report, seed: u64) {
     let Some(baseline) = report.need("the gauges stand still", || Baseline::take(2)) else {
         return;
     };
-    if let Err(error) = messages_go_on(report, seed) {
-        report.check("messages could be sent", || Err(error));
-    }
+    let filter = messages_go_on(report, seed);
+    let filter = filter.map_err(|error| report.check("messages could be sent", || Err(error)));
     report.check("the peer can be unpinned", || {
         Ok(Device::open_on(0)?.pool_unpin(gid(1))?)
     });
@@ -61,14 +45,15 @@ pub fn run(report: &mut Report, seed: u64) {
         wait_for("it has gone", BOUND, || Ok(counter("rc_queues")? == 0))
     });
     report.check("nothing is left behind", || {
-        system(NO_FILTERS)?;
+        drop(filter);
         baseline.is_back()
     });
 }
 
-/// Messages go to node 1, one at a time, while their ways change.
-fn messages_go_on(report: &mut Report, seed: u64) -> Result<()> {
-    system(FILTERS)?;
+/// Messages go to node 1, one at a time, while their ways change. The filter has to stay until
+/// there is not even a queue pair.
+fn messages_go_on(report: &mut Report, seed: u64) -> Result<Filter> {
+    let filter = Filter::new(&[DC, ROCE])?;
     let mut messenger = Messenger::new(seed)?;
     let (stop, sent) = (AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
@@ -81,16 +66,16 @@ fn messages_go_on(report: &mut Report, seed: u64) -> Result<()> {
             }
             Ok(())
         });
-        ways(report, &sent);
+        ways(report, &filter, &sent);
         report.check("no message was lost, repeated or out of turn", || {
             stop.store(true, Ordering::Relaxed);
             messages.join().map_err(|_| anyhow!("it panicked"))?
         });
     });
-    Ok(())
+    Ok(filter)
 }
 
-fn ways(report: &mut Report, sent: &AtomicU64) {
+fn ways(report: &mut Report, filter: &Filter, sent: &AtomicU64) {
     report.check("they go by UDP while there is no queue pair", || {
         goes_on(sent)?;
         ensure!(counter("rc_packets")? == 0, "some have gone by RC");
@@ -102,7 +87,7 @@ fn ways(report: &mut Report, sent: &AtomicU64) {
         by_udp(sent)
     });
     report.check_within("when UDP gets slow they go by RC", LONGEST, || {
-        system(SLOW_UDP)?;
+        filter.slow(DC, SLOW)?;
         by_rc(sent)
     });
     report.check(
@@ -117,37 +102,40 @@ fn ways(report: &mut Report, sent: &AtomicU64) {
     report.check_within("and back when it is fast again", LONGEST, || {
         // Until it has been seen how long a round trip by UDP takes now.
         thread::sleep(Duration::from_secs(2));
-        system(FAST_UDP)?;
+        filter.mend(DC)?;
         by_udp(sent)
     });
     report.check_within("they go on by UDP when RoCE is cut off", LONGEST, || {
-        system(SLOW_UDP)?;
+        filter.slow(DC, SLOW)?;
         by_rc(sent)?;
-        system(CUT_ROCE)?;
+        filter.cut(ROCE)?;
         wait_for("the queue pair is given up", BOUND, || Ok(!uses_rc()?))?;
         goes_on(sent)
     });
     report.check("and when there is a queue pair again", || {
-        system(MEND_ROCE)?;
+        filter.mend(ROCE)?;
         wait_for("there is one", BOUND, has_queue_pair)?;
         goes_on(sent)
     });
     report.check(
         "without that of their packets they go by UDP, and requests stay on RC",
-        || without_theirs(sent),
+        || without_theirs(filter, sent),
     );
 }
 
 /// Cuts off the queue pair that carries their packets, and not the one of requests.
-fn without_theirs(sent: &AtomicU64) -> Result<()> {
+fn without_theirs(filter: &Filter, sent: &AtomicU64) -> Result<()> {
     let device = Device::open_on(0)?;
     device.pool_use(gid(NODE as u8), Some(Transport::Rc))?;
     wait_for("they go by RC", BOUND, uses_rc)?;
     goes_on(sent)?;
-    cut_queue_pair(packets_qpn()?)?;
+    let to = gid(NODE as u8)
+        .to_ipv4()
+        .context("it has no IPv4 address")?;
+    filter.cut_queue_pair(Ipv4Addr::from(to), packets_qpn()?)?;
     let outcome = requests_stay(sent);
     // However that ended: what comes after needs the queue pair.
-    system(MEND_QUEUE_PAIR)?;
+    filter.mend_queue_pair()?;
     device.pool_use(gid(NODE as u8), None)?;
     outcome
 }
@@ -181,16 +169,6 @@ fn packets_qpn() -> Result<u32> {
         .filter(|own| own.device == "rxe0" && all.iter().any(|qp| is_other_end(own, qp)));
     let last = own.max_by_key(|own| own.number);
     Ok(last.context("there is none")?.rqpn)
-}
-
-/// Drops the packets to a queue pair of node 1: those whose transport header names it.
-fn cut_queue_pair(qpn: u32) -> Result<()> {
-    let address = gid(NODE as u8).to_ipv4();
-    let to = Ipv4Addr::from(address.context("it has no IPv4 address")?);
-    system(&format!(
-        "tc filter add dev v0 parent 1: protocol ip pref 1 u32 match ip dst {to} \
-         match ip dport 4791 0xffff match u32 {qpn:#010x} 0x00ffffff at 32 flowid 1:4"
-    ))
 }
 
 /// What the pool knows of the peer.

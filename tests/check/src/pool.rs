@@ -15,23 +15,15 @@ use nix::sys::wait::waitpid;
 use weft_shim::{Device, MemoryRegion, PoolPeer, Transport};
 use weft_testkit::report::Report;
 
+use crate::filter::{Filter, DC};
 use crate::isolation::users::{become_user, in_child, with_reserve, NOBODY, ROOT};
 use crate::traffic::{Traffic, SLICE};
-use crate::world::{counter, full_access, gid, system, wait_for, Baseline, Link};
+use crate::world::{counter, full_access, gid, wait_for, Baseline, Link};
 
 /// Longer than anything takes on the slowest machine.
 const BOUND: Duration = Duration::from_secs(60);
-/// A filter for DC's packets. It is there before there is traffic, and until there is none:
-/// a filter that comes or goes drops packets, and soft-RoCE may break a queue pair that has
-/// lost part of a READ's answer.
-const FILTER: &str = "modprobe -a sch_prio sch_netem cls_u32 && \
-     tc qdisc add dev v0 root handle 1: prio bands 2 priomap 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 && \
-     tc qdisc add dev v0 parent 1:2 netem delay 0ms limit 100000 && \
-     tc filter add dev v0 parent 1: protocol ip u32 match ip dport 4793 0xffff flowid 1:2";
-const NO_FILTER: &str = "tc qdisc del dev v0 root";
-/// Slower than soft-RoCE is on the busiest machine.
-const SLOW: &str = "tc qdisc change dev v0 parent 1:2 netem delay 20ms limit 100000";
-const FAST: &str = "tc qdisc change dev v0 parent 1:2 netem delay 0ms limit 100000";
+/// DC's packets are slower then than soft-RoCE is on the busiest machine.
+const SLOW: Duration = Duration::from_millis(20);
 
 /// All of it.
 pub fn run(report: &mut Report, seed: u64) {
@@ -160,7 +152,7 @@ fn read_on(peer: u8, stop: &AtomicBool, rounds: &AtomicU64) -> Result<()> {
 
 /// Two peers are busy; node 1 is the one whose queue pair is looked at.
 fn busy(report: &mut Report, seed: u64) -> Result<()> {
-    system(FILTER)?;
+    let filter = Filter::new(&[DC])?;
     let far = Device::open_on(1)?;
     let near = Device::open_on(0)?;
     let region = MemoryRegion::allocate(&far, SLICE, full_access())?;
@@ -183,14 +175,14 @@ fn busy(report: &mut Report, seed: u64) -> Result<()> {
         );
         report.check("it counts the VQPs to a peer", || counts_vqps(1));
         report.check("a busy peer goes to RC when DC gets slow", || {
-            system(SLOW)?;
+            filter.slow(DC, SLOW)?;
             wait_for_transport(1, Transport::Rc)
         });
         report.check("and back when it is fast again", || {
             // Until it has been seen how long a round trip by DC takes now.
             thread::sleep(Duration::from_secs(2));
             println!("# {:?}", known(1)?);
-            system(FAST)?;
+            filter.mend(DC)?;
             wait_for_transport(1, Transport::Dc)
         });
         report.check(
@@ -204,5 +196,5 @@ fn busy(report: &mut Report, seed: u64) -> Result<()> {
             },
         );
     });
-    system(NO_FILTER)
+    Ok(())
 }

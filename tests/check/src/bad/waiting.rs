@@ -20,11 +20,11 @@ use weft_testkit::report::Report;
 /// A wait that ends long before.
 const WAIT_NS: u64 = 60_000_000_000;
 /// A wait that outlasts what happens meanwhile.
-const LONG_WAIT: Duration = Duration::from_secs(3);
+const LONG_WAIT: Duration = Duration::from_secs(8);
 /// A thread that was started has made its call after this time.
 const BEGUN: Duration = Duration::from_millis(300);
 /// A call that waited for the waiter would take longer.
-const AT_ONCE: Duration = Duration::from_secs(1);
+const AT_ONCE: Duration = Duration::from_secs(4);
 
 /// All checks of ENTER's numbers and of waiting.
 pub fn run(report: &mut Report) -> Result<()> {

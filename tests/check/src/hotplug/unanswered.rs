@@ -4,22 +4,21 @@
 //! and does not. Only the process waits for that.
 
 use std::mem::size_of_val;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, ensure, Context, Result};
 use nix::errno::Errno;
-use nix::libc::{c_ulong, ioctl, syscall, SYS_userfaultfd, O_CLOEXEC};
+use nix::libc::{c_ulong, ioctl, syscall, SYS_userfaultfd, O_CLOEXEC, O_NONBLOCK};
+use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use weft_testkit::pace::patient;
 
 use super::{BOUND, DELETE};
 use crate::raw::{Memory, Session};
 
 const LEN: usize = 1 << 16;
-/// How long the registration is given to reach its page fault.
-const BEGUN: Duration = Duration::from_millis(300);
 
 /// `UFFDIO_API`, `UFFDIO_REGISTER` and what they take (`linux/userfaultfd.h`).
 const UFFDIO_API: c_ulong = 0xc018_aa3f;
@@ -29,14 +28,16 @@ const REGISTER_MODE_MISSING: u64 = 1;
 
 /// Answers no fault until it is dropped: then the kernel does.
 struct Unanswered {
-    _fd: OwnedFd,
+    fd: OwnedFd,
 }
 
 impl Unanswered {
     /// The faults of all of `memory`, which nobody has touched.
     fn new(memory: &Memory) -> Result<Self> {
+        // Only one that does not block can be polled.
+        let flags = O_CLOEXEC | O_NONBLOCK;
         // SAFETY: no memory is involved.
-        let fd = Errno::result(unsafe { syscall(SYS_userfaultfd, O_CLOEXEC) });
+        let fd = Errno::result(unsafe { syscall(SYS_userfaultfd, flags) });
         let fd = fd.context("userfaultfd")?;
         // SAFETY: made just now, and nobody else's.
         let fd = unsafe { OwnedFd::from_raw_fd(i32::try_from(fd)?) };
@@ -48,7 +49,17 @@ impl Unanswered {
         call(UFFDIO_API, &mut [UFFD_API, 0, 0])?;
         let range = [memory.addr(), LEN as u64, REGISTER_MODE_MISSING, 0];
         call(UFFDIO_REGISTER, &mut { range })?;
-        Ok(Self { _fd: fd })
+        Ok(Self { fd })
+    }
+
+    /// Waits until somebody waits for one of the pages.
+    fn wait_for_fault(&self) -> Result<()> {
+        let mut fds = [PollFd::new(self.fd.as_fd(), PollFlags::POLLIN)];
+        poll(&mut fds, PollTimeout::try_from(patient(BOUND))?)?;
+        let told = fds[0].revents().context("flags that nobody knows")?;
+        let is_there = told.contains(PollFlags::POLLIN);
+        ensure!(is_there, "nobody waits for its pages: {told:?}");
+        Ok(())
     }
 }
 
@@ -59,17 +70,11 @@ pub fn device_goes() -> Result<()> {
     let session = Session::open(1)?;
     thread::scope(|scope| {
         let registers = scope.spawn(|| session.register(&memory, 0, LEN as u64, 7));
-        thread::sleep(BEGUN);
-        let waits = !registers.is_finished();
-        let gone = deleted_in_time();
+        let waits = unanswered.wait_for_fault();
+        let gone = waits.and_then(|()| deleted_in_time());
         // Whatever came of it: the thread has to end.
         drop(unanswered);
         let registered = registers.join().map_err(|_| anyhow!("it panicked"))?;
-        ensure!(
-            waits,
-            "it did not wait for its page: {:?}",
-            registered.map(drop)
-        );
         gone?;
         let errno = registered.map(drop);
         ensure!(errno == Err(Errno::ENODEV), "the registration: {errno:?}");

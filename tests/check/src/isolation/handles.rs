@@ -51,11 +51,14 @@ pub fn destroy_own(stage: &mut Stage) -> Result<Outcome> {
     let own: Vec<u32> = (0..16)
         .map(|_| session.create_vqp(4))
         .collect::<Result<_, _>>()?;
+    let mut same = 0;
     for vqp in stage.told.vqps.iter().filter(|vqp| own.contains(vqp)) {
+        same += 1;
         session.destroy_vqp(*vqp)?;
         let again = session.destroy_vqp(*vqp);
         ensure!(again == Err(Errno::EBADF), "destroying it again: {again:?}");
     }
+    ensure!(same > 0, "none of its handles is one of the victim's");
     Ok(Outcome::Said("its own"))
 }
 

@@ -61,10 +61,12 @@ pub fn same_place(stage: &mut Stage) -> Result<Outcome> {
     let own = (0..16)
         .map(|_| session.queue(16, 0))
         .collect::<Result<Vec<Queue>, _>>()?;
+    let mut same = 0;
     for (offset, bytes) in &stage.told.rings {
         let Some(queue) = own.iter().find(|own| own.said.map_offset == *offset) else {
             continue;
         };
+        same += 1;
         let bytes = (*bytes).min(queue.said.ring_bytes) as usize;
         let rings = map(&session, *offset, queue.said.ring_bytes)?;
         ensure!(
@@ -78,6 +80,10 @@ pub fn same_place(stage: &mut Stage) -> Result<Outcome> {
             "they are not the attacker's own"
         );
     }
+    ensure!(
+        same > 0,
+        "none of its rings is where one of the victim's is"
+    );
     stage.hold((own, session));
     Ok(Outcome::Said("its own"))
 }

@@ -10,7 +10,7 @@ use nix::sys::resource::{setrlimit, Resource};
 use nix::unistd::Pid;
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
-use weft_core::uapi::{ACCESS_ALL, MAX_MRS_PER_SESSION, MAX_VQPS_PER_USER};
+use weft_core::uapi::{ACCESS_ALL, MAX_MRS_PER_SESSION, MAX_MRS_PER_USER, MAX_VQPS_PER_USER};
 use weft_shim::Device;
 
 use super::attacker::{Outcome, Stage};
@@ -50,23 +50,34 @@ pub fn regions(stage: &mut Stage) -> Result<Outcome> {
     lift_limits()?;
     let (crowd, count) = Crowd::of(GREEDY, |ready| {
         let memory = Memory::map(PAGE)?;
-        let sessions = full_of_regions(&memory)?;
-        ready.with(sessions.len() as u64)?;
+        let (sessions, count) = full_of_regions(&memory)?;
+        ready.with(count as u64)?;
         Ok((sessions, memory))
     })?;
     // Standard output is for the answer.
-    eprintln!("# {count} sessions full of regions");
+    eprintln!("# {count} regions of {GREEDY} users");
+    // Keys are random, so that a refusal may come before a user has all.
+    let least = GREEDY as u64 * u64::from(MAX_MRS_PER_USER) / 2;
+    ensure!(count >= least, "only {count} regions could be registered");
     stage.hold(crowd);
     Ok(Outcome::Said("registered"))
 }
 
-/// Sessions of a user who gets no more regions.
-fn full_of_regions(memory: &Memory) -> Result<Vec<Session>> {
+/// Sessions of a user who gets no more regions, and how many regions there are in them.
+fn full_of_regions(memory: &Memory) -> Result<(Vec<Session>, usize)> {
     let register = |session: &Session| session.register(memory, 0, 1, ACCESS_ALL).is_ok();
-    sessions_of(|session| {
-        let made = (0..MAX_MRS_PER_SESSION).take_while(|_| register(session));
-        made.count() == MAX_MRS_PER_SESSION
-    })
+    become_another()?;
+    let (mut sessions, mut count) = (Vec::new(), 0);
+    loop {
+        let session = Session::open(0)?;
+        let made = (0..MAX_MRS_PER_SESSION).take_while(|_| register(&session));
+        let made = made.count();
+        sessions.push(session);
+        count += made;
+        if made < MAX_MRS_PER_SESSION {
+            return Ok((sessions, count));
+        }
+    }
 }
 
 /// Two users have more blocks, in large and in small regions, than the table has room for
@@ -80,7 +91,7 @@ pub fn places_for_rc() -> Result<()> {
         let device = Device::open_on(0)?;
         let regions = (0..REGIONS).map(|_| large.register(&device));
         let regions = regions.collect::<Result<Vec<_>>>()?;
-        let sessions = full_of_regions(&small)?;
+        let (sessions, _) = full_of_regions(&small)?;
         ready.with((regions.len() * BLOCKS) as u64)?;
         // In this order: the regions go before their memory.
         Ok((regions, sessions, large, small))
@@ -105,18 +116,6 @@ fn become_another() -> Result<()> {
     // SAFETY: no memory is involved.
     Errno::result(unsafe { setresuid(user, 0, 0) }).context("setresuid")?;
     Ok(())
-}
-
-/// Sessions of a user, another one for each process, until `take` says that there is no more.
-fn sessions_of(take: impl Fn(&Session) -> bool) -> Result<Vec<Session>> {
-    become_another()?;
-    let mut sessions = Vec::new();
-    loop {
-        sessions.push(Session::open(0)?);
-        if !sessions.last().is_some_and(&take) {
-            return Ok(sessions);
-        }
-    }
 }
 
 /// Thousands of users have one VQP each.

@@ -26,8 +26,8 @@ const SOON: Duration = Duration::from_secs(20);
 /// A call that waits for nothing that comes.
 const NEVER_NS: u64 = 300_000_000;
 
-/// How long a call waits for room, less than a message does for a buffer.
-const LATE: Duration = Duration::from_millis(1500);
+/// How long a call waits. It would notice then, if not before, that there is room.
+const LATE: Duration = Duration::from_secs(8);
 
 /// More rings of a session.
 fn rings_of(session: &Session, max_send_wr: u32, max_wc: u32) -> Result<(RingsCreate, Queue)> {
