@@ -103,9 +103,14 @@ struct DeviceUse<'a>(&'a Node);
 
 impl<'a> DeviceUse<'a> {
     fn new(node: &'a Node) -> Result<Self> {
+        // Calls that come after `stop` has begun are not counted: it would find the node in
+        // use as long as they come.
+        if !node.is_alive() {
+            return Err(ENODEV);
+        }
         node.users.fetch_add(1, Ordering::AcqRel);
         let this = Self(node);
-        // Looked at after the count: either `stop` sees us, or we see `stop`.
+        // Looked at after the count too: either `stop` sees us, or we see `stop`.
         if node.alive.load(Ordering::SeqCst) {
             Ok(this)
         } else {

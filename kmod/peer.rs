@@ -96,7 +96,7 @@ impl<R: Requester> Peer<R> {
                 streams <- new_lock!(KVec::new(), "weft_peer"),
                 _count: Counted::one(&COUNTERS.peers),
             }),
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )
     }
 

@@ -46,6 +46,7 @@ pub(crate) struct Pool<R: Requester> {
     /// Queue pairs to a peer, at most.
     lanes: u8,
     rc: Arc<Rc<R>>,
+    /// One for each peer that is known, in the order of their GIDs.
     #[pin]
     routes: Mutex<KVVec<Arc<Route<R>>>>,
     #[pin]
@@ -89,16 +90,35 @@ impl<R: Requester> Pool<R> {
 
     /// The way to a peer, for one more record of it.
     pub(crate) fn route(&self, gid: &Gid) -> Result<RouteUse<R>> {
-        let mut routes = self.routes.lock();
-        let by_rc = self.policy.lock().carries(gid);
+        let known = {
+            let routes = self.routes.lock();
+            find(&routes, gid).map(RouteUse::new)
+        };
+        match known {
+            Ok(route) => Ok(route),
+            Err(_) => self.new_route(gid),
+        }
+    }
+
+    /// Likewise, for a peer that was not known a moment ago.
+    fn new_route(&self, gid: &Gid) -> Result<RouteUse<R>> {
+        // Allocated, and freed if it is not needed, without the lock.
         let route = Route::new(*gid, self.lanes)?;
+        let mut routes = self.routes.lock();
+        let at = match find(&routes, gid) {
+            Ok(route) => return Ok(RouteUse::new(route)),
+            Err(at) => at,
+        };
+        let by_rc = self.policy.lock().carries(gid);
         if by_rc != ByRc::default() {
             self.lead(&route, self.rc.queue(gid).as_ref(), by_rc);
         }
         routes.push(route.clone(), GFP_KERNEL)?;
+        routes[at..].rotate_right(1);
+        let route = RouteUse::new(route);
         drop(routes);
         self.work.schedule(LOOK_MS);
-        Ok(RouteUse(route))
+        Ok(route)
     }
 
     /// The RC side.
@@ -164,8 +184,7 @@ impl<R: Requester> Pool<R> {
         let age_ns = self.rc.age_ns(&view.gid);
         let vqps = {
             let routes = self.routes.lock();
-            let to_it = routes.iter().filter(|route| *route.gid() == view.gid);
-            to_it.map(|route| route.users()).sum()
+            find(&routes, &view.gid).map_or(0, |route| route.users())
         };
         let flags = [
             (view.is_pinned, uapi::POOL_PINNED),
@@ -285,6 +304,12 @@ impl<R: Requester> Pool<R> {
             }
         }
     }
+}
+
+/// A peer's route, or where it belongs.
+fn find<R: Requester>(routes: &[Arc<Route<R>>], gid: &Gid) -> Result<Arc<Route<R>>, usize> {
+    let found = routes.binary_search_by_key(gid, |route| *route.gid());
+    found.map(|at| routes[at].clone())
 }
 
 /// Traffic in the form in which users are told of it.

@@ -93,8 +93,8 @@ pub(crate) struct VqpConfig {
     pub(crate) max_send_wr: u32,
     /// It is to be an unconnected one.
     pub(crate) is_unconnected: bool,
-    /// Its place among the VQPs that its user may have, unless another VQP counts for it.
-    pub(crate) held: Option<Held>,
+    /// Its place among the VQPs that its user may have.
+    pub(crate) held: Held,
 }
 
 /// A virtual queue pair.
@@ -151,7 +151,8 @@ pub(crate) struct Vqp {
     submitter: FastMutex<Option<Arc<VqpQueue>>>,
     /// The request that its process waits for without a completion (`IOC_RUN`).
     direct: Direct,
-    _held: Option<Held>,
+    /// Its place among the VQPs that its user may have.
+    held: Held,
     _count: Counted,
 }
 
@@ -205,7 +206,7 @@ impl Vqp {
                 rq,
                 submitter <- new_lock!(None, "weft_vqp_submitter"),
                 direct: Direct::new(),
-                _held: held,
+                held,
                 _count: Counted::one(&COUNTERS.vqps),
             }),
             GFP_KERNEL_ACCOUNT,

@@ -34,6 +34,50 @@ pub const LONGEST_HOLD_NS: u64 = 100_000_000;
 /// After a hold that came to nothing the next one waits for so many times what it took.
 const PAUSE_TIMES: u64 = 20;
 
+/// A virtual queue pair whose next request is wanted another way than the last ones went.
+#[derive(Clone, Copy, Debug)]
+pub struct Crossing {
+    /// None of its requests is under way.
+    pub is_idle: bool,
+    /// The way that it leaves can prove that what it has written is in place.
+    pub gives_proof: bool,
+    /// It has left RC for a request that cannot go by it, and the pool has decided nothing
+    /// since.
+    pub has_left: bool,
+    /// No request is held before then ([`Held::GiveUp`]).
+    pub held_until_ns: u64,
+}
+
+/// The way that a request takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Course {
+    /// The old way.
+    Stay,
+    /// The new way, once those before it have passed and what they have written is proven to be
+    /// in place; the old way if that takes too long.
+    Hold,
+    /// The new way.
+    Go,
+}
+
+impl Crossing {
+    /// The way that the next request takes.
+    #[must_use]
+    pub const fn course(&self, now_ns: u64) -> Course {
+        if self.has_left && !self.is_idle {
+            // More of the kind that cannot go by RC may follow.
+            return Course::Stay;
+        }
+        if self.is_idle && !self.gives_proof {
+            return Course::Go;
+        }
+        match now_ns < self.held_until_ns {
+            true => Course::Stay,
+            false => Course::Hold,
+        }
+    }
+}
+
 /// A request is held until those before it have passed.
 #[derive(Clone, Copy, Debug)]
 pub struct Hold {

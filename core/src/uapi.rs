@@ -84,7 +84,9 @@ pub const MAX_RINGS_PER_SESSION: usize = 4096;
 pub const MAX_MRS_PER_SESSION: usize = 256;
 /// Memory windows that one session may hold.
 pub const MAX_MWS_PER_SESSION: usize = 4096;
-/// VQPs that the sessions of one user may hold on a node together.
+/// VQPs that the sessions of one user may hold on a node together. An unconnected one counts
+/// once more for each peer that it keeps a VQP for: those that its requests are under way to,
+/// those that it has failed to reach and that are still open, and some that it may need again.
 pub const MAX_VQPS_PER_USER: u32 = 1 << 17;
 /// Peers that the sessions of one user may have opened on a node together.
 pub const MAX_PEERS_PER_USER: u32 = 1 << 17;

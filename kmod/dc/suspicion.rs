@@ -4,6 +4,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 
@@ -28,7 +29,7 @@ pub(crate) struct Suspicion(AtomicBool);
 impl Suspicion {
     /// None yet.
     pub(crate) fn new() -> Result<Arc<Self>> {
-        Ok(Arc::new(Self(AtomicBool::new(false)), GFP_KERNEL)?)
+        Ok(Arc::new(Self(AtomicBool::new(false)), GFP_KERNEL_ACCOUNT)?)
     }
 
     /// Whether there is any.

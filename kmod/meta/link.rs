@@ -85,10 +85,7 @@ impl Link {
     /// broken before. `ETIMEDOUT`, `EIO`: it broke now. `EINTR`: a
     /// signal came.
     pub(crate) fn look_up(&self, gid: &Gid) -> Result<Answer> {
-        COUNTERS.meta_reads.bump();
-        let answer = self.find(gid)?;
-        (1..answer.reads).for_each(|_| COUNTERS.meta_reads.bump());
-        Ok(answer)
+        self.find(gid, || COUNTERS.meta_reads.bump())
     }
 
     /// Whether the server still answers, and what its table holds of a node: a look-up
@@ -98,7 +95,7 @@ impl Link {
     ///
     /// As [`Link::look_up`].
     pub(crate) fn probe(&self, gid: &Gid) -> Result<Option<Record>> {
-        self.find(gid).map(|answer| answer.record)
+        self.find(gid, || {}).map(|answer| answer.record)
     }
 
     /// Posts the first READ of a look-up that will come soon, without waiting for it. Answers
@@ -130,11 +127,16 @@ impl Link {
         (addr, self.welcome.table_rkey)
     }
 
-    fn find(&self, gid: &Gid) -> Result<Answer> {
+    /// Looks a node up, and tells `on_read` of each READ.
+    fn find(&self, gid: &Gid, on_read: impl Fn()) -> Result<Answer> {
         let mut lookup = Lookup::new(self.welcome.geometry, gid.0);
         let mut at = lookup.next_read();
         let mut state = lock_interruptible(&self.state)?;
+        if state.broken {
+            return Err(crate::errno::not_conn());
+        }
         loop {
+            on_read();
             let (addr, rkey) = self.place_of(&at);
             let bucket = match state.take_ahead(&at) {
                 true => state.request(|connection| connection.finish_read(at.len, REQUEST_NS)),
@@ -193,13 +195,11 @@ impl State {
         is_it
     }
 
+    /// Carries out a READ of a link that is not broken; if it fails, the link is.
     fn request<'a>(
         &'a mut self,
         read: impl FnOnce(&'a mut Connection) -> Result<&'a [u8]>,
     ) -> Result<&'a [u8]> {
-        if self.broken {
-            return Err(crate::errno::not_conn());
-        }
         match read(&mut self.connection) {
             Ok(bytes) => Ok(bytes),
             // A signal ended the wait; the link is as good as before.

@@ -2,10 +2,13 @@
 
 //! The way that requests to a peer take now, as the pool has decided. A VQP that posts reads
 //! one word to see whether that has changed: no lock, and nothing that nodes share.
+//!
+//! All records of a peer share one, however many messages claim to be from there.
 
 use core::ops::Deref;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU8, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU8, Ordering};
 
+use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::prelude::*;
 use kernel::sync::Arc;
 use weft_core::gid::Gid;
@@ -21,7 +24,7 @@ use crate::sync::Versioned;
 #[repr(align(64))]
 struct Users(AtomicU32);
 
-/// The way to a peer, for those who know it by one record.
+/// The way to a peer.
 #[pin_data]
 pub(crate) struct Route<R: Requester> {
     gid: Gid,
@@ -38,8 +41,9 @@ pub(crate) struct Route<R: Requester> {
     needed: AtomicU8,
     /// The link that the packets of its streams of messages are to go over.
     packets: Arc<Versioned<PacketLink>>,
-    /// Nobody knows the peer by this record any more.
-    is_gone: AtomicBool,
+    /// Records by which somebody knows the peer. It begins to be known with the pool's list
+    /// locked.
+    records: AtomicU32,
     /// Connections that are there.
     users: Users,
 }
@@ -47,12 +51,13 @@ pub(crate) struct Route<R: Requester> {
 impl<R: Requester> Route<R> {
     /// A way to a peer over so many queue pairs at most. It is set before anybody takes it.
     pub(super) fn new(gid: Gid, lanes: u8) -> Result<Arc<Self>> {
-        let meter = Arc::new(Meter::new(), GFP_KERNEL)?;
-        let messages = Arc::new(Meter::new(), GFP_KERNEL)?;
-        let packets = Arc::pin_init(Versioned::new(None), GFP_KERNEL)?;
+        let meter = Arc::new(Meter::new(), GFP_KERNEL_ACCOUNT)?;
+        let messages = Arc::new(Meter::new(), GFP_KERNEL_ACCOUNT)?;
+        let packets = Arc::pin_init(Versioned::new(None), GFP_KERNEL_ACCOUNT)?;
         let mut more = KVec::new();
         for _ in 1..lanes {
-            more.push(Arc::pin_init(Versioned::new(None), GFP_KERNEL)?, GFP_KERNEL)?;
+            let lane = Arc::pin_init(Versioned::new(None), GFP_KERNEL_ACCOUNT)?;
+            more.push(lane, GFP_KERNEL_ACCOUNT)?;
         }
         Arc::pin_init(
             pin_init!(Self {
@@ -63,10 +68,10 @@ impl<R: Requester> Route<R> {
                 more,
                 needed: AtomicU8::new(0),
                 packets,
-                is_gone: AtomicBool::new(false),
+                records: AtomicU32::new(0),
                 users: Users(AtomicU32::new(0)),
             }),
-            GFP_KERNEL,
+            GFP_KERNEL_ACCOUNT,
         )
     }
 
@@ -167,14 +172,23 @@ impl<R: Requester> Route<R> {
         self.needed.store(0, Ordering::Relaxed);
     }
 
+    /// Whether nobody knows the peer. It stays so as long as the pool's list is locked.
     pub(super) fn is_gone(&self) -> bool {
-        self.is_gone.load(Ordering::Relaxed)
+        self.records.load(Ordering::Relaxed) == 0
     }
 }
 
-/// A route in use. Dropped, in any context, it is no more: the pool lets go of it at its next
-/// look.
-pub(crate) struct RouteUse<R: Requester>(pub(super) Arc<Route<R>>);
+/// A route that one record of the peer uses. Dropped, in any context, it does no more: the pool
+/// lets go of a route that none uses at its next look.
+pub(crate) struct RouteUse<R: Requester>(Arc<Route<R>>);
+
+impl<R: Requester> RouteUse<R> {
+    /// One more record uses it. With the pool's list locked.
+    pub(super) fn new(route: Arc<Route<R>>) -> Self {
+        route.records.fetch_add(1, Ordering::Relaxed);
+        Self(route)
+    }
+}
 
 impl<R: Requester> Deref for RouteUse<R> {
     type Target = Route<R>;
@@ -187,7 +201,7 @@ impl<R: Requester> Deref for RouteUse<R> {
 
 impl<R: Requester> Drop for RouteUse<R> {
     fn drop(&mut self) {
-        self.0.is_gone.store(true, Ordering::Relaxed);
+        self.0.records.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -28,7 +28,7 @@ pub(crate) struct Waiting<'a, R: Requester> {
     /// The RC queue that is polled meanwhile, and that others need no event for.
     queue: Option<&'a RcQueue<R>>,
     attending: Option<Attending<'a, R>>,
-    /// When it began to wait, once it had to.
+    /// When it first looked for room, or had to wait.
     start_ns: Option<u64>,
 }
 
@@ -80,12 +80,21 @@ impl<'a, R: Requester> Waiting<'a, R> {
 
     /// Waits until there is room for a request whose completion goes to `cq`, as `has_room`
     /// says. Answers whether there is: otherwise there are completions enough, or the time
-    /// is over.
+    /// is over. Others may be quicker to take it: then it is called again.
     ///
     /// # Errors
     ///
     /// `EINTR`.
     pub(crate) fn for_room(&mut self, cq: &Queues<R>, has_room: impl Fn() -> bool) -> Result<bool> {
+        match self.start_ns {
+            // Others may have taken the room that there was, again and again.
+            Some(start_ns) if now_ns().saturating_sub(start_ns) >= self.timeout_ns => {
+                return Ok(false);
+            }
+            Some(_) if current!().signal_pending() => return Err(EINTR),
+            Some(_) => {}
+            None => self.start_ns = Some(now_ns()),
+        }
         let longest_ns = match core::ptr::eq(cq, self.queues) {
             true => uapi::MAX_WAIT_NS,
             false => ROOM_NAP_NS,

@@ -10,6 +10,7 @@ use super::objects::next_flow;
 use super::Session;
 use crate::dc::Way;
 use crate::queues::Waiting;
+use crate::sync::lock_interruptible;
 use crate::vqp::{Queues, Source, Unsent, Vqp, VqpQueue};
 
 /// Times that a request is looked at before it is taken, or not: what it names may change
@@ -50,50 +51,46 @@ impl Session {
                     .map(|()| 0),
             };
         }
-        let left = self.submit_and_wait(sq, &cq, request);
+        let mut left = request.wr_count;
+        let outcome = self.submit_and_wait(sq, &cq, request, &mut left);
         // The number of requests done is reported; the reason why no more were done comes back
         // with the next call.
-        match left {
-            (left, Err(error)) if left == request.wr_count => Err(error),
-            (left, _) => Ok(request.wr_count - left),
+        match outcome {
+            Err(error) if left == request.wr_count => Err(error),
+            _ => Ok(request.wr_count - left),
         }
     }
 
-    /// Answers how many requests were not taken, and why, or how the wait went wrong.
-    fn submit_and_wait(&self, sq: &Queues, cq: &Queues, request: &Enter) -> (u32, Result) {
-        let mut left = request.wr_count;
+    /// Takes requests, of which `left` are not taken, and waits. Answers why it took no more,
+    /// or how the wait went wrong.
+    fn submit_and_wait(&self, sq: &Queues, cq: &Queues, request: &Enter, left: &mut u32) -> Result {
         let mut found = None;
         let queue = self.queue_to_attend(sq, &mut found);
         // Before posting: then completions need no event.
         let mut waiting = Waiting::new(cq, request, queue.as_deref());
-        let mut outcome = self.submit(sq, &mut left, &mut found);
+        let mut outcome = self.submit(sq, left, &mut found);
         if request.wc_min == 0 {
-            return (left, outcome);
+            return outcome;
         }
         // Full queues are a reason to wait, not to give up. Unsignalled requests that have
-        // ended make room too. Each turn takes some.
-        let mut before = None;
-        while outcome == Err(ENOSPC) && before != Some(left) {
-            before = Some(left);
+        // ended make room too. Each turn takes some, unless another thread was quicker.
+        while outcome == Err(ENOSPC) {
             let full = found.as_ref().map(|found| {
                 let vqp = &found.vqp;
                 waiting.for_room(vqp.cq(), || vqp.has_room())
             });
             outcome = match full {
-                Some(Ok(true)) => self.submit(sq, &mut left, &mut found),
-                Some(Ok(false)) | None => return (left, outcome),
+                Some(Ok(true)) => self.submit(sq, left, &mut found),
+                Some(Ok(false)) | None => return outcome,
                 Some(Err(error)) => Err(error),
             };
         }
-        if outcome.is_ok() {
-            outcome = waiting.for_completions();
-        }
-        (left, outcome)
+        outcome.and_then(|()| waiting.for_completions())
     }
 
     /// The RC queue of the first request's VQP.
     fn queue_to_attend(&self, sq: &Queues, found: &mut Option<Found>) -> Option<Arc<VqpQueue>> {
-        let mut head = sq.submission().lock();
+        let mut head = lock_interruptible(sq.submission()).ok()?;
         let source = Source {
             sq,
             head: &mut head,
@@ -107,7 +104,7 @@ impl Session {
     fn submit(&self, sq: &Queues, left: &mut u32, found: &mut Option<Found>) -> Result {
         let mut room = Unsent::room();
         let mut unsent = Unsent::new(&mut room);
-        let mut head = sq.submission().lock();
+        let mut head = lock_interruptible(sq.submission())?;
         let mut source = Source {
             sq,
             head: &mut head,

@@ -267,7 +267,7 @@ impl Session {
             rq,
             max_send_wr: request.max_send_wr,
             is_unconnected,
-            held: Some(self.node.quota().take(self.user, Kind::Vqps)?),
+            held: self.node.quota().take(self.user, Kind::Vqps)?,
         })
     }
 

@@ -5,7 +5,8 @@
 //! way to; so requests to a peer stay in order, and one that fails stops none to others.
 //!
 //! When there are many, a branch without requests becomes that of the next peer, unless it
-//! has failed: requests to that peer are flushed until the user closes the peer.
+//! has failed: requests to that peer are flushed until the user closes the peer. A branch
+//! counts among the VQPs that the user may have, because nothing else limits how many fail.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -18,6 +19,7 @@ use weft_core::vqp::{PlaceEntry, PlaceTable, Surplus};
 
 use super::{Owner, Peer, Vqp, VqpConfig};
 use crate::errno;
+use crate::quota::Kind;
 use crate::sync::{new_lock, FastMutex, Once, NO_VERSION};
 
 /// Branches from which on the next peer gets one that is there, if it has no requests.
@@ -72,8 +74,10 @@ impl Branch {
     }
 }
 
+/// The branches. A handle leads to the one that is for it. There may be an older one for the same
+/// handle, of a peer that was closed: nothing leads there.
 struct Table {
-    /// A place is empty if there was no memory for its branch.
+    /// A place is empty if its branch was let go of and there could be no other.
     places: KVVec<Option<Branch>>,
     by_handle: PlaceTable<KVVec<PlaceEntry>>,
     /// The place that is looked at next.
@@ -99,8 +103,8 @@ impl Table {
         self.places.get(place as usize)?.as_ref()
     }
 
-    /// A place for another branch, and the branch that it had, which was let go of. Some may
-    /// be dropped here: no lock of a stream is held.
+    /// A place for another branch, and the branch that it had, which was let go of; or the
+    /// place behind the last one. Some may be dropped here: no lock of a stream is held.
     fn make_place(&mut self) -> Result<(usize, Option<Branch>)> {
         // For a place that is taken again too: it may have had no handle.
         self.make_room()?;
@@ -118,9 +122,8 @@ impl Table {
                 }
             }
         }
-        self.places.push(None, GFP_KERNEL_ACCOUNT)?;
-        self.surplus.grew();
-        Ok((self.places.len() - 1, None))
+        self.places.reserve(1, GFP_KERNEL_ACCOUNT)?;
+        Ok((self.places.len(), None))
     }
 
     /// Lets go of the last branch if there were enough for a while.
@@ -176,10 +179,16 @@ impl Table {
         Ok(())
     }
 
-    /// Puts a branch into a place that is empty.
+    /// Puts a branch into a place that is empty, or behind the last one.
     fn put(&mut self, at: usize, branch: Branch) -> Result {
         let handle = branch.handle;
-        *self.places.get_mut(at).ok_or(EINVAL)? = Some(branch);
+        match self.places.get_mut(at) {
+            Some(place) => *place = Some(branch),
+            None => {
+                self.places.push(Some(branch), GFP_KERNEL_ACCOUNT)?;
+                self.surplus.grew();
+            }
+        }
         match self.by_handle.insert(handle, at as u32) {
             true => Ok(()),
             false => Err(EINVAL),
@@ -250,7 +259,7 @@ impl Vqp {
     ///
     /// # Errors
     ///
-    /// `EBADF` (the session has no such peer), `ENOMEM`.
+    /// `EBADF` (the session has no such peer), `EMFILE`, `ENOMEM`.
     pub(crate) fn branch(
         &self,
         handle: u32,
@@ -297,7 +306,7 @@ impl Vqp {
             rq: None,
             max_send_wr: self.in_flight.most(),
             is_unconnected: false,
-            held: None,
+            held: self.held.also(Kind::Vqps, 1)?,
         };
         let vqp = Self::with(config, None, handle)?;
         vqp.set_handle(self.handle());
@@ -337,7 +346,7 @@ impl Vqp {
             rq: _,
             submitter,
             direct: _,
-            _held: _,
+            held: _,
             _count: _,
         } = vqp;
         (*its_flow, *branch_to) = (flow, handle);

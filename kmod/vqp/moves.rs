@@ -11,7 +11,7 @@
 use core::sync::atomic::Ordering;
 
 use kernel::sync::Arc;
-use weft_core::transfer::{Held, Hold};
+use weft_core::transfer::{Course, Crossing, Held, Hold};
 
 use super::{Peer, Vqp, VqpQueue};
 use crate::clock::now_ns;
@@ -98,26 +98,16 @@ impl Vqp {
         let decided = peer.route().queue(lane);
         let wanted = decided.filter(|queue| !is_barred && queue.is_usable());
         if !is_same(current.as_ref(), wanted.as_ref()) {
-            // More requests may follow of the kind for which it has left RC: it goes back when
-            // it is idle, or when the pool decides anew.
-            let has_left = self.has_left.load(Ordering::Relaxed)
-                && self.route_seen.load(Ordering::Relaxed) == version;
             let start_ns = now_ns();
-            let is_idle = self.under_way() == 0;
-            if has_left && !is_idle {
-                return current;
-            }
-            // An idle VQP has nothing to wait for, but proof of what it has written by a
-            // queue that can give it.
-            let gives_proof = current.as_deref().is_some_and(VqpQueue::is_usable);
-            let must_wait = !is_idle || gives_proof;
-            if must_wait && now_ns() < self.held_until_ns.load(Ordering::Relaxed) {
-                return current;
-            }
-            if must_wait {
-                before_wait();
-            }
-            if must_wait && !self.waits_for_others(current.as_deref()) {
+            let may_go = match self.crossing(current.as_deref(), version).course(start_ns) {
+                Course::Stay => false,
+                Course::Hold => {
+                    before_wait();
+                    self.waits_for_others(current.as_deref())
+                }
+                Course::Go => true,
+            };
+            if !may_go {
                 return current;
             }
             self.go_by(wanted.clone());
@@ -131,6 +121,17 @@ impl Vqp {
         self.has_left.store(false, Ordering::Relaxed);
         self.route_seen.store(version, Ordering::Relaxed);
         wanted
+    }
+
+    /// What says whether it leaves its way for one of this version.
+    fn crossing(&self, current: Option<&VqpQueue>, version: u32) -> Crossing {
+        let has_seen = self.route_seen.load(Ordering::Relaxed) == version;
+        Crossing {
+            is_idle: self.under_way() == 0,
+            gives_proof: current.is_some_and(VqpQueue::is_usable),
+            has_left: self.has_left.load(Ordering::Relaxed) && has_seen,
+            held_until_ns: self.held_until_ns.load(Ordering::Relaxed),
+        }
     }
 
     /// Settles which of the peer's queue pairs it takes: that of the processor that it first

@@ -9,7 +9,7 @@ use weft_core::vqp::check_run;
 
 use super::{Vqp, VqpQueue};
 use crate::rc::{Attending, SingleRequest};
-use crate::sync::Woken;
+use crate::sync::{lock_interruptible, Woken};
 
 /// How long it sleeps at most between two polls: who polls for it may be without a CPU.
 const NAP_NS: u64 = 19_000_000;
@@ -31,7 +31,8 @@ impl Vqp {
             remote_addr: request.remote_addr,
         };
         let connection = self.connection.get().ok_or(EAGAIN)?;
-        let mut submitter = self.submitter.lock();
+        // `EINTR` would say that the request is on its way.
+        let mut submitter = lock_interruptible(&self.submitter).map_err(|_| EAGAIN)?;
         let queue = self.choose(&mut submitter, &connection.peer, || {});
         let queue = queue.ok_or(EAGAIN)?;
         if !self.direct.begin() {

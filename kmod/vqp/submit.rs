@@ -13,7 +13,7 @@ use crate::array_vec::{room, ArrayVec, Room};
 use crate::dc::{Entry, Origin, Way};
 use crate::errno;
 use crate::rc::Posted;
-use crate::sync::Woken;
+use crate::sync::{lock_interruptible, Woken};
 
 /// Requests copied and posted at a time.
 const POST_BATCH: usize = 16;
@@ -109,7 +109,7 @@ impl Vqp {
     /// before they are posted.
     pub(crate) fn queue_to_attend(&self) -> Option<Arc<VqpQueue>> {
         let connection = self.connection.get()?;
-        let mut submitter = self.submitter.lock();
+        let mut submitter = lock_interruptible(&self.submitter).ok()?;
         let queue = self.choose(&mut submitter, &connection.peer, || {});
         submitter.clone_from(&queue);
         queue
@@ -128,8 +128,9 @@ impl Vqp {
         unsent: &mut Unsent<'_>,
     ) -> Result {
         let connection = self.connection.get().ok_or_else(errno::not_conn)?;
-        // Another thread must not post between the choice and what is posted by it.
-        let mut submitter = self.submitter.lock();
+        // Another thread must not post between the choice and what is posted by it. One that
+        // waits for room has the lock as long.
+        let mut submitter = lock_interruptible(&self.submitter)?;
         if self.is_retired() {
             return Ok(());
         }

@@ -473,7 +473,8 @@ int weft_post_send(const struct weft_vqp *vqp, struct ibv_send_wr *wr, struct ib
  * until the peer is closed, and none to others.
  *
  * Errors: those of weft_post_send(); EINVAL (the VQP is not an unconnected one, or the
- * peer is another device's).
+ * peer is another device's), EMFILE also if the user has max_vqp VQPs: an unconnected one
+ * counts for each peer that it keeps a VQP for, too.
  */
 int weft_post_send_to(const struct weft_vqp *vqp, const struct weft_peer *peer, struct ibv_send_wr *wr,
 		      struct ibv_send_wr **bad_wr);

@@ -71,8 +71,9 @@ pub enum Error {
     /// The session's queues are used up.
     #[error("the session has {MAX_RINGS_PER_SESSION} queues, which is the limit, and each Vqp has queues of its own: drop some, or connect many queue pairs with Queues::connect")]
     TooManyQueues,
-    /// The user's DC streams are used up.
-    #[error("the user has {MAX_STREAMS_PER_USER} DC streams on the node, which is the limit: one for each VQP that sends messages, and up to 8 for each peer of its other VQPs; drop VQPs that send messages")]
+    /// The user's DC streams are used up; or its VQPs, of which an unconnected one needs one
+    /// for each peer.
+    #[error("the user has {MAX_STREAMS_PER_USER} DC streams on the node, which is the limit: one for each VQP that sends messages, and up to 8 for each peer of its other VQPs; drop VQPs that send messages (an unconnected one may lack a VQP for its next peer, of the user's {MAX_VQPS_PER_USER}: drop any)")]
     TooManyStreams,
     /// A listener keeps as many VQPs to senders as it may, and each has completions that
     /// were not taken.

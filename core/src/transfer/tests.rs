@@ -31,6 +31,54 @@ fn a_hold_ends_if_nothing_else_does() {
     );
 }
 
+const IDLE: Crossing = Crossing {
+    is_idle: true,
+    gives_proof: false,
+    has_left: false,
+    held_until_ns: 0,
+};
+const BUSY: Crossing = Crossing {
+    is_idle: false,
+    ..IDLE
+};
+
+#[test]
+fn an_idle_queue_pair_goes_at_once_unless_there_is_something_to_prove() {
+    assert_eq!(IDLE.course(MS), Course::Go);
+    let has_paused = Crossing {
+        held_until_ns: 9 * MS,
+        ..IDLE
+    };
+    assert_eq!(has_paused.course(MS), Course::Go);
+    let gives_proof = Crossing {
+        gives_proof: true,
+        ..has_paused
+    };
+    assert_eq!(gives_proof.course(MS), Course::Stay);
+    assert_eq!(gives_proof.course(9 * MS), Course::Hold);
+}
+
+#[test]
+fn a_busy_queue_pair_holds_its_next_request_unless_one_was_held_for_nothing() {
+    assert_eq!(BUSY.course(MS), Course::Hold);
+    let has_paused = Crossing {
+        held_until_ns: 9 * MS,
+        ..BUSY
+    };
+    assert_eq!(has_paused.course(9 * MS - 1), Course::Stay);
+    assert_eq!(has_paused.course(9 * MS), Course::Hold);
+}
+
+#[test]
+fn a_queue_pair_that_has_left_rc_goes_back_when_it_is_idle() {
+    let has_left = |crossing| Crossing {
+        has_left: true,
+        ..crossing
+    };
+    assert_eq!(has_left(BUSY).course(MS), Course::Stay);
+    assert_eq!(has_left(IDLE).course(MS), Course::Go);
+}
+
 /// One end of a queue pair.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct End {

@@ -150,8 +150,9 @@ pod! {
     /// has, waiting for more than the completion ring has), `EINTR` (a signal came and no
     /// request was taken), `ENOSPC` (no request was taken, for want of room: completions
     /// have to be taken, or to come, first), `EMFILE` (its VQP's first requests on DC, and
-    /// [`MAX_STREAMS_PER_USER`](super::MAX_STREAMS_PER_USER) reached), `ENOMEM`. When the node
-    /// is gone, requests are still taken, and complete with
+    /// [`MAX_STREAMS_PER_USER`](super::MAX_STREAMS_PER_USER) reached; an unconnected VQP's
+    /// first ones to a peer, and [`MAX_VQPS_PER_USER`](super::MAX_VQPS_PER_USER) reached),
+    /// `ENOMEM`. When the node is gone, requests are still taken, and complete with
     /// [`WcStatus::FatalErr`](super::WcStatus::FatalErr).
     ///
     /// After an error no request was taken and [`RingHeader::sq_head`] has not moved;

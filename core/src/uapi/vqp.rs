@@ -121,10 +121,11 @@ pod! {
     ///
     /// Only a request that is well-formed, allowed by its keys and goes by RC as it is can
     /// be run, and one at a time on a VQP; one that is long, or goes across the end of a
-    /// block of registered memory, cannot. Errors: `EAGAIN` (it cannot, and nothing was
-    /// done: the request has to go through the ring, where it gets its completion),
-    /// `EBADF` (no such VQP), `EINVAL` (a reserved field), `EINTR` (a signal came; the
-    /// request is on its way), `ENOENT` ([`RUN_RESUME`]: there is none to wait for).
+    /// block of registered memory, cannot. Errors: `EAGAIN` (it cannot, or a signal came
+    /// while another thread posted to the VQP; nothing was done, and the request has to go
+    /// through the ring, where it gets its completion), `EBADF` (no such VQP), `EINVAL` (a
+    /// reserved field), `EINTR` (a signal came; the request is on its way), `ENOENT`
+    /// ([`RUN_RESUME`]: there is none to wait for).
     ///
     /// The call lasts until the request has ended; a request to a dead peer ends, with
     /// an error, in about a second. A signal ends the call and not the request, whose
@@ -133,7 +134,8 @@ pod! {
     pub struct Run [40] {
         /// The VQP.
         pub vqp: u32,
-        /// [`OP_READ`] or [`OP_WRITE`]; or [`RUN_RESUME`], which looks at no other field.
+        /// [`OP_READ`] or [`OP_WRITE`]; or [`RUN_RESUME`], which looks at `vqp` alone of the
+        /// fields that may be other than zero.
         pub opcode: u32,
         /// The peer's key.
         pub rkey: u32,

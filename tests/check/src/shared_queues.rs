@@ -125,6 +125,14 @@ fn shared_rings(report: &mut Report) {
         several::room_elsewhere,
     );
     report.check(
+        "it waits also if other threads are quicker",
+        several::one_place,
+    );
+    report.check(
+        "a signal ends a call behind one that waits for room",
+        several::behind_one_that_waits,
+    );
+    report.check(
         "a session that cannot have its first rings is none",
         start::refused,
     );
@@ -175,6 +183,10 @@ fn unconnected_vqps(report: &mut Report) {
         unconnected::errors_per_peer,
     );
     report.check("it stays until that is closed", unconnected::error_is_kept);
+    report.check(
+        "what is kept for peers counts as VQPs",
+        unconnected::counted,
+    );
     report.check("a dead peer holds up no other one", unconnected::dead_peer);
     report.check(
         "a handle that is given again is another peer's",

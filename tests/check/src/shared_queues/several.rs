@@ -11,11 +11,13 @@ use anyhow::{anyhow, ensure, Context, Result};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use weft_core::uapi::{Pod, RingsCreate, SendWr, Sge, VqpCreate, Wc};
+use weft_core::dc::MAX_OPS;
+use weft_core::uapi::{Pod, RingsCreate, Run, SendWr, Sge, VqpCreate, Wc, OP_READ};
 use weft_testkit::pace::patient;
 
 use super::scene::{all_good, signaled, Scene, PATIENCE_NS};
 use crate::raw::{buffer, message, Queue, Session};
+use crate::signals::under_signals;
 use crate::two_sided::ends::new_port;
 use crate::world::gid;
 
@@ -146,6 +148,106 @@ pub fn room_elsewhere() -> Result<()> {
 fn post_and_wait(session: &Session, queue: &Queue, wr: SendWr) -> Result<usize, Errno> {
     let timeout_ns = patient(LATE).as_nanos() as u64;
     queue.submit(session, &[wr], queue.said.of_rings.rings, 1, timeout_ns)
+}
+
+/// Threads that want the one place of a completion ring take turns: the quicker one is no
+/// reason for another to give up before its time is over.
+pub fn one_place() -> Result<()> {
+    let scene = Scene::new(4, 1, 0)?;
+    thread::scope(|scope| {
+        let crowd: Vec<_> = (0..RIVALS)
+            .map(|thread| {
+                let scene = &scene;
+                scope.spawn(move || take_turns(scene, thread))
+            })
+            .collect();
+        for thread in crowd {
+            thread.join().map_err(|_| anyhow!("a thread panicked"))??;
+        }
+        Ok(())
+    })
+}
+
+const RIVALS: usize = 4;
+const TURNS: usize = 300;
+
+/// One thread's calls. Nobody is told of the request that needs the place; the other one's
+/// completion, in a ring of the thread's own, ends the call.
+fn take_turns(scene: &Scene, thread: usize) -> Result<()> {
+    let session = &scene.session;
+    let (own, queue) = rings_of(session, 2, 1)?;
+    let vqp = |cq| {
+        session.make_vqp(VqpCreate {
+            cq,
+            gid: gid(1),
+            ..scene.vqp_arg(1)
+        })
+    };
+    let (rival, free) = (vqp(scene.rings.rings)?, vqp(own.rings)?);
+    let write = |vqp| scene.write(vqp, 0, thread, 8);
+    let wrs = [write(rival), signaled(write(free), 0)];
+    for turn in 0..TURNS {
+        let taken = queue.submit(session, &wrs, own.rings, 1, PATIENCE_NS);
+        ensure!(taken == Ok(2), "turn {turn} of thread {thread}: {taken:?}");
+        all_good(&take(&queue))?;
+    }
+    Ok(())
+}
+
+/// A signal ends a call whose VQP, or whose ring, is that of a call which waits for room.
+pub fn behind_one_that_waits() -> Result<()> {
+    // More messages than a stream has room for.
+    const MESSAGES: usize = MAX_OPS + 64;
+    let scene = Scene::new(256, 256, 0)?;
+    let (session, port, far) = (&scene.session, new_port(), &scene.peers[0]);
+    let bound = far.session.queue(4, MESSAGES as u32)?;
+    far.session.qbind(bound.vqp, port)?;
+    let vqp = session.make_vqp(VqpCreate {
+        gid: gid(1),
+        port,
+        ..scene.vqp_arg(MESSAGES as u32)
+    })?;
+    let hello = SendWr {
+        vqp,
+        ..message(b"hello")
+    };
+    let run = Run {
+        vqp,
+        opcode: OP_READ.into(),
+        rkey: far.region.rkey,
+        remote_addr: far.region.addr,
+        local: scene.sge(0, 8),
+        ..Pod::zeroed()
+    };
+    let into = Sge {
+        addr: far.region.addr,
+        len: 64,
+        lkey: far.region.lkey,
+    };
+    let (_, other) = rings_of(session, 4, 0)?;
+    thread::scope(|scope| {
+        let call = scope.spawn(|| scene.post(&[hello; MESSAGES]));
+        thread::sleep(Duration::from_millis(200));
+        ensure!(!call.is_finished(), "it did not wait for room");
+        let rings = scene.rings.rings;
+        let outcomes = [
+            under_signals(|| other.submit(session, &[hello], rings, 0, 0))?,
+            under_signals(|| session.enter_rings(rings, 1, 0, 0))?,
+        ];
+        let ran = under_signals(|| session.run(&run))?;
+        ensure!(!call.is_finished(), "all room came at once");
+        for n in 0..MESSAGES as u64 {
+            ensure!(bound.post_recv(&buffer(n, into)), "no room for a buffer");
+        }
+        let taken = call.join().map_err(|_| anyhow!("it panicked"))??;
+        ensure!(taken == MESSAGES, "the call took {taken}");
+        ensure!(outcomes == [Err(Errno::EINTR); 2], "{outcomes:?}");
+        // Nothing was done: it may be tried as another request.
+        ensure!(ran == Err(Errno::EAGAIN), "a request of its own: {ran:?}");
+        Ok(())
+    })?;
+    all_good(&scene.collect(MESSAGES)?)?;
+    scene.is_quiet()
 }
 
 const THREADS: usize = 2;

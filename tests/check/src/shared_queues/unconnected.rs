@@ -339,6 +339,38 @@ pub fn error_is_kept() -> Result<()> {
     peer_ended(&wcs, peer, &[WrFlushErr])
 }
 
+/// What a VQP keeps for its peers counts among the VQPs that its user may have.
+pub fn counted() -> Result<()> {
+    let scene = Scene::new(64, 64, 0)?;
+    let vqp = scene.unconnected(4)?;
+    let handles = scene.handles(3)?;
+    let one = |at: usize| {
+        by(
+            signaled(scene.write(vqp, at % 2, at, 8), at as u64),
+            handles[at],
+        )
+    };
+    all_good(&scene.drive(&[one(0)], 1)?)?;
+    let mut last = None;
+    let errno = loop {
+        match scene.session.make_vqp(scene.vqp_arg(1)) {
+            Ok(made) => last = Some(made),
+            Err(errno) => break errno,
+        }
+    };
+    ensure!(errno == Errno::EMFILE, "of VQPs alone it was {errno}");
+    let refused = scene.post(&[one(1)]);
+    ensure!(refused == Err(Errno::EMFILE), "a second peer: {refused:?}");
+    all_good(&scene.drive(&[one(0)], 1)?).context("the first peer")?;
+    scene
+        .session
+        .destroy_vqp(last.context("there was room for none")?)?;
+    all_good(&scene.drive(&[one(1)], 1)?).context("the second peer, with room")?;
+    let refused = scene.post(&[one(2)]);
+    ensure!(refused == Err(Errno::EMFILE), "a third peer: {refused:?}");
+    Ok(())
+}
+
 /// Messages go to the port that a handle was opened with.
 pub fn messages() -> Result<()> {
     const PORTS: usize = 3;
