@@ -38,7 +38,8 @@ pub use cut::{cut_sges, Blocks, Cut, CutPiece};
 pub use handshake::{Hello, PacketEnd, Role, HELLO_BYTES};
 pub use limits::Limits;
 pub use links::{
-    displaced, is_superseded, usable, Lane, LinkView, Stage, MAX_HALF_OPEN, MAX_LANES,
+    displaced, half_open, is_superseded, usable, Lane, LinkView, Seen, Stage, MAX_HALF_OPEN,
+    MAX_LANES,
 };
 pub use stall::{Stall, STALL_NS};
 pub use want::{makes_room, passes_to, Step, Want, WantedBy};

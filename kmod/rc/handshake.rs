@@ -43,6 +43,7 @@ impl<R: Requester> Rc<R> {
     /// Makes a queue pair of a lane, and the offer to send. The device has to be
     /// there until the result is finished or dropped.
     pub(super) fn begin(&self, lane: &Lane) -> Result<(Opening<R>, HelloBytes)> {
+        self.let_go_of_half_open(lane);
         let opening = self.open(lane, Role::Offer, None)?;
         let offer = opening.hello().encode();
         Ok((opening, offer))

@@ -9,7 +9,9 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 use weft_core::gid::Gid;
 use weft_core::pool::LinkState;
-use weft_core::rc::{displaced, is_superseded, usable, Lane, LinkView, Role, Stage};
+use weft_core::rc::{
+    displaced, half_open, is_superseded, usable, Lane, LinkView, Role, Seen, Stage,
+};
 use weft_core::transfer::Close;
 use weft_core::uapi::WcStatus;
 
@@ -118,10 +120,9 @@ impl<R: Requester> Rc<R> {
         Some(usable_link(&links, lane)?.queue.clone())
     }
 
-    /// Whether a peer has offered a queue pair of a lane, and not spoken on it.
-    pub(super) fn is_half_open(&self, lane: &Lane) -> bool {
-        let is_it = |link: LinkView| link.lane == *lane && link.stage == Stage::HalfOpen;
-        views(&self.links.lock()).any(is_it)
+    /// The queue pairs of a lane, as its want sees them.
+    pub(super) fn seen(&self, lane: &Lane, is_being_answered: bool) -> Seen {
+        Seen::of(views(&self.links.lock()), lane, is_being_answered)
     }
 
     /// Whether there is a queue pair of a lane, in whatever stage.
@@ -189,6 +190,19 @@ impl<R: Requester> Rc<R> {
         }
         self.work.schedule(TICK_MS);
         Ok(())
+    }
+
+    /// Lets go of what the peer has offered of a lane: this node makes an offer of its own, and
+    /// of two queue pairs that come up each end might use another.
+    pub(super) fn let_go_of_half_open(&self, lane: &Lane) {
+        let old = {
+            let mut links = self.links.lock();
+            let place = half_open(views(&links), lane);
+            place.and_then(|place| links.remove(place).ok())
+        };
+        if let Some(old) = old {
+            end(&old.queue, WcStatus::RetryExcErr);
+        }
     }
 
     /// Takes a queue out and ends it. If its peer is wanted, another one is made.

@@ -68,6 +68,38 @@ pub fn usable(links: impl Iterator<Item = LinkView>, lane: &Lane) -> Option<usiz
     indexed.last().map(|(index, _)| index)
 }
 
+/// The queue pairs of a lane, as its [`super::Want`] sees them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// There is one that can be used.
+    pub is_connected: bool,
+    /// The peer has offered one, and not spoken on it.
+    pub is_offered: bool,
+    /// One that it has offered is being made.
+    pub is_being_answered: bool,
+}
+
+impl Seen {
+    /// The queue pairs of `lane` among these.
+    pub fn of(links: impl Iterator<Item = LinkView>, lane: &Lane, is_being_answered: bool) -> Self {
+        let mut seen = Self {
+            is_being_answered,
+            ..Self::default()
+        };
+        // Each stage is looked at once: what is half open may come up meanwhile.
+        for link in links.filter(|link| link.lane == *lane) {
+            seen.is_connected |= link.stage == Stage::Up;
+            seen.is_offered |= link.stage == Stage::HalfOpen;
+        }
+        seen
+    }
+}
+
+/// The index of the half-open queue pair of `lane`.
+pub fn half_open(mut links: impl Iterator<Item = LinkView>, lane: &Lane) -> Option<usize> {
+    links.position(|link| link.lane == *lane && link.stage == Stage::HalfOpen)
+}
+
 /// The index of the half-open queue pair that makes room for a new one of `lane`: one of the
 /// same lane, whose peer has given up an offer before it makes the next; else, if there are as
 /// many as may be, the oldest.
