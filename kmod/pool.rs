@@ -18,14 +18,14 @@ use kernel::prelude::*;
 use kernel::sync::{Arc, Mutex};
 use weft_core::gid::Gid;
 use weft_core::pool::{Action, ByRc, Mode, TrafficView, Transport, PROBES};
-use weft_core::rc::Lane;
+use weft_core::rc::{Lane, MAX_FIRST_LINKS};
 use weft_core::uapi::{self, PoolPeer, PoolTraffic, PoolUse};
 
 use crate::array_vec::{room, ArrayVec};
 use crate::boxed;
 use crate::clock::now_ns;
 use crate::dc::Requester;
-use crate::rc::{lanes, Rc, RcQueue, MAX_FIRST_LINKS, MAX_WANTS};
+use crate::rc::{lanes, Rc, RcQueue, MAX_WANTS};
 use crate::sync::{new_periodic, Periodic, Routine};
 use crate::trace;
 

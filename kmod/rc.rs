@@ -38,7 +38,7 @@ use kernel::sync::{Arc, Mutex};
 use weft_core::dc::wire::Destination;
 use weft_core::gid::Gid;
 use weft_core::mr::LEDGER_LINES;
-use weft_core::rc::{Admission, HELLO_BYTES, MAX_HALF_OPEN};
+use weft_core::rc::{Admission, HELLO_BYTES, MAX_FIRST_LINKS, MAX_MORE_LINKS};
 use weft_core::uapi::WcStatus;
 
 use crate::dc::Requester;
@@ -60,11 +60,7 @@ use wants::{Connector, WantTable};
 
 /// Peers that a node wants a queue pair to, at most; each has a work item.
 pub(crate) const MAX_WANTS: usize = 64;
-/// First RC queue pairs of a node to its peers: those that are up, and those that are half open.
-pub(crate) const MAX_FIRST_LINKS: usize = 64 + MAX_HALF_OPEN;
-/// Further ones.
-const MAX_MORE_LANES: usize = 64;
-const MAX_LINKS: usize = MAX_FIRST_LINKS + MAX_MORE_LANES;
+const MAX_LINKS: usize = MAX_FIRST_LINKS + MAX_MORE_LINKS;
 const _: () = assert!(MAX_LINKS <= LEDGER_LINES);
 /// How often links are looked after.
 const TICK_MS: u32 = 1000;

@@ -168,6 +168,10 @@ impl<R: Requester> Rc<R> {
     }
 
     fn open(&self, lane: &Lane, role: Role, token: Option<u64>) -> Result<Opening<R>> {
+        // Before anything is made: what has no room may be asked for again and again.
+        if !self.has_room(lane, role) {
+            return Err(ENOSPC);
+        }
         let hardware = self
             .hardware
             .lock()

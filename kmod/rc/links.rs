@@ -10,7 +10,7 @@ use kernel::sync::Arc;
 use weft_core::gid::Gid;
 use weft_core::pool::LinkState;
 use weft_core::rc::{
-    displaced, half_open, is_superseded, usable, Lane, LinkView, Role, Seen, Stage,
+    half_open, is_superseded, room_for, room_left, usable, Lane, LinkView, Role, Seen, Stage,
 };
 use weft_core::transfer::Close;
 use weft_core::uapi::WcStatus;
@@ -19,7 +19,7 @@ use crate::clock::now_ns;
 use crate::dc::Requester;
 use crate::rc::closing::is_ours;
 use crate::rc::queue::RcQueue;
-use crate::rc::{Rc, MAX_MORE_LANES, TICK_MS};
+use crate::rc::{Rc, TICK_MS};
 use crate::sync::Routine;
 use crate::text::Shown;
 
@@ -84,7 +84,7 @@ impl<R: Requester> Link<R> {
     }
 }
 
-fn views<R: Requester>(links: &[Link<R>]) -> impl Iterator<Item = LinkView> + '_ {
+fn views<R: Requester>(links: &[Link<R>]) -> impl Iterator<Item = LinkView> + Clone + '_ {
     links.iter().map(Link::view)
 }
 
@@ -130,6 +130,16 @@ impl<R: Requester> Rc<R> {
         views(&self.links.lock()).any(|link| link.lane == *lane)
     }
 
+    /// How many more queue pairs there may be, first ones or further ones as this lane is.
+    pub(super) fn room_left(&self, lane: &Lane) -> usize {
+        room_left(views(&self.links.lock()), lane)
+    }
+
+    /// Whether there is room for a new queue pair of a lane.
+    pub(super) fn has_room(&self, lane: &Lane, role: Role) -> bool {
+        room_for(views(&self.links.lock()), lane, role).is_some()
+    }
+
     /// The queue pairs to a peer that can be used.
     pub(crate) fn lanes_up(&self, gid: &Gid) -> usize {
         let links = self.links.lock();
@@ -163,11 +173,8 @@ impl<R: Requester> Rc<R> {
     pub(super) fn insert(&self, queue: &Arc<RcQueue<R>>, role: Role) -> Result {
         let (old, pushed) = {
             let mut links = self.links.lock();
-            let place = match role {
-                Role::Answer => displaced(views(&links), &queue.lane),
-                Role::Offer => None,
-            };
-            let old = place.and_then(|place| links.remove(place).ok());
+            let room = room_for(views(&links), &queue.lane, role);
+            let old = room.and_then(|room| links.remove(room.displaced?).ok());
             let link = Link {
                 queue: queue.clone(),
                 role,
@@ -175,10 +182,7 @@ impl<R: Requester> Rc<R> {
                 orphaned: 0,
                 close: None,
             };
-            // Further ones take no room from the first ones to other peers.
-            let more = || views(&links).filter(|link| !link.lane.is_first()).count();
-            let has_room = queue.lane.is_first() || more() < MAX_MORE_LANES;
-            let pushed = has_room && links.push_within_capacity(link).is_ok();
+            let pushed = room.is_some() && links.push_within_capacity(link).is_ok();
             (old, pushed)
         };
         if let Some(old) = old {

@@ -76,6 +76,12 @@ impl WantTable {
         self.slots.iter().flatten().map(|entry| &entry.want)
     }
 
+    /// Those for the sake of processors.
+    fn for_processors(&self) -> usize {
+        let wants = self.wants().filter(|want| want.by() == WantedBy::Processor);
+        wants.count()
+    }
+
     /// Wants a queue pair; answers its slot if that is new. `Err`: all slots are taken, and
     /// none makes room; or the node has stopped.
     fn add(&mut self, lane: &Lane, by: WantedBy, now_ns: u64) -> Result<Option<usize>, ()> {
@@ -320,9 +326,11 @@ impl<R: Requester> Rc<R> {
         let _ = self.add_want(&Lane::first(*gid), WantedBy::Pool);
     }
 
-    /// Asks for a further queue to a peer, for the processors whose it is, unless there is one.
+    /// Asks for a further queue to a peer, for the processors whose it is, unless there is one, or
+    /// no room for it beside those that are there and those that are asked for.
     pub(crate) fn want_more(&self, lane: &Lane) {
-        if !self.has_link(lane) {
+        let asked_for = self.wants.lock().for_processors();
+        if !self.has_link(lane) && asked_for < self.room_left(lane) {
             let _ = self.add_want(lane, WantedBy::Processor);
         }
     }
