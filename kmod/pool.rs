@@ -279,7 +279,10 @@ impl<R: Requester> Pool<R> {
             match ways.find(|(gid, ..)| gid == route.gid()) {
                 Some((_, queue, carries)) => {
                     self.lead(route, Some(queue), *carries);
-                    self.want_more(route);
+                    // Messages go by the first one alone.
+                    if carries.requests {
+                        self.want_more(route);
+                    }
                 }
                 None => route.clear(),
             }
