@@ -43,7 +43,7 @@ type Policy = weft_core::pool::Pool;
 #[pin_data]
 pub(crate) struct Pool<R: Requester> {
     mode: Mode,
-    /// Queue pairs to a peer, at most.
+    /// Queue pairs to a peer that this node uses, at most.
     lanes: u8,
     rc: Arc<Rc<R>>,
     #[pin]
