@@ -90,6 +90,10 @@ pub(crate) trait Exchange: Send + Sync {
     /// a look-up.
     fn send(&self, to: &Gid, message: &[u8]) -> Result;
 
+    /// Sends a message to a peer whose claim was verified; it may be lost. Waits for no
+    /// look-up, whatever has become of the peer.
+    fn tell(&self, peer: &Claim, message: &[u8]) -> Result;
+
     /// Whether the cached record of the sender's GID holds what it claims. Does not
     /// sleep.
     fn knows(&self, claim: &Claim) -> bool;

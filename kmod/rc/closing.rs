@@ -181,25 +181,16 @@ unsafe impl<R: Requester> Routine<3> for Rc<R> {
             match step {
                 CloseStep::Wait(_) => index += 1,
                 CloseStep::Ask => {
-                    self.tell(
-                        &queue.lane.gid,
-                        &Self::close_notice(&queue, NoticeKind::Close),
-                    );
+                    self.tell(&queue, &Self::close_notice(&queue, NoticeKind::Close));
                     index += 1;
                 }
                 CloseStep::TellBusy => {
-                    self.tell(
-                        &queue.lane.gid,
-                        &Self::close_notice(&queue, NoticeKind::Busy),
-                    );
+                    self.tell(&queue, &Self::close_notice(&queue, NoticeKind::Busy));
                     index += 1;
                 }
                 CloseStep::Answer => {
                     self.finish_close(&queue);
-                    self.tell(
-                        &queue.lane.gid,
-                        &Self::close_notice(&queue, NoticeKind::Closed),
-                    );
+                    self.tell(&queue, &Self::close_notice(&queue, NoticeKind::Closed));
                 }
                 CloseStep::End => self.finish_close(&queue),
             }

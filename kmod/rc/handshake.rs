@@ -58,7 +58,7 @@ impl<R: Requester> Rc<R> {
         if theirs.role != Role::Answer || !answers_ours {
             return Err(crate::errno::proto());
         }
-        let queue = opening.connect(theirs, claim.from)?;
+        let queue = opening.connect(theirs, claim)?;
         self.insert(&queue, Role::Offer)?;
         self.register_all()
             .and_then(|()| queue.complete_offer(theirs.nonce))
@@ -160,7 +160,7 @@ impl<R: Requester> Rc<R> {
     fn make_answer(&self, lane: &Lane, theirs: &Hello, claim: &Claim) -> Result<HelloBytes> {
         let opening = self.open(lane, Role::Answer, Some(theirs.token))?;
         let answer = opening.hello().encode();
-        let queue = opening.connect(theirs, claim.from)?;
+        let queue = opening.connect(theirs, claim)?;
         self.insert(&queue, Role::Answer)?;
         self.register_all().inspect_err(|_| self.discard(&queue))?;
         queue.complete_answer();

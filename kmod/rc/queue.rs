@@ -36,6 +36,7 @@ use crate::rc::long::Longs;
 use crate::rc::polling::Reaping;
 use crate::rc::revoke::Revocations;
 use crate::rc::slots::Slots;
+use crate::rc::Claim;
 use crate::rdma::{DmaBuffer, Port, Qp, Ready};
 use crate::sync::{new_event_count, new_lock, new_periodic, EventCount, FastLock, Once, Periodic};
 
@@ -103,6 +104,8 @@ pub(crate) struct RcQueue<R: Requester> {
     #[pin]
     pub(super) store: FastLock<KBox<Store>>,
     pub(super) remote: Once<RemoteTable>,
+    /// Where notices to the peer go; set once it is connected.
+    pub(super) peer: Once<Claim>,
     /// Carries packets to the peer, if both ends can.
     pub(super) packets: Once<Arc<PacketLink>>,
     #[pin]
@@ -205,6 +208,7 @@ impl<R: Requester> RcQueue<R> {
                 reaping <- new_lock!(Reaping::NEW, "weft_rc_reaping"),
                 store <- new_lock!(store, "weft_rc_store"),
                 remote: Once::new(),
+                peer: Once::new(),
                 packets: Once::new(),
                 revocations <- Revocations::new(),
                 control <- kernel::new_mutex!(Some(buffer), "weft_rc_control"),
