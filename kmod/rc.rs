@@ -39,7 +39,6 @@ use weft_core::dc::wire::Destination;
 use weft_core::gid::Gid;
 use weft_core::mr::LEDGER_LINES;
 use weft_core::rc::{Admission, HELLO_BYTES, MAX_FIRST_LINKS, MAX_MORE_LINKS};
-use weft_core::uapi::WcStatus;
 
 use crate::dc::Requester;
 use crate::mem::{MrTable, RcUse};
@@ -54,6 +53,7 @@ use link::Hardware;
 use links::{end, Link};
 pub(crate) use polling::{Attending, LONGEST_SPIN_NS};
 pub(crate) use post::Posted;
+use queue::Ending;
 pub(crate) use queue::RcQueue;
 pub(crate) use single::SingleRequest;
 use wants::{Connector, WantTable};
@@ -227,7 +227,7 @@ impl<R: Requester> Rc<R> {
         loop {
             let link = self.links.lock().pop();
             let Some(link) = link else { break };
-            end(&link.queue, WcStatus::FatalErr);
+            end(&link.queue, Ending::NodeStops);
         }
         let exchange = self.exchange.lock().take();
         drop(exchange);

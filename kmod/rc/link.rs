@@ -212,10 +212,9 @@ impl<R: Requester> RcQueue<R> {
         self.arm();
     }
 
-    /// Ends it: no request is on its way when this returns, and no peer reaches
-    /// this node's memory through it. May sleep, briefly; may be called again.
-    pub(super) fn shut_down(&self, status: WcStatus) {
-        self.fail(status);
+    /// Shuts one down that has been retired: no request is on its way when this returns, and no
+    /// peer reaches this node's memory through it. May sleep, briefly; may be called again.
+    pub(super) fn shut_down(&self) {
         // Another one that shuts it down waits for the end of that.
         let _ending = self.ending.lock();
         if let Some(packets) = self.packets() {

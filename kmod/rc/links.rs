@@ -18,7 +18,7 @@ use weft_core::uapi::WcStatus;
 use crate::clock::now_ns;
 use crate::dc::Requester;
 use crate::rc::closing::is_ours;
-use crate::rc::queue::RcQueue;
+use crate::rc::queue::{Ending, RcQueue};
 use crate::rc::{Rc, TICK_MS};
 use crate::sync::Routine;
 use crate::text::Shown;
@@ -186,10 +186,10 @@ impl<R: Requester> Rc<R> {
             (old, pushed)
         };
         if let Some(old) = old {
-            end(&old.queue, WcStatus::RetryExcErr);
+            end(&old.queue, Ending::LetGo);
         }
         if !pushed {
-            end(queue, WcStatus::FatalErr);
+            end(queue, Ending::LetGo);
             return Err(ENOSPC);
         }
         self.work.schedule(TICK_MS);
@@ -205,7 +205,7 @@ impl<R: Requester> Rc<R> {
             place.and_then(|place| links.remove(place).ok())
         };
         if let Some(old) = old {
-            end(&old.queue, WcStatus::RetryExcErr);
+            end(&old.queue, Ending::LetGo);
         }
     }
 
@@ -214,7 +214,7 @@ impl<R: Requester> Rc<R> {
         self.links
             .lock()
             .retain(|link| !Arc::ptr_eq(&link.queue, queue));
-        end(queue, WcStatus::RetryExcErr);
+        end(queue, Ending::LetGo);
         self.links_changed();
         self.reconnect(&queue.lane);
     }
@@ -261,13 +261,7 @@ impl<R: Requester> Rc<R> {
                     index += 1;
                     continue;
                 }
-                Verdict::Lost => {
-                    pr_info!(
-                        "RC to {} is lost: {:?}\n",
-                        Shown(queue.lane.gid),
-                        queue.failure()
-                    );
-                }
+                Verdict::Lost => note_lost(&queue),
                 Verdict::Superseded => pr_info!("RC to {} is renewed\n", Shown(queue.lane.gid)),
             }
             self.discard(&queue);
@@ -275,10 +269,20 @@ impl<R: Requester> Rc<R> {
     }
 }
 
+/// Logs that a queue pair is taken out which broke, or was never completed.
+fn note_lost<R: Requester>(queue: &RcQueue<R>) {
+    let (gid, failure) = (Shown(queue.lane.gid), queue.failure());
+    match queue.was_up() {
+        true => pr_info!("RC to {gid} is lost: {failure:?}\n"),
+        false => pr_debug!("RC to {gid} was not completed: {failure:?}\n"),
+    }
+}
+
 /// Ends a queue that is in no list any more.
-pub(super) fn end<R: Requester>(queue: &RcQueue<R>, status: WcStatus) {
+pub(super) fn end<R: Requester>(queue: &RcQueue<R>, ending: Ending) {
     queue.stop_work();
-    queue.shut_down(status);
+    queue.retire(ending);
+    queue.shut_down();
 }
 
 impl<R: Requester> RcQueue<R> {

@@ -48,6 +48,28 @@ const POLLED_OF_SOFTWARE: u32 = 4;
 /// Bytes that a probe READs.
 pub(super) const PROBE_BYTES: usize = 8;
 
+/// How a queue pair ends.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Ending {
+    /// A request of it has failed with this, or would have: the peer is out of reach.
+    Broke(WcStatus),
+    /// This node lets go of one that is closed, has another in its place or never came up.
+    LetGo,
+    /// The node stops.
+    NodeStops,
+}
+
+impl Ending {
+    /// How requests end that it leaves outstanding.
+    fn status(self) -> WcStatus {
+        match self {
+            Self::Broke(status) => status,
+            Self::LetGo => WcStatus::RetryExcErr,
+            Self::NodeStops => WcStatus::FatalErr,
+        }
+    }
+}
+
 /// The state of a queue's poster.
 pub(super) struct Posting<R> {
     pub(super) poster: Poster,
@@ -128,7 +150,7 @@ pub(crate) struct RcQueue<R: Requester> {
     meter: Meter,
     /// Takes the time of some of their requests.
     pub(super) watch: Stopwatch,
-    /// Why it broke, as a [`WcStatus`]; 0 if it did not.
+    /// Why it ended, as a [`WcStatus`]; 0 if it did not.
     failure: AtomicU8,
     /// Requests that no user has posted.
     pub(super) own_requests: AtomicU32,
@@ -284,7 +306,12 @@ impl<R: Requester> RcQueue<R> {
         (1..=self.polled).contains(&self.window.outstanding())
     }
 
-    /// Why it broke, if it did.
+    /// Whether both ends could post once, whatever has become of it.
+    pub(super) fn was_up(&self) -> bool {
+        self.up.load(Ordering::Acquire)
+    }
+
+    /// Why it ended, if it did.
     pub(crate) fn failure(&self) -> Option<WcStatus> {
         match self.failure.load(Ordering::Acquire) {
             0 => None,
@@ -324,16 +351,21 @@ impl<R: Requester> RcQueue<R> {
         self.room.notify();
     }
 
-    /// It broke: nothing is posted any more, and what is outstanding is ended in
-    /// the background. Any context; only the first reason counts.
+    /// It broke: nothing is posted any more, and what is outstanding is ended in the background.
+    /// Any context.
     pub(super) fn fail(&self, status: WcStatus) {
-        let status = status as u8;
-        let first = self
-            .failure
-            .compare_exchange(0, status, Ordering::AcqRel, Ordering::Relaxed);
+        self.retire(Ending::Broke(status));
+    }
+
+    /// Likewise, for any reason; the first one counts.
+    pub(super) fn retire(&self, ending: Ending) {
+        let status = ending.status();
+        let first =
+            self.failure
+                .compare_exchange(0, status as u8, Ordering::AcqRel, Ordering::Relaxed);
         if first.is_ok() {
-            pr_debug!("an RC queue pair ends with status {status}\n");
-            if !self.is_closing() {
+            pr_debug!("an RC queue pair ends: {ending:?}\n");
+            if matches!(ending, Ending::Broke(_)) && self.was_up() && !self.is_closing() {
                 COUNTERS.rc_lost.bump();
             }
             if let Some(packets) = self.packets() {
