@@ -3,8 +3,9 @@
 //! Queue pairs that nobody needs any more are closed, with the peer's consent
 //! (`weft_core::transfer::Close`).
 //!
-//! From the start on nothing is posted: a poster looks for that with the poster's lock, and
-//! sends its requests by DC.
+//! From the start on users post nothing: a poster looks for that with the poster's lock, and
+//! sends its requests by DC. A READ behind all requests is the last one. Its end proves to those
+//! who leave that what they have written is in place.
 
 use core::sync::atomic::Ordering;
 
@@ -29,19 +30,19 @@ use crate::trace;
 const LOOK_MS: u32 = 1;
 
 impl<R: Requester> RcQueue<R> {
-    /// Nothing more is posted.
+    /// Users post nothing more.
     fn begin_close(&self) {
         self.closing.store(true, Ordering::Release);
         if let Some(packets) = self.packets() {
             packets.close();
         }
-        // Who was posting is done; who comes later sees it.
-        drop(self.posting.lock());
+        // With the lock: those who were posting are done, and those who come later see it.
+        let _ = self.post_last_read(&mut self.posting.lock());
         // Who waits for room goes another way.
         self.wake_posters();
     }
 
-    /// Whether nothing more is posted because it is being closed.
+    /// Whether users post nothing more because it is being closed.
     pub(super) fn is_closing(&self) -> bool {
         self.closing.load(Ordering::Acquire)
     }
@@ -49,7 +50,8 @@ impl<R: Requester> RcQueue<R> {
     /// Whether none of this end's requests is under way or will be.
     fn has_drained(&self) -> bool {
         self.poll();
-        let posting = self.posting.lock();
+        let mut posting = self.posting.lock();
+        let _ = self.post_last_read(&mut posting);
         posting.longs.is_empty() && self.window.outstanding() == 0
     }
 }

@@ -77,6 +77,9 @@ pub(super) struct Posting<R> {
     pub(super) qp: Option<Qp<Ready>>,
     pub(super) chain: KBox<Chain>,
     pub(super) longs: Longs<R>,
+    /// Once it is being closed: the READ behind all requests has ended when all up to this
+    /// number have passed.
+    pub(super) last_read: Option<u32>,
 }
 
 /// The peer's table of valid regions.
@@ -144,7 +147,7 @@ pub(crate) struct RcQueue<R: Requester> {
     pub(super) made_ns: u64,
     /// Both ends may post.
     pub(super) up: AtomicBool,
-    /// Nothing more is posted: it is being closed.
+    /// Users post nothing more: it is being closed.
     pub(super) closing: AtomicBool,
     /// What is seen of its users' traffic.
     meter: Meter,
@@ -205,6 +208,7 @@ impl<R: Requester> RcQueue<R> {
             qp: None,
             chain: Chain::new()?,
             longs: Longs::new(),
+            last_read: None,
         };
         let store = KBox::new(Store::EMPTY, GFP_KERNEL)?;
         let slots = Slots::new()?;
@@ -309,6 +313,13 @@ impl<R: Requester> RcQueue<R> {
     /// Whether both ends could post once, whatever has become of it.
     pub(super) fn was_up(&self) -> bool {
         self.up.load(Ordering::Acquire)
+    }
+
+    /// Whether it has carried requests, and can still prove that they are in place
+    /// ([`RcQueue::read_behind`]).
+    #[inline]
+    pub(crate) fn can_prove(&self) -> bool {
+        self.was_up() && self.failure().is_none()
     }
 
     /// Why it ended, if it did.

@@ -109,7 +109,7 @@ impl Vqp {
             }
             // An idle VQP has nothing to wait for, but proof of what it has written by a
             // queue that can give it.
-            let gives_proof = current.as_deref().is_some_and(VqpQueue::is_usable);
+            let gives_proof = current.as_deref().is_some_and(VqpQueue::can_prove);
             let must_wait = !is_idle || gives_proof;
             if must_wait && now_ns() < self.held_until_ns.load(Ordering::Relaxed) {
                 return current;
