@@ -12,6 +12,18 @@
 //! - [`register`]: what the device has to know of regions.
 //! - [`revoke`]: notices about regions that go.
 //!
+//! | of a node, at most | seen to by | beyond that |
+//! |---|---|---|
+//! | 64 wants (`MAX_WANTS`) | `WantTable::add` | `makes_room` takes one out, or none is added |
+//! | 80 first queue pairs (`MAX_FIRST_LINKS`) | `room_for` | a want tries again later |
+//! | 64 further ones (`MAX_MORE_LINKS`) | `room_for`, `want_more` | requests stay on the first |
+//! | 16 half open among these | `displaced` | the oldest one goes |
+//! | 8 to one peer (`MAX_LANES`) | `rc_lanes`, `Hello::decode` | the message is not read |
+//! | 32 offers that wait, 8 of unknown senders | `on_offer` | the offer is refused |
+//!
+//! `room_for` is asked before a queue pair is made, and when it is taken in; a peer's offer
+//! for which there is no room is refused. The list has room for all, first and further ones.
+//!
 //! Lock order: `registrar`, `hardware`; `wants`, `links`; the others are held alone. None
 //! of them is held while a queue is ended.
 

@@ -3,6 +3,14 @@
 //! Queue pairs that nobody needs any more are closed, with the peer's consent
 //! (`weft_core::transfer::Close`).
 //!
+//! | queue pair | [`Rc::close`] | the first is gone | the peer asks |
+//! |---|---|---|---|
+//! | the first | closed | | closed; no longer wanted unless pinned |
+//! | a further one that this node offered | closed | closed after 3 checks | likewise |
+//! | a further one that the peer offered | left to the peer | closed after 10 checks | likewise |
+//!
+//! One that has broken, or has a newer one in its place, ends without a word (`links`).
+//!
 //! From the start on users post nothing: a poster looks for that with the poster's lock, and
 //! sends its requests by DC. A READ behind all requests is the last one. Its end proves to those
 //! who leave that what they have written is in place.
