@@ -107,7 +107,7 @@ counters! {
     rc_mr_reads,
     /// Notices to peers about regions that go, and answers to theirs.
     rc_notices,
-    /// RC queue pairs that broke.
+    /// RC queue pairs that were up, and broke.
     rc_lost,
     /// RC queue pairs that were closed, because nobody needed them any more.
     rc_closed,

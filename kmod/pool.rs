@@ -18,14 +18,14 @@ use kernel::prelude::*;
 use kernel::sync::{Arc, Mutex};
 use weft_core::gid::Gid;
 use weft_core::pool::{Action, ByRc, Mode, TrafficView, Transport, PROBES};
-use weft_core::rc::Lane;
+use weft_core::rc::{Lane, MAX_FIRST_LINKS};
 use weft_core::uapi::{self, PoolPeer, PoolTraffic, PoolUse};
 
 use crate::array_vec::{room, ArrayVec};
 use crate::boxed;
 use crate::clock::now_ns;
 use crate::dc::Requester;
-use crate::rc::{lanes, Rc, RcQueue, MAX_FIRST_LINKS, MAX_WANTS};
+use crate::rc::{lanes, Rc, RcQueue, MAX_WANTS};
 use crate::sync::{new_periodic, Periodic, Routine};
 use crate::trace;
 
@@ -43,7 +43,7 @@ type Policy = weft_core::pool::Pool;
 #[pin_data]
 pub(crate) struct Pool<R: Requester> {
     mode: Mode,
-    /// Queue pairs to a peer, at most.
+    /// Queue pairs to a peer that this node uses, at most.
     lanes: u8,
     rc: Arc<Rc<R>>,
     /// One for each peer that is known, in the order of their GIDs.
@@ -298,7 +298,10 @@ impl<R: Requester> Pool<R> {
             match ways.find(|(gid, ..)| gid == route.gid()) {
                 Some((_, queue, carries)) => {
                     self.lead(route, Some(queue), *carries);
-                    self.want_more(route);
+                    // Messages go by the first one alone.
+                    if carries.requests {
+                        self.want_more(route);
+                    }
                 }
                 None => route.clear(),
             }

@@ -12,6 +12,18 @@
 //! - [`register`]: what the device has to know of regions.
 //! - [`revoke`]: notices about regions that go.
 //!
+//! | of a node, at most | seen to by | beyond that |
+//! |---|---|---|
+//! | 64 wants (`MAX_WANTS`) | `WantTable::add` | `makes_room` takes one out, or none is added |
+//! | 80 first queue pairs (`MAX_FIRST_LINKS`) | `room_for` | a want tries again later |
+//! | 64 further ones (`MAX_MORE_LINKS`) | `room_for`, `want_more` | requests stay on the first |
+//! | 16 half open among these | `displaced` | the oldest one goes |
+//! | 8 to one peer (`MAX_LANES`) | `rc_lanes`, `Hello::decode` | the message is not read |
+//! | 32 offers that wait, 8 of unknown senders | `on_offer` | the offer is refused |
+//!
+//! `room_for` is asked before a queue pair is made, and when it is taken in; a peer's offer
+//! for which there is no room is refused. The list has room for all, first and further ones.
+//!
 //! Lock order: `registrar`, `hardware`; `wants`, `links`; the others are held alone. None
 //! of them is held while a queue is ended.
 
@@ -38,8 +50,7 @@ use kernel::sync::{Arc, Mutex};
 use weft_core::dc::wire::Destination;
 use weft_core::gid::Gid;
 use weft_core::mr::LEDGER_LINES;
-use weft_core::rc::{Admission, HELLO_BYTES, MAX_HALF_OPEN};
-use weft_core::uapi::WcStatus;
+use weft_core::rc::{Admission, HELLO_BYTES, MAX_FIRST_LINKS, MAX_MORE_LINKS};
 
 use crate::dc::Requester;
 use crate::mem::{MrTable, RcUse};
@@ -54,17 +65,14 @@ use link::Hardware;
 use links::{end, Link};
 pub(crate) use polling::{Attending, LONGEST_SPIN_NS};
 pub(crate) use post::Posted;
+use queue::Ending;
 pub(crate) use queue::RcQueue;
 pub(crate) use single::SingleRequest;
 use wants::{Connector, WantTable};
 
 /// Peers that a node wants a queue pair to, at most; each has a work item.
 pub(crate) const MAX_WANTS: usize = 64;
-/// First RC queue pairs of a node to its peers: those that are up, and those that are half open.
-pub(crate) const MAX_FIRST_LINKS: usize = 64 + MAX_HALF_OPEN;
-/// Further ones.
-const MAX_MORE_LANES: usize = 64;
-const MAX_LINKS: usize = MAX_FIRST_LINKS + MAX_MORE_LANES;
+const MAX_LINKS: usize = MAX_FIRST_LINKS + MAX_MORE_LINKS;
 const _: () = assert!(MAX_LINKS <= LEDGER_LINES);
 /// How often links are looked after.
 const TICK_MS: u32 = 1000;
@@ -93,6 +101,10 @@ pub(crate) trait Exchange: Send + Sync {
     /// Sends a message to the address in a peer's record; it may be lost. May sleep for
     /// a look-up.
     fn send(&self, to: &Gid, message: &[u8]) -> Result;
+
+    /// Sends a message to a peer whose claim was verified; it may be lost. Waits for no
+    /// look-up, whatever has become of the peer.
+    fn tell(&self, peer: &Claim, message: &[u8]) -> Result;
 
     /// Whether the cached record of the sender's GID holds what it claims. Does not
     /// sleep.
@@ -227,7 +239,7 @@ impl<R: Requester> Rc<R> {
         loop {
             let link = self.links.lock().pop();
             let Some(link) = link else { break };
-            end(&link.queue, WcStatus::FatalErr);
+            end(&link.queue, Ending::NodeStops);
         }
         let exchange = self.exchange.lock().take();
         drop(exchange);

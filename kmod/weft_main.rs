@@ -54,7 +54,7 @@ module! {
         },
         rc_lanes: u8 {
             default: 0,
-            description: "RC queue pairs to a peer, at most: processors take them in turn (default 4, on soft-RoCE 1)",
+            description: "RC queue pairs that a node asks a peer for, at most: processors take them in turn (default 4, on soft-RoCE 1)",
         },
     },
 }

@@ -38,7 +38,8 @@ pub use cut::{cut_sges, Blocks, Cut, CutPiece};
 pub use handshake::{Hello, PacketEnd, Role, HELLO_BYTES};
 pub use limits::Limits;
 pub use links::{
-    displaced, is_superseded, usable, Lane, LinkView, Stage, MAX_HALF_OPEN, MAX_LANES,
+    displaced, half_open, is_superseded, room_for, room_left, usable, Lane, LinkView, Room, Seen,
+    Stage, MAX_FIRST_LINKS, MAX_HALF_OPEN, MAX_LANES, MAX_MORE_LINKS,
 };
 pub use stall::{Stall, STALL_NS};
 pub use want::{makes_room, passes_to, Step, Want, WantedBy};

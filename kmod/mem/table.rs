@@ -218,11 +218,12 @@ impl MrTable {
         self.free_due(&mut state);
     }
 
-    /// The next notice about regions that go, and whom it is for.
-    pub(crate) fn next_notice(&self) -> Option<(Gid, Notice)> {
+    /// The next notice about regions that go, to the peer of the queue pair that it names.
+    pub(crate) fn next_notice(&self) -> Option<Notice> {
         let mut state = self.state.lock();
         let State { frees, ledger, .. } = &mut *state;
-        ledger.next(frees.removed(), now_ns())
+        let (_, notice) = ledger.next(frees.removed(), now_ns())?;
+        Some(notice)
     }
 
     /// A peer has answered one.

@@ -29,6 +29,15 @@ impl Exchange for Node {
             .post_control_message(message)
     }
 
+    fn tell(&self, to: &Claim, message: &[u8]) -> Result {
+        let _using = DeviceUse::new(self)?;
+        let peer = self
+            .dccache
+            .find_sender(to.from, to.node, &self.dc, &self.pool)?;
+        peer.stream(NODE_USER, INITIATOR)?
+            .post_control_message(message)
+    }
+
     fn knows(&self, claim: &Claim) -> bool {
         let cached = self.dccache.find(&claim.gid());
         cached.is_some_and(|peer| peer.is_at(claim.from, claim.node))

@@ -105,7 +105,7 @@ impl<R: Requester> Route<R> {
         self.users.0.load(Ordering::Relaxed)
     }
 
-    /// Queue pairs to the peer, at most.
+    /// Queue pairs to the peer that this node uses, at most.
     #[inline]
     pub(crate) fn lanes(&self) -> u8 {
         // There are at most `MAX_LANES`.

@@ -156,9 +156,9 @@ unsafe impl<R: Requester> Routine for RcQueue<R> {
 
     fn run(&self) {
         match self.failure() {
-            Some(status) => {
+            Some(_) => {
                 self.poll();
-                self.shut_down(status);
+                self.shut_down();
             }
             None => self.look_again(),
         }

@@ -3,8 +3,17 @@
 //! Queue pairs that nobody needs any more are closed, with the peer's consent
 //! (`weft_core::transfer::Close`).
 //!
-//! From the start on nothing is posted: a poster looks for that with the poster's lock, and
-//! sends its requests by DC.
+//! | queue pair | [`Rc::close`] | the first is gone | the peer asks |
+//! |---|---|---|---|
+//! | the first | closed | | closed; no longer wanted unless pinned |
+//! | a further one that this node offered | closed | closed after 3 checks | likewise |
+//! | a further one that the peer offered | left to the peer | closed after 10 checks | likewise |
+//!
+//! One that has broken, or has a newer one in its place, ends without a word (`links`).
+//!
+//! From the start on users post nothing: a poster looks for that with the poster's lock, and
+//! sends its requests by DC. A READ behind all requests is the last one. Its end proves to those
+//! who leave that what they have written is in place.
 
 use core::sync::atomic::Ordering;
 
@@ -29,19 +38,19 @@ use crate::trace;
 const LOOK_MS: u32 = 1;
 
 impl<R: Requester> RcQueue<R> {
-    /// Nothing more is posted.
+    /// Users post nothing more.
     fn begin_close(&self) {
         self.closing.store(true, Ordering::Release);
         if let Some(packets) = self.packets() {
             packets.close();
         }
-        // Who was posting is done; who comes later sees it.
-        drop(self.posting.lock());
+        // With the lock: those who were posting are done, and those who come later see it.
+        let _ = self.post_last_read(&mut self.posting.lock());
         // Who waits for room goes another way.
         self.wake_posters();
     }
 
-    /// Whether nothing more is posted because it is being closed.
+    /// Whether users post nothing more because it is being closed.
     pub(super) fn is_closing(&self) -> bool {
         self.closing.load(Ordering::Acquire)
     }
@@ -49,7 +58,8 @@ impl<R: Requester> RcQueue<R> {
     /// Whether none of this end's requests is under way or will be.
     fn has_drained(&self) -> bool {
         self.poll();
-        let posting = self.posting.lock();
+        let mut posting = self.posting.lock();
+        let _ = self.post_last_read(&mut posting);
         posting.longs.is_empty() && self.window.outstanding() == 0
     }
 }
@@ -181,25 +191,16 @@ unsafe impl<R: Requester> Routine<3> for Rc<R> {
             match step {
                 CloseStep::Wait(_) => index += 1,
                 CloseStep::Ask => {
-                    self.tell(
-                        &queue.lane.gid,
-                        &Self::close_notice(&queue, NoticeKind::Close),
-                    );
+                    self.tell(&queue, &Self::close_notice(&queue, NoticeKind::Close));
                     index += 1;
                 }
                 CloseStep::TellBusy => {
-                    self.tell(
-                        &queue.lane.gid,
-                        &Self::close_notice(&queue, NoticeKind::Busy),
-                    );
+                    self.tell(&queue, &Self::close_notice(&queue, NoticeKind::Busy));
                     index += 1;
                 }
                 CloseStep::Answer => {
                     self.finish_close(&queue);
-                    self.tell(
-                        &queue.lane.gid,
-                        &Self::close_notice(&queue, NoticeKind::Closed),
-                    );
+                    self.tell(&queue, &Self::close_notice(&queue, NoticeKind::Closed));
                 }
                 CloseStep::End => self.finish_close(&queue),
             }

@@ -35,7 +35,7 @@ pub(crate) enum Behind {
     Posted(u32),
     /// There is no room now.
     Full,
-    /// The queue pair is gone, or goes.
+    /// The queue pair is gone.
     Gone,
 }
 
@@ -153,7 +153,13 @@ impl<R: Requester> RcQueue<R> {
     /// Posts a READ behind all requests. Once it has ended, what they have written is in the
     /// peer's memory; their own ends do not say that much (IBTA vol. 1, 9.5).
     pub(crate) fn read_behind(&self) -> Behind {
-        let behind = self.post_probe(&mut self.posting.lock());
+        let behind = {
+            let mut posting = self.posting.lock();
+            match self.is_closing() {
+                true => self.post_last_read(&mut posting),
+                false => self.post_probe(&mut posting),
+            }
+        };
         if self.attendance.is_empty() {
             self.arm();
         }
@@ -165,9 +171,37 @@ impl<R: Requester> RcQueue<R> {
         self.window.has_passed(until)
     }
 
-    /// Posts a READ of a word of the peer's table.
+    /// Posts the READ behind all requests of a queue that is being closed, for all VQPs that leave
+    /// it, unless it was posted. It is the last request: the peer is asked to let go once it has
+    /// ended.
+    pub(super) fn post_last_read(&self, posting: &mut Posting<R>) -> Behind {
+        if !self.can_prove() {
+            return Behind::Gone;
+        }
+        if let Some(until) = posting.last_read {
+            return Behind::Posted(until);
+        }
+        // More pieces of these are going to be posted.
+        if !posting.longs.is_empty() {
+            return Behind::Full;
+        }
+        let behind = self.post_read(posting);
+        if let Behind::Posted(until) = behind {
+            posting.last_read = Some(until);
+        }
+        behind
+    }
+
     fn post_probe(&self, posting: &mut Posting<R>) -> Behind {
-        let Some(qp) = posting.qp.as_ref().filter(|_| self.is_usable()) else {
+        match self.is_usable() {
+            true => self.post_read(posting),
+            false => Behind::Gone,
+        }
+    }
+
+    /// Posts a READ of a word of the peer's table.
+    fn post_read(&self, posting: &mut Posting<R>) -> Behind {
+        let Some(qp) = posting.qp.as_ref() else {
             return Behind::Gone;
         };
         let Some(probe) = self.probe_read(qp) else {

@@ -43,6 +43,7 @@ impl<R: Requester> Rc<R> {
     /// Makes a queue pair of a lane, and the offer to send. The device has to be
     /// there until the result is finished or dropped.
     pub(super) fn begin(&self, lane: &Lane) -> Result<(Opening<R>, HelloBytes)> {
+        self.let_go_of_half_open(lane);
         let opening = self.open(lane, Role::Offer, None)?;
         let offer = opening.hello().encode();
         Ok((opening, offer))
@@ -57,7 +58,7 @@ impl<R: Requester> Rc<R> {
         if theirs.role != Role::Answer || !answers_ours {
             return Err(crate::errno::proto());
         }
-        let queue = opening.connect(theirs, claim.from)?;
+        let queue = opening.connect(theirs, claim)?;
         self.insert(&queue, Role::Offer)?;
         self.register_all()
             .and_then(|()| queue.complete_offer(theirs.nonce))
@@ -159,7 +160,7 @@ impl<R: Requester> Rc<R> {
     fn make_answer(&self, lane: &Lane, theirs: &Hello, claim: &Claim) -> Result<HelloBytes> {
         let opening = self.open(lane, Role::Answer, Some(theirs.token))?;
         let answer = opening.hello().encode();
-        let queue = opening.connect(theirs, claim.from)?;
+        let queue = opening.connect(theirs, claim)?;
         self.insert(&queue, Role::Answer)?;
         self.register_all().inspect_err(|_| self.discard(&queue))?;
         queue.complete_answer();
@@ -167,6 +168,10 @@ impl<R: Requester> Rc<R> {
     }
 
     fn open(&self, lane: &Lane, role: Role, token: Option<u64>) -> Result<Opening<R>> {
+        // Before anything is made: what has no room may be asked for again and again.
+        if !self.has_room(lane, role) {
+            return Err(ENOSPC);
+        }
         let hardware = self
             .hardware
             .lock()

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The `rc_lanes` parameter: how many RC queue pairs there may be to a peer. Processors take
+//! The `rc_lanes` parameter: how many RC queue pairs a node uses to a peer. Processors take
 //! them in turn, so that those of a host do not share one queue pair, its locks and its order.
+//! A node also answers offers of lanes that it does not use itself, up to `MAX_LANES`: their
+//! number is the concern of the peer, whose processors are to use them.
 //!
 //! A VQP takes the queue pair of the processor that it first posts from, as it does with DC's
 //! streams, and stays there. The first queue pair to a peer is the connection, and everybody's
@@ -24,7 +26,7 @@ fn given() -> u8 {
     parameter(module_parameters::rc_lanes.value())
 }
 
-/// Queue pairs to a peer, at most, of a device that is software or not.
+/// Queue pairs to a peer that a node asks for, at most, of a device that is software or not.
 pub(crate) fn lanes(is_software: bool) -> u8 {
     match (given(), is_software) {
         (0, true) => OF_SOFTWARE,

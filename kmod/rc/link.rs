@@ -18,6 +18,7 @@ use crate::net::{Endpoint, Handler, PacketOpening, PacketPeer};
 use crate::random::{random_u32, random_u64};
 use crate::rc::chain::SGES;
 use crate::rc::queue::{RcQueue, RemoteTable};
+use crate::rc::Claim;
 use crate::rdma::{Capacity, Cq, Init, Pd, Port, Qp, Remote};
 use crate::text::Shown;
 
@@ -125,9 +126,9 @@ impl<R: Requester> Opening<R> {
         &self.queue.lane
     }
 
-    /// Connects to the other half, whose packets come from `endpoint` by UDP. The queue is
-    /// ready to receive; it may not be used before both ends are.
-    pub(super) fn connect(mut self, theirs: &Hello, endpoint: Endpoint) -> Result<Arc<RcQueue<R>>> {
+    /// Connects to the other half, that of `peer`. The queue is ready to receive; it may not be
+    /// used before both ends are.
+    pub(super) fn connect(mut self, theirs: &Hello, peer: &Claim) -> Result<Arc<RcQueue<R>>> {
         let qp = self.qp.take().ok_or(EINVAL)?;
         let queue = &self.queue;
         queue.remote.set(RemoteTable {
@@ -139,6 +140,7 @@ impl<R: Requester> Opening<R> {
                 remote: theirs.blocks,
             },
         });
+        queue.peer.set(*peer);
         if self.hello.role == Role::Answer {
             qp.post_empty_receive(WrId::Receive.encode())?;
         }
@@ -161,7 +163,7 @@ impl<R: Requester> Opening<R> {
         queue.posting.lock().qp = Some(qp);
         let queue = queue.clone();
         if let Some(end) = theirs.packets {
-            self.connect_packets(theirs, end, endpoint);
+            self.connect_packets(theirs, end, peer.from);
         }
         Ok(queue)
     }
@@ -210,10 +212,9 @@ impl<R: Requester> RcQueue<R> {
         self.arm();
     }
 
-    /// Ends it: no request is on its way when this returns, and no peer reaches
-    /// this node's memory through it. May sleep, briefly; may be called again.
-    pub(super) fn shut_down(&self, status: WcStatus) {
-        self.fail(status);
+    /// Shuts one down that has been retired: no request is on its way when this returns, and no
+    /// peer reaches this node's memory through it. May sleep, briefly; may be called again.
+    pub(super) fn shut_down(&self) {
         // Another one that shuts it down waits for the end of that.
         let _ending = self.ending.lock();
         if let Some(packets) = self.packets() {

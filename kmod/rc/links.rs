@@ -9,15 +9,17 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 use weft_core::gid::Gid;
 use weft_core::pool::LinkState;
-use weft_core::rc::{displaced, is_superseded, usable, Lane, LinkView, Role, Stage};
+use weft_core::rc::{
+    half_open, is_superseded, room_for, room_left, usable, Lane, LinkView, Role, Seen, Stage,
+};
 use weft_core::transfer::Close;
 use weft_core::uapi::WcStatus;
 
 use crate::clock::now_ns;
 use crate::dc::Requester;
 use crate::rc::closing::is_ours;
-use crate::rc::queue::RcQueue;
-use crate::rc::{Rc, MAX_MORE_LANES, TICK_MS};
+use crate::rc::queue::{Ending, RcQueue};
+use crate::rc::{Rc, TICK_MS};
 use crate::sync::Routine;
 use crate::text::Shown;
 
@@ -82,7 +84,7 @@ impl<R: Requester> Link<R> {
     }
 }
 
-fn views<R: Requester>(links: &[Link<R>]) -> impl Iterator<Item = LinkView> + '_ {
+fn views<R: Requester>(links: &[Link<R>]) -> impl Iterator<Item = LinkView> + Clone + '_ {
     links.iter().map(Link::view)
 }
 
@@ -118,15 +120,24 @@ impl<R: Requester> Rc<R> {
         Some(usable_link(&links, lane)?.queue.clone())
     }
 
-    /// Whether a peer has offered a queue pair of a lane, and not spoken on it.
-    pub(super) fn is_half_open(&self, lane: &Lane) -> bool {
-        let is_it = |link: LinkView| link.lane == *lane && link.stage == Stage::HalfOpen;
-        views(&self.links.lock()).any(is_it)
+    /// The queue pairs of a lane, as its want sees them.
+    pub(super) fn seen(&self, lane: &Lane, is_being_answered: bool) -> Seen {
+        Seen::of(views(&self.links.lock()), lane, is_being_answered)
     }
 
     /// Whether there is a queue pair of a lane, in whatever stage.
     pub(super) fn has_link(&self, lane: &Lane) -> bool {
         views(&self.links.lock()).any(|link| link.lane == *lane)
+    }
+
+    /// How many more queue pairs there may be, first ones or further ones as this lane is.
+    pub(super) fn room_left(&self, lane: &Lane) -> usize {
+        room_left(views(&self.links.lock()), lane)
+    }
+
+    /// Whether there is room for a new queue pair of a lane.
+    pub(super) fn has_room(&self, lane: &Lane, role: Role) -> bool {
+        room_for(views(&self.links.lock()), lane, role).is_some()
     }
 
     /// The queue pairs to a peer that can be used.
@@ -162,11 +173,8 @@ impl<R: Requester> Rc<R> {
     pub(super) fn insert(&self, queue: &Arc<RcQueue<R>>, role: Role) -> Result {
         let (old, pushed) = {
             let mut links = self.links.lock();
-            let place = match role {
-                Role::Answer => displaced(views(&links), &queue.lane),
-                Role::Offer => None,
-            };
-            let old = place.and_then(|place| links.remove(place).ok());
+            let room = room_for(views(&links), &queue.lane, role);
+            let old = room.and_then(|room| links.remove(room.displaced?).ok());
             let link = Link {
                 queue: queue.clone(),
                 role,
@@ -174,21 +182,31 @@ impl<R: Requester> Rc<R> {
                 orphaned: 0,
                 close: None,
             };
-            // Further ones take no room from the first ones to other peers.
-            let more = || views(&links).filter(|link| !link.lane.is_first()).count();
-            let has_room = queue.lane.is_first() || more() < MAX_MORE_LANES;
-            let pushed = has_room && links.push_within_capacity(link).is_ok();
+            let pushed = room.is_some() && links.push_within_capacity(link).is_ok();
             (old, pushed)
         };
         if let Some(old) = old {
-            end(&old.queue, WcStatus::RetryExcErr);
+            end(&old.queue, Ending::LetGo);
         }
         if !pushed {
-            end(queue, WcStatus::FatalErr);
+            end(queue, Ending::LetGo);
             return Err(ENOSPC);
         }
         self.work.schedule(TICK_MS);
         Ok(())
+    }
+
+    /// Lets go of what the peer has offered of a lane: this node makes an offer of its own, and
+    /// of two queue pairs that come up each end might use another.
+    pub(super) fn let_go_of_half_open(&self, lane: &Lane) {
+        let old = {
+            let mut links = self.links.lock();
+            let place = half_open(views(&links), lane);
+            place.and_then(|place| links.remove(place).ok())
+        };
+        if let Some(old) = old {
+            end(&old.queue, Ending::LetGo);
+        }
     }
 
     /// Takes a queue out and ends it. If its peer is wanted, another one is made.
@@ -196,7 +214,7 @@ impl<R: Requester> Rc<R> {
         self.links
             .lock()
             .retain(|link| !Arc::ptr_eq(&link.queue, queue));
-        end(queue, WcStatus::RetryExcErr);
+        end(queue, Ending::LetGo);
         self.links_changed();
         self.reconnect(&queue.lane);
     }
@@ -243,13 +261,7 @@ impl<R: Requester> Rc<R> {
                     index += 1;
                     continue;
                 }
-                Verdict::Lost => {
-                    pr_info!(
-                        "RC to {} is lost: {:?}\n",
-                        Shown(queue.lane.gid),
-                        queue.failure()
-                    );
-                }
+                Verdict::Lost => note_lost(&queue),
                 Verdict::Superseded => pr_info!("RC to {} is renewed\n", Shown(queue.lane.gid)),
             }
             self.discard(&queue);
@@ -257,10 +269,20 @@ impl<R: Requester> Rc<R> {
     }
 }
 
+/// Logs that a queue pair is taken out which broke, or was never completed.
+fn note_lost<R: Requester>(queue: &RcQueue<R>) {
+    let (gid, failure) = (Shown(queue.lane.gid), queue.failure());
+    match queue.was_up() {
+        true => pr_info!("RC to {gid} is lost: {failure:?}\n"),
+        false => pr_debug!("RC to {gid} was not completed: {failure:?}\n"),
+    }
+}
+
 /// Ends a queue that is in no list any more.
-pub(super) fn end<R: Requester>(queue: &RcQueue<R>, status: WcStatus) {
+pub(super) fn end<R: Requester>(queue: &RcQueue<R>, ending: Ending) {
     queue.stop_work();
-    queue.shut_down(status);
+    queue.retire(ending);
+    queue.shut_down();
 }
 
 impl<R: Requester> RcQueue<R> {

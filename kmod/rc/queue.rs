@@ -36,6 +36,7 @@ use crate::rc::long::Longs;
 use crate::rc::polling::Reaping;
 use crate::rc::revoke::Revocations;
 use crate::rc::slots::Slots;
+use crate::rc::Claim;
 use crate::rdma::{DmaBuffer, Port, Qp, Ready};
 use crate::sync::{new_event_count, new_lock, new_periodic, EventCount, FastLock, Once, Periodic};
 
@@ -47,6 +48,28 @@ const POLLED_OF_SOFTWARE: u32 = 4;
 /// Bytes that a probe READs.
 pub(super) const PROBE_BYTES: usize = 8;
 
+/// How a queue pair ends.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Ending {
+    /// A request of it has failed with this, or would have: the peer is out of reach.
+    Broke(WcStatus),
+    /// This node lets go of one that is closed, has another in its place or never came up.
+    LetGo,
+    /// The node stops.
+    NodeStops,
+}
+
+impl Ending {
+    /// How requests end that it leaves outstanding.
+    fn status(self) -> WcStatus {
+        match self {
+            Self::Broke(status) => status,
+            Self::LetGo => WcStatus::RetryExcErr,
+            Self::NodeStops => WcStatus::FatalErr,
+        }
+    }
+}
+
 /// The state of a queue's poster.
 pub(super) struct Posting<R> {
     pub(super) poster: Poster,
@@ -54,6 +77,9 @@ pub(super) struct Posting<R> {
     pub(super) qp: Option<Qp<Ready>>,
     pub(super) chain: KBox<Chain>,
     pub(super) longs: Longs<R>,
+    /// Once it is being closed: the READ behind all requests has ended when all up to this
+    /// number have passed.
+    pub(super) last_read: Option<u32>,
 }
 
 /// The peer's table of valid regions.
@@ -103,6 +129,8 @@ pub(crate) struct RcQueue<R: Requester> {
     #[pin]
     pub(super) store: FastLock<KBox<Store>>,
     pub(super) remote: Once<RemoteTable>,
+    /// Where notices to the peer go; set once it is connected.
+    pub(super) peer: Once<Claim>,
     /// Carries packets to the peer, if both ends can.
     pub(super) packets: Once<Arc<PacketLink>>,
     #[pin]
@@ -119,13 +147,13 @@ pub(crate) struct RcQueue<R: Requester> {
     pub(super) made_ns: u64,
     /// Both ends may post.
     pub(super) up: AtomicBool,
-    /// Nothing more is posted: it is being closed.
+    /// Users post nothing more: it is being closed.
     pub(super) closing: AtomicBool,
     /// What is seen of its users' traffic.
     meter: Meter,
     /// Takes the time of some of their requests.
     pub(super) watch: Stopwatch,
-    /// Why it broke, as a [`WcStatus`]; 0 if it did not.
+    /// Why it ended, as a [`WcStatus`]; 0 if it did not.
     failure: AtomicU8,
     /// Requests that no user has posted.
     pub(super) own_requests: AtomicU32,
@@ -180,6 +208,7 @@ impl<R: Requester> RcQueue<R> {
             qp: None,
             chain: Chain::new()?,
             longs: Longs::new(),
+            last_read: None,
         };
         let store = KBox::new(Store::EMPTY, GFP_KERNEL)?;
         let slots = Slots::new()?;
@@ -205,6 +234,7 @@ impl<R: Requester> RcQueue<R> {
                 reaping <- new_lock!(Reaping::NEW, "weft_rc_reaping"),
                 store <- new_lock!(store, "weft_rc_store"),
                 remote: Once::new(),
+                peer: Once::new(),
                 packets: Once::new(),
                 revocations <- Revocations::new(),
                 control <- kernel::new_mutex!(Some(buffer), "weft_rc_control"),
@@ -280,7 +310,19 @@ impl<R: Requester> RcQueue<R> {
         (1..=self.polled).contains(&self.window.outstanding())
     }
 
-    /// Why it broke, if it did.
+    /// Whether both ends could post once, whatever has become of it.
+    pub(super) fn was_up(&self) -> bool {
+        self.up.load(Ordering::Acquire)
+    }
+
+    /// Whether it has carried requests, and can still prove that they are in place
+    /// ([`RcQueue::read_behind`]).
+    #[inline]
+    pub(crate) fn can_prove(&self) -> bool {
+        self.was_up() && self.failure().is_none()
+    }
+
+    /// Why it ended, if it did.
     pub(crate) fn failure(&self) -> Option<WcStatus> {
         match self.failure.load(Ordering::Acquire) {
             0 => None,
@@ -320,16 +362,21 @@ impl<R: Requester> RcQueue<R> {
         self.room.notify();
     }
 
-    /// It broke: nothing is posted any more, and what is outstanding is ended in
-    /// the background. Any context; only the first reason counts.
+    /// It broke: nothing is posted any more, and what is outstanding is ended in the background.
+    /// Any context.
     pub(super) fn fail(&self, status: WcStatus) {
-        let status = status as u8;
-        let first = self
-            .failure
-            .compare_exchange(0, status, Ordering::AcqRel, Ordering::Relaxed);
+        self.retire(Ending::Broke(status));
+    }
+
+    /// Likewise, for any reason; the first one counts.
+    pub(super) fn retire(&self, ending: Ending) {
+        let status = ending.status();
+        let first =
+            self.failure
+                .compare_exchange(0, status as u8, Ordering::AcqRel, Ordering::Relaxed);
         if first.is_ok() {
-            pr_debug!("an RC queue pair ends with status {status}\n");
-            if !self.is_closing() {
+            pr_debug!("an RC queue pair ends: {ending:?}\n");
+            if matches!(ending, Ending::Broke(_)) && self.was_up() && !self.is_closing() {
                 COUNTERS.rc_lost.bump();
             }
             if let Some(packets) = self.packets() {

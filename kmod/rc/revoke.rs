@@ -188,14 +188,15 @@ impl<R: Requester> Rc<R> {
         }
     }
 
-    /// Sends a notice to a peer. If it does not arrive it will be repeated.
-    pub(super) fn tell(&self, to: &Gid, notice: &Notice) {
-        let Ok(exchange) = self.exchange() else {
+    /// Sends a notice to a queue's peer. If it does not arrive it will be repeated. It waits for
+    /// nothing, because peers that are gone must not delay what others are told in time.
+    pub(super) fn tell(&self, queue: &RcQueue<R>, notice: &Notice) {
+        let (Ok(exchange), Some(peer)) = (self.exchange(), queue.peer.get()) else {
             return;
         };
         COUNTERS.rc_notices.bump();
-        if let Err(error) = exchange.send(to, &notice.encode()) {
-            pr_debug!("no notice to {}: {error:?}\n", Shown(*to));
+        if let Err(error) = exchange.tell(peer, &notice.encode()) {
+            pr_debug!("no notice to {}: {error:?}\n", Shown(queue.lane.gid));
         }
     }
 
@@ -223,7 +224,7 @@ impl<R: Requester> Rc<R> {
         while let Some(queue) = self.nth(index) {
             let seen = queue.room_seen();
             if let Some(answer) = queue.take_answer() {
-                self.tell(&queue.lane.gid, &answer);
+                self.tell(&queue, &answer);
             }
             if queue.owes() {
                 waits = Some((queue, seen));
@@ -242,8 +243,11 @@ unsafe impl<R: Requester> Routine<1> for Rc<R> {
     const OFFSET: usize = core::mem::offset_of!(Self, announcer);
 
     fn run(&self) {
-        while let Some((to, notice)) = self.mrs.next_notice() {
-            self.tell(&to, &notice);
+        while let Some(notice) = self.mrs.next_notice() {
+            // One that is just being connected is told when the notice is repeated.
+            if let Some(queue) = self.queue_with(notice.token) {
+                self.tell(&queue, &notice);
+            }
         }
         let owed = (0..NAPS).all(|_| self.answer_peers().is_some());
         self.end_overdue();

@@ -31,8 +31,6 @@ const MAX_STEPS: usize = 4;
 /// How long who connects waits for a queue pair, and between two looks.
 const QUEUE_WAIT_NS: u64 = 3_000_000_000;
 const QUEUE_NAP_NS: u64 = 100_000_000;
-/// How often it is looked whether a queue pair that a peer has offered is up.
-const ANSWERING_NS: u64 = 50_000_000;
 
 /// A wanted peer.
 struct Entry {
@@ -76,6 +74,12 @@ impl WantTable {
 
     fn wants(&self) -> impl Iterator<Item = &Want> + Clone {
         self.slots.iter().flatten().map(|entry| &entry.want)
+    }
+
+    /// Those for the sake of processors.
+    fn for_processors(&self) -> usize {
+        let wants = self.wants().filter(|want| want.by() == WantedBy::Processor);
+        wants.count()
     }
 
     /// Wants a queue pair; answers its slot if that is new. `Err`: all slots are taken, and
@@ -322,9 +326,11 @@ impl<R: Requester> Rc<R> {
         let _ = self.add_want(&Lane::first(*gid), WantedBy::Pool);
     }
 
-    /// Asks for a further queue to a peer, for the processors whose it is, unless there is one.
+    /// Asks for a further queue to a peer, for the processors whose it is, unless there is one, or
+    /// no room for it beside those that are there and those that are asked for.
     pub(crate) fn want_more(&self, lane: &Lane) {
-        if !self.has_link(lane) {
+        let asked_for = self.wants.lock().for_processors();
+        if !self.has_link(lane) && asked_for < self.room_left(lane) {
             let _ = self.add_want(lane, WantedBy::Processor);
         }
     }
@@ -428,15 +434,13 @@ impl<R: Requester> Rc<R> {
     }
 
     /// Begins to answer an offer of a peer, unless this node has offered too and its offer
-    /// counts: of two that cross, that of the lower GID. Until [`Rc::end_answer`], and as long as
-    /// the queue pair is half open then, this node makes no offer of that lane. So no two queue
-    /// pairs come up of which each end would use another.
+    /// counts: of two that cross, that of the lower GID. Until [`Rc::end_answer`] this node makes
+    /// no offer of that lane, nor soon after as long as the queue pair is half open; later it lets
+    /// go of that one first. So no two queue pairs come up of which each end would use another.
     pub(super) fn begin_answer(&self, lane: &Lane) -> bool {
         let mut wants = self.wants.lock();
-        let has_offer = wants
-            .find(lane)
-            .is_some_and(|(_, entry)| entry.want.has_offer());
-        if has_offer && self.gid.0 < lane.gid.0 {
+        let own = wants.find(lane);
+        if own.is_some_and(|(_, entry)| entry.want.prevails(&self.gid)) {
             return false;
         }
         wants.answering = Some(*lane);
@@ -471,13 +475,8 @@ impl<R: Requester> Rc<R> {
         let answering = wants.answering;
         let entry = wants.slots.get_mut(slot)?.as_mut()?;
         let lane = *entry.want.lane();
-        let is_offered = || answering == Some(lane) || self.is_half_open(&lane);
-        let step = if entry.want.yields_to_offers(now_ns) && is_offered() {
-            Step::Wait(Some(now_ns.saturating_add(ANSWERING_NS)))
-        } else {
-            let is_connected = self.queue_of(&lane).is_some();
-            entry.want.step(is_connected, now_ns, random_u32())
-        };
+        let seen = self.seen(&lane, answering == Some(lane));
+        let step = entry.want.step(seen, now_ns, random_u32());
         let next = Next {
             id: entry.id,
             lane,

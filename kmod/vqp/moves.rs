@@ -128,7 +128,7 @@ impl Vqp {
         let has_seen = self.route_seen.load(Ordering::Relaxed) == version;
         Crossing {
             is_idle: self.under_way() == 0,
-            gives_proof: current.is_some_and(VqpQueue::is_usable),
+            gives_proof: current.is_some_and(VqpQueue::can_prove),
             has_left: self.has_left.load(Ordering::Relaxed) && has_seen,
             held_until_ns: self.held_until_ns.load(Ordering::Relaxed),
         }

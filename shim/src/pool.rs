@@ -79,8 +79,8 @@ pub struct PoolPeer {
     pub is_in_trial: bool,
     /// How long there has been a queue pair to it, in nanoseconds; `None`: there is none.
     pub age_ns: Option<u64>,
-    /// Queue pairs to it. There may be one for each of this host's processors, up to the
-    /// module's parameter `rc_lanes`.
+    /// Queue pairs to it. There may be one for each processor of either host, up to the module's
+    /// parameter `rc_lanes` there.
     pub queue_pairs: u32,
     /// Times that its requests were sent another way.
     pub moves: u32,

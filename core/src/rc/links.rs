@@ -5,10 +5,17 @@
 //! then takes the older one's place. Whoever forges an offer's source address sees no
 //! answer, so cannot speak on what it offered.
 
+use super::handshake::Role;
 use crate::gid::Gid;
 
 /// Queue pairs that may wait for their peers' first message, one for each lane.
 pub const MAX_HALF_OPEN: usize = 16;
+
+/// First queue pairs of a node to its peers: those that it wants, and those that are half open.
+pub const MAX_FIRST_LINKS: usize = 64 + MAX_HALF_OPEN;
+
+/// Further ones.
+pub const MAX_MORE_LINKS: usize = 64;
 
 /// Queue pairs that two nodes share at most.
 pub const MAX_LANES: u8 = 8;
@@ -68,6 +75,38 @@ pub fn usable(links: impl Iterator<Item = LinkView>, lane: &Lane) -> Option<usiz
     indexed.last().map(|(index, _)| index)
 }
 
+/// The queue pairs of a lane, as its [`super::Want`] sees them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// There is one that can be used.
+    pub is_connected: bool,
+    /// The peer has offered one, and not spoken on it.
+    pub is_offered: bool,
+    /// One that it has offered is being made.
+    pub is_being_answered: bool,
+}
+
+impl Seen {
+    /// The queue pairs of `lane` among these.
+    pub fn of(links: impl Iterator<Item = LinkView>, lane: &Lane, is_being_answered: bool) -> Self {
+        let mut seen = Self {
+            is_being_answered,
+            ..Self::default()
+        };
+        // Each stage is looked at once: what is half open may come up meanwhile.
+        for link in links.filter(|link| link.lane == *lane) {
+            seen.is_connected |= link.stage == Stage::Up;
+            seen.is_offered |= link.stage == Stage::HalfOpen;
+        }
+        seen
+    }
+}
+
+/// The index of the half-open queue pair of `lane`.
+pub fn half_open(mut links: impl Iterator<Item = LinkView>, lane: &Lane) -> Option<usize> {
+    links.position(|link| link.lane == *lane && link.stage == Stage::HalfOpen)
+}
+
 /// The index of the half-open queue pair that makes room for a new one of `lane`: one of the
 /// same lane, whose peer has given up an offer before it makes the next; else, if there are as
 /// many as may be, the oldest.
@@ -84,6 +123,39 @@ pub fn displaced(links: impl Iterator<Item = LinkView>, lane: &Lane) -> Option<u
         count += 1;
     }
     oldest.filter(|_| count >= MAX_HALF_OPEN)
+}
+
+/// Room for a new queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// The index of the half-open one that goes for it.
+    pub displaced: Option<usize>,
+}
+
+/// The room for a new queue pair of `lane` among these; `None`: there is none. First and further
+/// ones take none from each other.
+pub fn room_for(
+    links: impl Iterator<Item = LinkView> + Clone,
+    lane: &Lane,
+    role: Role,
+) -> Option<Room> {
+    let displaced = match role {
+        Role::Answer => displaced(links.clone(), lane),
+        Role::Offer => None,
+    };
+    let stay = links.enumerate().filter(|(at, _)| Some(*at) != displaced);
+    let room_left = room_left(stay.map(|(_, link)| link), lane);
+    (room_left != 0).then_some(Room { displaced })
+}
+
+/// How many more queue pairs there may be beside these, first ones or further ones as `lane` is.
+pub fn room_left(links: impl Iterator<Item = LinkView>, lane: &Lane) -> usize {
+    let most = match lane.is_first() {
+        true => MAX_FIRST_LINKS,
+        false => MAX_MORE_LINKS,
+    };
+    let alike = links.filter(|link| link.lane.is_first() == lane.is_first());
+    most.saturating_sub(alike.count())
 }
 
 /// Whether the queue pair at `index`, of `lane`, has to go because a newer one of the same lane

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
+mod crossing;
+
 use super::*;
 use crate::gid::Gid;
 use crate::kv::Geometry;

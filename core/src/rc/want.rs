@@ -9,7 +9,7 @@
 mod room;
 
 use super::handshake::{Hello, Role};
-use super::links::Lane;
+use super::links::{Lane, Seen};
 use crate::gid::Gid;
 
 pub use room::{makes_room, passes_to};
@@ -23,6 +23,8 @@ const ANSWER_NS: u64 = 2_000_000_000;
 const FIRST_RETRY_NS: u64 = 500_000_000;
 /// The longest pause between two offers: how late a peer that comes back is found.
 const MAX_RETRY_NS: u64 = 8_000_000_000;
+/// How often it is looked whether a queue pair that the peer has offered is up.
+const LOOK_NS: u64 = 50_000_000;
 /// A peer that nobody pinned is no longer wanted if it was not used for so long.
 const IDLE_NS: u64 = 30_000_000_000;
 /// A peer that nobody pinned is no longer wanted if no queue pair came up for so long.
@@ -34,7 +36,9 @@ const UNREACHABLE_NS: u64 = 60_000_000_000;
 pub enum Step {
     /// Nothing until then, or until something happens if there is no time.
     Wait(Option<u64>),
-    /// Make an offer, and report it with [`Want::offered`] or [`Want::failed`].
+    /// Let go of what the peer has offered ([`super::half_open`]), so that no two come up of which
+    /// each end would use another. Then make an offer, and report it with [`Want::offered`] or
+    /// [`Want::failed`].
     Offer,
     /// Connect with this answer, and report with [`Want::connected`] or
     /// [`Want::failed`].
@@ -123,18 +127,17 @@ impl Want {
         self.used_ns = self.used_ns.max(now_ns);
     }
 
-    /// Whether an offer is out or under way: then that of the lower GID counts.
+    /// Whether an offer is out or under way.
     #[must_use]
     pub fn has_offer(&self) -> bool {
         !matches!(self.state, State::Resting { .. })
     }
 
-    /// Whether a peer's offer, if there is one, is waited for before this end makes its own: not
-    /// for ever, because whoever forges offers would keep it from that.
+    /// Whether the offer of this node, whose GID is `own`, counts, and the peer's does not: of two
+    /// that cross, that of the lower GID.
     #[must_use]
-    pub fn yields_to_offers(&self, now_ns: u64) -> bool {
-        let is_young = |missing_ns| missing_ns < ANSWER_NS;
-        !self.has_offer() && self.missing_ns(now_ns).is_some_and(is_young)
+    pub fn prevails(&self, own: &Gid) -> bool {
+        self.has_offer() && own.0 < self.lane.gid.0
     }
 
     /// How long there has been no queue pair. `None`: there is one, or the peer has
@@ -145,8 +148,9 @@ impl Want {
         is_missing.then(|| now_ns.saturating_sub(self.missing_since_ns))
     }
 
-    /// What is to be done now. `is_connected`: there is a queue pair that works.
-    pub fn step(&mut self, is_connected: bool, now_ns: u64, random: u32) -> Step {
+    /// What is to be done now.
+    pub fn step(&mut self, seen: Seen, now_ns: u64, random: u32) -> Step {
+        let is_connected = seen.is_connected;
         if is_connected || self.is_up {
             self.missing_since_ns = now_ns;
         }
@@ -166,6 +170,9 @@ impl Want {
         }
         match self.state {
             State::Resting { until_ns } if until_ns <= now_ns => {
+                if self.yields(seen, until_ns, now_ns) {
+                    return Step::Wait(Some(now_ns.saturating_add(LOOK_NS)));
+                }
                 self.state = State::Offering;
                 return Step::Offer;
             }
@@ -182,6 +189,15 @@ impl Want {
             }
             _ => Step::Wait(None),
         }
+    }
+
+    /// Whether the peer's offer is waited for, and this end makes none of its own, which may go
+    /// from `until_ns` on: not for long once it was answered, because whoever forges offers would
+    /// keep this end from its own.
+    fn yields(&self, seen: Seen, until_ns: u64, now_ns: u64) -> bool {
+        let due_ns = until_ns.max(self.missing_since_ns);
+        let is_soon = now_ns < due_ns.saturating_add(ANSWER_NS);
+        seen.is_being_answered || seen.is_offered && is_soon
     }
 
     /// When it stops being wanted, if nothing happens.

@@ -130,3 +130,46 @@ proptest! {
         }
     }
 }
+
+/// So many queue pairs of a lane number and stage, each to another peer.
+fn many(count: usize, number: u8, stage: Stage) -> impl Iterator<Item = LinkView> + Clone {
+    (0..count).map(move |peer| {
+        let gid = Gid::from_ipv4([10, 78, number, peer as u8]);
+        let lane = Lane { gid, number };
+        LinkView { lane, stage }
+    })
+}
+
+const FREE: Option<Room> = Some(Room { displaced: None });
+
+#[test]
+fn first_and_further_ones_take_no_room_from_each_other() {
+    let (first, further) = (lane(0), lane(1));
+    let firsts = || many(MAX_FIRST_LINKS, 0, Stage::Up);
+    let furthers = || many(MAX_MORE_LINKS, 1, Stage::Up);
+    for role in [Role::Offer, Role::Answer] {
+        assert_eq!(room_for(firsts(), &first, role), None);
+        assert_eq!(room_for(firsts(), &further, role), FREE);
+        assert_eq!(room_for(furthers(), &further, role), None);
+        assert_eq!(room_for(furthers(), &first, role), FREE);
+    }
+    assert_eq!(room_left(furthers().skip(1).chain(firsts()), &further), 1);
+}
+
+#[test]
+fn a_half_open_one_goes_only_for_one_that_comes() {
+    let half_open = |lane| LinkView {
+        lane,
+        stage: Stage::HalfOpen,
+    };
+    // given as many further ones as may be, of which one is half open
+    let furthers = many(MAX_MORE_LINKS - 1, 1, Stage::Up).chain([half_open(lane(1))]);
+    // then its peer's next offer has room
+    let room = room_for(furthers.clone(), &lane(1), Role::Answer);
+    let displaced = Some(MAX_MORE_LINKS - 1);
+    assert_eq!(room, Some(Room { displaced }));
+    // and that of another has none, whatever half-open first ones might go
+    let offered = many(MAX_HALF_OPEN, 0, Stage::HalfOpen);
+    let all = offered.chain(furthers);
+    assert_eq!(room_for(all, &lane(4), Role::Answer), None);
+}

@@ -9,6 +9,23 @@ const SECOND_NS: u64 = 1_000_000_000;
 const PEER: Gid = Gid::from_ipv4([10, 77, 0, 2]);
 const FIRST: Lane = Lane::first(PEER);
 const OTHER: Gid = Gid::from_ipv4([10, 77, 0, 3]);
+const MISSING: Seen = Seen {
+    is_connected: false,
+    is_offered: false,
+    is_being_answered: false,
+};
+const OFFERED: Seen = Seen {
+    is_offered: true,
+    ..MISSING
+};
+const BEING_ANSWERED: Seen = Seen {
+    is_being_answered: true,
+    ..MISSING
+};
+const UP: Seen = Seen {
+    is_connected: true,
+    ..MISSING
+};
 
 fn answer(gid: Gid, token: u64) -> Hello {
     Hello {
@@ -32,7 +49,7 @@ fn answer(gid: Gid, token: u64) -> Hello {
 #[test]
 fn only_the_peer_answers_its_offer() {
     let mut want = Want::new(FIRST, WantedBy::Pin, 0);
-    assert_eq!(want.step(false, 0, 0), Step::Offer);
+    assert_eq!(want.step(MISSING, 0, 0), Step::Offer);
     assert!(!want.answered(&PEER, &answer(PEER, 7)), "nothing was sent");
     want.offered(7, 0);
     assert!(!want.answered(&PEER, &answer(PEER, 8)), "another offer's");
@@ -50,16 +67,16 @@ fn only_the_peer_answers_its_offer() {
     assert!(!want.answered(&PEER, &second), "of another queue pair");
     assert!(want.answered(&PEER, &answer(PEER, 7)));
     assert!(!want.answered(&PEER, &answer(PEER, 7)), "once");
-    assert_eq!(want.step(false, 1, 0), Step::Finish(answer(PEER, 7)));
+    assert_eq!(want.step(MISSING, 1, 0), Step::Finish(answer(PEER, 7)));
     want.connected(1);
-    assert_eq!(want.step(true, 1, 0), Step::Wait(None));
+    assert_eq!(want.step(UP, 1, 0), Step::Wait(None));
 }
 
 /// Steps a want whose peer never answers; when it makes its offers, and when it leaves.
 fn never_answers(mut want: Want, until_ns: u64, random: u32) -> (Vec<u64>, Option<u64>) {
     let (mut now_ns, mut offers) = (0, Vec::new());
     while now_ns < until_ns {
-        match want.step(false, now_ns, random) {
+        match want.step(MISSING, now_ns, random) {
             Step::Offer => {
                 offers.push(now_ns);
                 want.offered(offers.len() as u64, now_ns);
@@ -79,17 +96,17 @@ fn never_answers(mut want: Want, until_ns: u64, random: u32) -> (Vec<u64>, Optio
 fn a_pinned_peer_that_is_back_is_connected_again() {
     let mut want = Want::new(FIRST, WantedBy::Pin, 0);
     let mut now_ns = 0;
-    assert_eq!(want.step(false, now_ns, 0), Step::Offer);
+    assert_eq!(want.step(MISSING, now_ns, 0), Step::Offer);
     want.offered(1, now_ns);
     assert!(want.answered(&PEER, &answer(PEER, 1)));
-    assert!(matches!(want.step(false, now_ns, 0), Step::Finish(_)));
+    assert!(matches!(want.step(MISSING, now_ns, 0), Step::Finish(_)));
     want.connected(now_ns);
     for _ in 0..1000 {
         now_ns += SECOND_NS;
-        assert_eq!(want.step(true, now_ns, 0), Step::Wait(None));
+        assert_eq!(want.step(UP, now_ns, 0), Step::Wait(None));
     }
     // when the queue pair breaks, then there is an offer at once
-    assert_eq!(want.step(false, now_ns, 0), Step::Offer);
+    assert_eq!(want.step(MISSING, now_ns, 0), Step::Offer);
 }
 
 #[test]
@@ -99,23 +116,20 @@ fn a_peer_that_is_used_stays_wanted_and_one_that_rests_does_not() {
     for _ in 0..1000 {
         now_ns += SECOND_NS;
         want.used(now_ns);
-        assert_eq!(
-            want.step(true, now_ns, 0),
-            Step::Wait(Some(now_ns + IDLE_NS))
-        );
+        assert_eq!(want.step(UP, now_ns, 0), Step::Wait(Some(now_ns + IDLE_NS)));
     }
     assert_eq!(
-        want.step(true, now_ns + IDLE_NS - 1, 0),
+        want.step(UP, now_ns + IDLE_NS - 1, 0),
         Step::Wait(Some(now_ns + IDLE_NS))
     );
-    assert_eq!(want.step(true, now_ns + IDLE_NS, 0), Step::Forget);
+    assert_eq!(want.step(UP, now_ns + IDLE_NS, 0), Step::Forget);
     // and not for ever without a queue pair, however much it is used
     let mut now_ns = 0;
     let mut want = Want::new(FIRST, WantedBy::User(0), now_ns);
     let forgotten = (0..1000).find_map(|_| {
         now_ns += SECOND_NS;
         want.used(now_ns);
-        (want.step(false, now_ns, 0) == Step::Forget).then_some(now_ns)
+        (want.step(MISSING, now_ns, 0) == Step::Forget).then_some(now_ns)
     });
     assert_eq!(forgotten, Some(UNREACHABLE_NS));
 }
@@ -157,7 +171,8 @@ proptest! {
                 2 => { want.answered(&PEER, &answer(PEER, token.wrapping_add(1))); }
                 _ => {}
             }
-            match want.step(is_up, now_ns, random) {
+            let seen = if is_up { UP } else { MISSING };
+            match want.step(seen, now_ns, random) {
                 Step::Offer => {
                     if let Some(last_ns) = last {
                         prop_assert!(now_ns - last_ns >= FIRST_RETRY_NS * 3 / 4);
@@ -194,16 +209,16 @@ fn one_for_a_processor_is_wanted_until_it_is_up_or_was_tried_for_long() {
         number: 1,
     };
     let mut want = Want::new(second, WantedBy::Processor, 0);
-    assert_eq!(want.step(false, 0, 0), Step::Offer);
+    assert_eq!(want.step(MISSING, 0, 0), Step::Offer);
     want.offered(7, 0);
     let answer = Hello {
         lane: 1,
         ..answer(PEER, 7)
     };
     assert!(want.answered(&PEER, &answer));
-    assert_eq!(want.step(false, 1, 0), Step::Finish(answer));
+    assert_eq!(want.step(MISSING, 1, 0), Step::Finish(answer));
     want.connected(2);
-    assert_eq!(want.step(true, 2, 0), Step::Forget);
+    assert_eq!(want.step(UP, 2, 0), Step::Forget);
 
     let unanswered = Want::new(second, WantedBy::Processor, 0);
     let (offers, left) = never_answers(unanswered, 3600 * SECOND_NS, 0);
@@ -214,12 +229,48 @@ fn one_for_a_processor_is_wanted_until_it_is_up_or_was_tried_for_long() {
 #[test]
 fn it_waits_for_the_peers_offer_at_first_and_not_for_ever() {
     let mut want = Want::new(FIRST, WantedBy::Pin, 0);
-    assert!(want.yields_to_offers(0) && want.yields_to_offers(ANSWER_NS - 1));
-    assert!(!want.yields_to_offers(ANSWER_NS));
-    assert_eq!(want.step(false, 0, 0), Step::Offer);
-    assert!(!want.yields_to_offers(0), "its own is on its way");
-    want.connected(1);
-    assert!(!want.yields_to_offers(2), "there is a queue pair");
-    want.step(false, 3, 0);
-    assert!(want.yields_to_offers(4), "it has gone");
+    assert_eq!(want.step(OFFERED, 0, 0), Step::Wait(Some(LOOK_NS)));
+    let last_ns = ANSWER_NS - 1;
+    let next_ns = last_ns + LOOK_NS;
+    assert_eq!(want.step(OFFERED, last_ns, 0), Step::Wait(Some(next_ns)));
+    let (end_ns, next_ns) = (ANSWER_NS, ANSWER_NS + LOOK_NS);
+    let step = want.step(BEING_ANSWERED, end_ns, 0);
+    assert_eq!(step, Step::Wait(Some(next_ns)), "it is being answered");
+    assert_eq!(want.step(OFFERED, end_ns, 0), Step::Offer);
+    // and so before each of its offers
+    want.failed(end_ns, 0);
+    let due_ns = end_ns + FIRST_RETRY_NS;
+    let next_ns = due_ns + LOOK_NS;
+    assert_eq!(want.step(OFFERED, due_ns, 0), Step::Wait(Some(next_ns)));
+    assert_eq!(want.step(OFFERED, due_ns + ANSWER_NS, 0), Step::Offer);
+}
+
+#[test]
+fn its_own_offer_waits_for_no_other() {
+    let mut want = Want::new(FIRST, WantedBy::Pin, 0);
+    assert_eq!(want.step(MISSING, 0, 0), Step::Offer);
+    want.offered(7, 0);
+    assert_eq!(want.step(OFFERED, 1, 0), Step::Wait(Some(ANSWER_NS)));
+    let low = Gid::from_ipv4([10, 77, 0, 1]);
+    assert!(want.prevails(&low) && !want.prevails(&OTHER));
+    want.failed(1, 0);
+    assert!(!want.prevails(&low), "none is out");
+}
+
+#[test]
+fn it_waits_for_the_peers_offer_when_the_queue_pair_has_just_gone() {
+    // given one that has come up, and was not looked at since
+    let mut want = Want::new(FIRST, WantedBy::Pin, 0);
+    assert_eq!(want.step(MISSING, 0, 0), Step::Offer);
+    want.offered(7, 0);
+    assert!(want.answered(&PEER, &answer(PEER, 7)));
+    assert!(matches!(want.step(MISSING, 0, 0), Step::Finish(_)));
+    want.connected(0);
+    // when it has gone, and the peer has offered another
+    let gone_ns = SECOND_NS;
+    let step = want.step(OFFERED, gone_ns, 0);
+    // then that one is waited for
+    assert_eq!(step, Step::Wait(Some(gone_ns + LOOK_NS)));
+    let end_ns = gone_ns + ANSWER_NS;
+    assert_eq!(want.step(OFFERED, end_ns, 0), Step::Offer);
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::gid::Gid;
-use crate::rc::Lane;
+use crate::rc::{Lane, Seen};
 use proptest::prelude::*;
 
 const SLOTS: usize = 64;
@@ -123,7 +123,7 @@ fn a_peer_that_answers_or_is_connected_makes_no_room() {
     }
     assert!(!table.want(1000, WantedBy::User(2), 10 * SECOND_NS));
     // when a queue pair breaks, then its peer is tried again before it makes room
-    table.0[9].step(false, 10 * SECOND_NS, 0);
+    table.0[9].step(Seen::default(), 10 * SECOND_NS, 0);
     table.0[9].by = WantedBy::User(2);
     assert!(!table.want(1000, WantedBy::User(2), 11 * SECOND_NS - 1));
     table.0[9].state = super::super::State::Finishing;
@@ -202,7 +202,7 @@ proptest! {
                 }
                 Event::Connect { slot } => table.0[slot].connected(now_ns),
                 Event::Break { slot } => {
-                    table.0[slot].step(false, now_ns, 0);
+                    table.0[slot].step(Seen::default(), now_ns, 0);
                 }
             }
             prop_assert_eq!(table.0.len(), SLOTS);
