@@ -13,7 +13,7 @@ use std::io;
 use std::os::unix::fs::{symlink, DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use anyhow::{bail, Context, Result};
+use anyhow::{bail, ensure, Context, Result};
 use nix::errno::Errno;
 use nix::fcntl::{renameat2, RenameFlags, AT_FDCWD};
 use tempfile::TempDir;
@@ -56,9 +56,18 @@ impl Tree {
         Ok(())
     }
 
-    /// Remembers a link.
+    /// Remembers a link. It must be in a directory that is there already: a link that is made
+    /// before it must not lead it elsewhere.
     pub fn add_link(&mut self, entry: Entry) -> Result<()> {
-        self.place(&entry)?;
+        let place = self.place(&entry)?;
+        // No link is made yet, so that no part of this path can be one.
+        let parent = place.parent().map(Path::symlink_metadata);
+        let is_in_directory = matches!(parent, Some(Ok(parent)) if parent.is_dir());
+        ensure!(
+            is_in_directory,
+            "{}: it is in no directory that came before it",
+            self.cannot_make(&entry)
+        );
         self.links.push(entry);
         Ok(())
     }
