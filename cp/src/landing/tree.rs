@@ -37,7 +37,11 @@ impl Tree {
     pub fn create(dir: &Path, name: &OsStr, root: Entry) -> Result<Self> {
         let target = target(dir, name, false)?;
         let mut temporary = tempfile::Builder::new();
-        let temporary = temporary.prefix(PREFIX).tempdir_in(dir);
+        let private = Permissions::from_mode(0o700);
+        let temporary = temporary
+            .prefix(PREFIX)
+            .permissions(private)
+            .tempdir_in(dir);
         let cannot = || format!("cannot make a directory in {}", dir.display());
         Ok(Self {
             temporary: temporary.with_context(cannot)?,
@@ -173,6 +177,39 @@ fn name_directory(from: &Path, to: &Path) -> Result<()> {
 mod tests {
     use super::*;
     use crate::entry::tests::entry;
+    use std::process::Command;
+
+    /// Runs the test of this name in a process of its own, which has umask 0 and few descriptors.
+    /// Says whether this is that process: only that one is to test anything.
+    fn is_alone(test: &str) -> bool {
+        const ALONE: &str = "WEFT_CP_TEST_ALONE";
+        if std::env::var_os(ALONE).is_some() {
+            return true;
+        }
+        let mut child = Command::new("sh");
+        child.args(["-c", "umask 0; ulimit -n 64; exec \"$@\"", "sh"]);
+        child.arg(std::env::current_exe().unwrap());
+        child.args(["--exact", "--nocapture"]);
+        child.arg(format!("landing::tree::tests::{test}"));
+        let output = child.env(ALONE, "1").output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            output.status.success() && said.contains("1 passed"),
+            "{said}{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        false
+    }
+
+    #[test]
+    fn others_cannot_enter_a_tree_before_it_has_its_name() {
+        if is_alone("others_cannot_enter_a_tree_before_it_has_its_name") {
+            let dir = tempfile::tempdir().unwrap();
+            let tree = tree_in(dir.path());
+            let there = tree.temporary.path().metadata().unwrap();
+            assert_eq!(there.permissions().mode() & 0o777, 0o700);
+        }
+    }
 
     fn tree_in(dir: &Path) -> Tree {
         let mut root = entry(b"", Kind::Directory);
