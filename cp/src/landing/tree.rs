@@ -130,6 +130,19 @@ impl Tree {
         Ok(self.temporary.path().join(entry.relative()?))
     }
 
+    /// Removes one directory after the other, from the innermost on: to remove all at once takes
+    /// a descriptor for each level.
+    fn remove(&self) -> io::Result<()> {
+        let mut removed = Ok(());
+        for entry in self.directories.iter().rev() {
+            if let Ok(place) = self.place(entry) {
+                removed = fs::remove_dir_all(place);
+            }
+        }
+        // The last was the root's, which fails if anything is left.
+        removed
+    }
+
     fn cannot_make(&self, entry: &Entry) -> String {
         let path = entry.relative().unwrap_or_default();
         format!("cannot make {}", self.target.join(path).display())
@@ -150,7 +163,7 @@ impl Drop for Tree {
                 let _ = fs::set_permissions(place, Permissions::from_mode(0o700));
             }
         }
-        if let Err(error) = fs::remove_dir_all(self.temporary.path()) {
+        if let Err(error) = self.remove() {
             let path = self.temporary.path().display();
             tracing::warn!(%error, "{path} could not be removed: remove it by hand");
         }
@@ -208,6 +221,22 @@ mod tests {
             let tree = tree_in(dir.path());
             let there = tree.temporary.path().metadata().unwrap();
             assert_eq!(there.permissions().mode() & 0o777, 0o700);
+        }
+    }
+
+    #[test]
+    fn a_tree_that_is_deeper_than_there_are_descriptors_is_removed() {
+        if is_alone("a_tree_that_is_deeper_than_there_are_descriptors_is_removed") {
+            let dir = tempfile::tempdir().unwrap();
+            let mut tree = tree_in(dir.path());
+            for depth in 2..1100 {
+                let path = vec!["d"; depth].join("/").into_bytes();
+                let mut inner = entry(&path, Kind::Directory);
+                inner.mode = 0o555;
+                tree.add_directory(inner).unwrap();
+            }
+            drop(tree);
+            assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
         }
     }
 
