@@ -4,10 +4,10 @@
 //! until the end, so that not even SIGKILL leaves anything.
 
 use std::ffi::OsStr;
-use std::fs::{File, OpenOptions, Permissions};
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -15,7 +15,7 @@ use nix::fcntl::{AtFlags, AT_FDCWD};
 use nix::unistd::linkat;
 use tempfile::NamedTempFile;
 
-use super::{exists, target, PREFIX};
+use super::{exists, finish, target, PREFIX};
 use crate::entry::Entry;
 
 /// A file on its way to its name.
@@ -57,12 +57,8 @@ impl SingleFile {
 
     /// All bytes are there.
     pub fn finish(&mut self, entry: &Entry) -> Result<()> {
-        let (times, mode) = (entry.times()?, Permissions::from_mode(entry.mode));
-        let file = self.writer();
-        let set = file
-            .set_times(times)
-            .and_then(|()| file.set_permissions(mode));
-        set.with_context(|| format!("cannot finish {}", self.target.display()))
+        let finished = finish(self.writer(), entry);
+        finished.with_context(|| format!("cannot finish {}", self.target.display()))
     }
 
     /// Gives it its name, at once.

@@ -18,7 +18,7 @@ use nix::errno::Errno;
 use nix::fcntl::{renameat2, RenameFlags, AT_FDCWD};
 use tempfile::TempDir;
 
-use super::{exists, target, PREFIX};
+use super::{exists, finish, target, PREFIX};
 use crate::entry::{Entry, Kind};
 
 /// A tree on its way to its name.
@@ -89,11 +89,7 @@ impl Tree {
 
     /// All bytes of a file are there.
     pub fn finish_file(&self, file: &File, entry: &Entry) -> Result<()> {
-        let (times, mode) = (entry.times()?, Permissions::from_mode(entry.mode));
-        let set = file
-            .set_times(times)
-            .and_then(|()| file.set_permissions(mode));
-        set.with_context(|| self.cannot_make(entry))
+        finish(file, entry).with_context(|| self.cannot_make(entry))
     }
 
     /// All directories and files are there: makes the links.
