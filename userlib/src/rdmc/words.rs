@@ -25,6 +25,18 @@ const SIZE_BITS: u32 = 40;
 const BYE_BITS: u32 = 36;
 
 /// The places of the words in a cell, as the writer means them.
+///
+/// | word | tag | bits | written | read |
+/// |---|---|---|---|---|
+/// | `Sent` | yes | 48 | behind each block, and behind `First` and `FirstAt` | in each step |
+/// | `First` | no | number 24, size 40 | before `Sent` | when `Sent` has grown between messages |
+/// | `FirstAt` | no | 64 | with `First` | with `First` |
+/// | `Place` | yes | pages 22, number 26 | when there is memory | before a block but a first |
+/// | `Done` | yes | 48 | when all blocks are there | before a first block, at a message's end |
+/// | `Taken` | yes | 48 | when blocks were seen, unless all share memory | before each block |
+/// | `Bye` | yes | reason 4, node 8, count 36 | last | in each step |
+/// | `Hello` | no | 33 | behind the last row's | until it is there, then for a later group's |
+/// | `Settings`, `Landing`, `Before` | no | 64 | before `Hello` | behind `Hello` |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Word {
     /// Blocks that I have given you.
