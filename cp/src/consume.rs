@@ -246,13 +246,22 @@ pub mod tests {
             let target = b"../..".to_vec();
             entry(path, Kind::Link { target })
         };
-        let below = [
+        let file = Kind::File { bytes: 0 };
+        let beside = [
             entry(b"l/d", Kind::Directory),
             entry(b"l", Kind::Directory),
+            entry(b"l/f", file),
             link(b"l"),
+            link(b"l/x"),
+            link(b"l/x/y"),
+            link(b"l/"),
+            link(b""),
         ];
-        for entry in below {
-            assert!(take(&crafted(b"n", vec![link(b"l"), entry]), &dir).is_err());
+        for entry in beside {
+            for entries in [vec![link(b"l"), entry.clone()], vec![entry, link(b"l")]] {
+                let paths: Vec<_> = entries.iter().map(|entry| entry.path.clone()).collect();
+                assert!(take(&crafted(b"n", entries), &dir).is_err(), "{paths:?}");
+            }
         }
         assert!(is_empty(&dir));
         assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1);

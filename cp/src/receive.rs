@@ -36,15 +36,17 @@ pub fn run(args: &ReceiveArgs, signals: &Signals) -> Result<()> {
     loop {
         let (party, rank) = caller.call()?;
         let received = take_part(args, &party, rank, signals);
-        signals.forget();
-        match received {
+        let error = match received {
+            // A signal changes nothing any more.
             Ok(()) => return Ok(()),
             Err(Failure::Own(error)) => return Err(error),
-            Err(Failure::OfOthers(error)) if signals.were_told() => {
-                return Err(error.context("interrupted"));
-            }
-            Err(Failure::OfOthers(error)) => caller.note_failure(error),
+            Err(Failure::OfOthers(error)) => error,
+        };
+        signals.forget();
+        if signals.were_told() {
+            return Err(error.context("interrupted"));
         }
+        caller.note_failure(error);
     }
 }
 

@@ -170,8 +170,8 @@ fn plan_transfer(node: &Node, view: &View, table: &Table, to_do: &Sender<Transfe
         return;
     };
     let mut copy = None;
-    if node.rank() == giver {
-        // Without memory the newcomer waits in vain, and fails.
+    if node.rank() == giver && !table.words.is_empty() {
+        // Without memory the newcomer is given nothing, and fails.
         copy = node.allocate(BYTES).ok();
         copy.iter_mut().for_each(|copy| table.store(copy));
     }
@@ -185,44 +185,52 @@ fn plan_transfer(node: &Node, view: &View, table: &Table, to_do: &Sender<Transfe
     }
 }
 
-/// Gives and takes tables, each in an RDMC group of two, while changes are delivered.
+/// Gives and takes tables while changes are delivered.
 fn move_tables(
     node: &Node,
     transfers: &Receiver<Transfer>,
     table: &Arc<Mutex<Table>>,
 ) -> Result<(), Failure> {
-    for Transfer {
-        view,
-        giver,
-        table: copy,
-    } in transfers
-    {
-        let newcomer = view.joined.map(|newcomer| newcomer.seat);
-        let number = u32::try_from(view.number)?;
-        let config = GroupConfig::in_view(number, &view, [giver].into_iter().chain(newcomer));
-        let (memory, restored) = (node.memory(), Arc::clone(table));
-        let (told, done) = channel();
-        let group = node.create_group(
-            &config,
-            PATIENCE,
-            move |incoming| memory.allocate(incoming.size).ok(),
-            move |event| {
-                if let Event::Received(message) = &event {
-                    restored.lock().expect("no panic").restore(message.bytes());
-                }
-                told.send(event).ok();
-            },
-        )?;
-        match copy {
-            Some(copy) => {
-                group.send(copy, BYTES)?;
-                group.destroy(PATIENCE)?;
-            }
-            None => match done.recv_timeout(PATIENCE)? {
-                Event::Received(_) => println!("[seat {}] has the table", node.rank()),
-                other => return Err(format!("no table: {other:?}").into()),
-            },
+    for transfer in transfers {
+        let gives = transfer.giver == node.rank();
+        match move_table(node, transfer, table) {
+            // The newcomer has died, perhaps. The next one is to get its table all the same.
+            Err(error) if gives => eprintln!("[seat {}] gives no table: {error}", node.rank()),
+            moved => moved?,
         }
+    }
+    Ok(())
+}
+
+/// Gives or takes a table, in an RDMC group of two.
+fn move_table(node: &Node, transfer: Transfer, table: &Arc<Mutex<Table>>) -> Result<(), Failure> {
+    let (view, giver) = (transfer.view, transfer.giver);
+    let newcomer = view.joined.map(|newcomer| newcomer.seat);
+    let number = u32::try_from(view.number)?;
+    let config = GroupConfig::in_view(number, &view, [giver].into_iter().chain(newcomer));
+    let (memory, restored) = (node.memory(), Arc::clone(table));
+    let (told, done) = channel();
+    let group = node.create_group(
+        &config,
+        PATIENCE,
+        move |incoming| memory.allocate(incoming.size).ok(),
+        move |event| {
+            if let Event::Received(message) = &event {
+                restored.lock().expect("no panic").restore(message.bytes());
+            }
+            told.send(event).ok();
+        },
+    )?;
+    if giver == node.rank() {
+        if let Some(copy) = transfer.table {
+            group.send(copy, BYTES)?;
+        }
+        // The newcomer hears of it, if it was given nothing.
+        return Ok(group.destroy(PATIENCE)?);
+    }
+    match done.recv_timeout(PATIENCE)? {
+        Event::Received(_) => println!("[seat {}] has the table", node.rank()),
+        other => return Err(format!("no table: {other:?}").into()),
     }
     Ok(())
 }

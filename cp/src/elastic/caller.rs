@@ -6,6 +6,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::{KeepAlive, TcpKeepCount, TcpKeepIdle, TcpKeepInterval};
 
 use super::{free_addr, hear, say, Call, Turn, MEETING_TIME};
 use crate::args::{CommonArgs, Kind};
@@ -14,6 +16,12 @@ use crate::place::Party;
 const RETRY: Duration = Duration::from_millis(100);
 /// How long a host may take to answer, before it is tried again.
 const CONNECT_TIME: Duration = Duration::from_secs(1);
+/// Seconds of silence after which the sender's host is asked whether it is there.
+const ALIVE_IDLE_S: u32 = 10;
+/// Seconds from one such question to the next.
+const ALIVE_INTERVAL_S: u32 = 5;
+/// Questions without an answer after which the host counts as gone.
+const ALIVE_COUNT: u32 = 3;
 
 /// A receiver that calls until it was served.
 pub struct Caller {
@@ -70,10 +78,10 @@ impl Caller {
         })
     }
 
-    /// While others are served nothing is said, for however long.
+    /// While others are served nothing is said, for however long. If the sender's host has gone
+    /// meanwhile, the line breaks.
     fn call_once(&self) -> Result<Turn> {
-        let line = TcpStream::connect_timeout(&self.at, CONNECT_TIME);
-        let line = line.context("nobody is there")?;
+        let line = connect(self.at)?;
         let own = match self.party.fabric == Kind::Shm {
             true => None,
             false => Some(free_addr(line.local_addr()?.ip())?),
@@ -84,5 +92,35 @@ impl Caller {
         };
         say(&line, &call.to_line(), CONNECT_TIME)?;
         Turn::from_line(&hear(&line, None)?)
+    }
+}
+
+/// A line to the sender. The system looks now and then whether its host is still there: one that
+/// has lost its power does not hang up.
+fn connect(at: SocketAddr) -> Result<TcpStream> {
+    let line = TcpStream::connect_timeout(&at, CONNECT_TIME).context("nobody is there")?;
+    setsockopt(&line, KeepAlive, &true)?;
+    setsockopt(&line, TcpKeepIdle, &ALIVE_IDLE_S)?;
+    setsockopt(&line, TcpKeepInterval, &ALIVE_INTERVAL_S)?;
+    setsockopt(&line, TcpKeepCount, &ALIVE_COUNT)?;
+    Ok(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::sys::socket::getsockopt;
+    use std::net::TcpListener;
+
+    #[test]
+    fn a_sender_whose_host_is_gone_is_noticed_within_half_a_minute() {
+        let sender = TcpListener::bind(("127.0.0.1", 0)).expect("it listens");
+        let line = connect(sender.local_addr().expect("an address"));
+        let line = line.expect("it is heard");
+        assert!(getsockopt(&line, KeepAlive).expect("it is set"));
+        let idle_s = getsockopt(&line, TcpKeepIdle).expect("it is set");
+        let interval_s = getsockopt(&line, TcpKeepInterval).expect("it is set");
+        let count = getsockopt(&line, TcpKeepCount).expect("it is set");
+        assert!(idle_s + interval_s * count <= 30);
     }
 }

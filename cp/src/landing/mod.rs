@@ -7,11 +7,16 @@ mod single;
 mod tree;
 
 use std::ffi::OsStr;
+use std::fs::{File, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{bail, Result};
+use nix::unistd::close;
 pub use single::SingleFile;
 pub use tree::Tree;
+
+use crate::entry::Entry;
 
 /// How temporary names begin.
 pub const PREFIX: &str = ".weft-cp-";
@@ -30,6 +35,14 @@ impl Landing {
             Self::Tree(tree) => tree.commit(),
         }
     }
+}
+
+/// All bytes of a file are there: sets its times and permissions.
+fn finish(file: &File, entry: &Entry) -> Result<()> {
+    file.set_times(entry.times()?)?;
+    file.set_permissions(Permissions::from_mode(entry.mode))?;
+    // Some filesystems, such as NFS, say only now that they have no room for the bytes.
+    Ok(close(file.try_clone()?)?)
 }
 
 /// The final place, if it may be taken; looked at again when it is.

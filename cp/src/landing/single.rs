@@ -4,18 +4,18 @@
 //! until the end, so that not even SIGKILL leaves anything.
 
 use std::ffi::OsStr;
-use std::fs::{File, OpenOptions, Permissions};
-use std::io;
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{anyhow, Context, Error, Result};
 use nix::fcntl::{AtFlags, AT_FDCWD};
 use nix::unistd::linkat;
 use tempfile::NamedTempFile;
 
-use super::{exists, target, PREFIX};
+use super::{exists, finish, target, PREFIX};
 use crate::entry::Entry;
 
 /// A file on its way to its name.
@@ -57,12 +57,8 @@ impl SingleFile {
 
     /// All bytes are there.
     pub fn finish(&mut self, entry: &Entry) -> Result<()> {
-        let (times, mode) = (entry.times()?, Permissions::from_mode(entry.mode));
-        let file = self.writer();
-        let set = file
-            .set_times(times)
-            .and_then(|()| file.set_permissions(mode));
-        set.with_context(|| format!("cannot finish {}", self.target.display()))
+        let finished = finish(self.writer(), entry);
+        finished.with_context(|| format!("cannot finish {}", self.target.display()))
     }
 
     /// Gives it its name, at once.
@@ -79,11 +75,17 @@ impl SingleFile {
                 file.persist(target).map(drop).map_err(io::Error::from)
             }
         };
-        named.with_context(|| match target.symlink_metadata() {
-            Ok(_) => exists(target, !self.may_replace),
-            Err(_) => format!("cannot make {}", target.display()),
+        named.map_err(|error| match is_taken(error.kind()) {
+            true => anyhow!("{}", exists(target, !self.may_replace)),
+            false => Error::new(error).context(format!("cannot make {}", target.display())),
         })
     }
+}
+
+/// Whether a file cannot have its name because something else has it.
+fn is_taken(kind: ErrorKind) -> bool {
+    use ErrorKind::{AlreadyExists, DirectoryNotEmpty, IsADirectory};
+    matches!(kind, AlreadyExists | IsADirectory | DirectoryNotEmpty)
 }
 
 impl Temporary {
@@ -171,6 +173,23 @@ mod tests {
             fs::write(&target, "old").unwrap();
             with(temporary, &target, true).commit().unwrap();
             assert_eq!(fs::read(&target).unwrap(), b"new");
+        }
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn only_a_name_that_is_taken_is_said_to_exist() {
+        let dir = tempfile::tempdir().unwrap();
+        let taken = dir.path().join("taken");
+        fs::create_dir(&taken).unwrap();
+        // No file can be made there, whoever asks.
+        let other = Path::new("/proc/version");
+        for (target, is_taken) in [(taken.as_path(), true), (other, false)] {
+            for temporary in WAYS.into_iter().filter_map(|way| way(dir.path()).ok()) {
+                let error = with(temporary, target, true).commit().unwrap_err();
+                let error = format!("{error:#}");
+                assert_eq!(error.contains("exists: a directory"), is_taken, "{error}");
+            }
         }
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     }

@@ -13,12 +13,12 @@ use std::io;
 use std::os::unix::fs::{symlink, DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use anyhow::{bail, Context, Result};
+use anyhow::{bail, ensure, Context, Result};
 use nix::errno::Errno;
 use nix::fcntl::{renameat2, RenameFlags, AT_FDCWD};
 use tempfile::TempDir;
 
-use super::{exists, target, PREFIX};
+use super::{exists, finish, target, PREFIX};
 use crate::entry::{Entry, Kind};
 
 /// A tree on its way to its name.
@@ -37,7 +37,11 @@ impl Tree {
     pub fn create(dir: &Path, name: &OsStr, root: Entry) -> Result<Self> {
         let target = target(dir, name, false)?;
         let mut temporary = tempfile::Builder::new();
-        let temporary = temporary.prefix(PREFIX).tempdir_in(dir);
+        let private = Permissions::from_mode(0o700);
+        let temporary = temporary
+            .prefix(PREFIX)
+            .permissions(private)
+            .tempdir_in(dir);
         let cannot = || format!("cannot make a directory in {}", dir.display());
         Ok(Self {
             temporary: temporary.with_context(cannot)?,
@@ -56,9 +60,18 @@ impl Tree {
         Ok(())
     }
 
-    /// Remembers a link.
+    /// Remembers a link. It must be in a directory that is there already: a link that is made
+    /// before it must not lead it elsewhere.
     pub fn add_link(&mut self, entry: Entry) -> Result<()> {
-        self.place(&entry)?;
+        let place = self.place(&entry)?;
+        // No link is made yet, so that no part of this path can be one.
+        let parent = place.parent().map(Path::symlink_metadata);
+        let is_in_directory = matches!(parent, Some(Ok(parent)) if parent.is_dir());
+        ensure!(
+            is_in_directory,
+            "{}: it is in no directory that came before it",
+            self.cannot_make(&entry)
+        );
         self.links.push(entry);
         Ok(())
     }
@@ -76,11 +89,7 @@ impl Tree {
 
     /// All bytes of a file are there.
     pub fn finish_file(&self, file: &File, entry: &Entry) -> Result<()> {
-        let (times, mode) = (entry.times()?, Permissions::from_mode(entry.mode));
-        let set = file
-            .set_times(times)
-            .and_then(|()| file.set_permissions(mode));
-        set.with_context(|| self.cannot_make(entry))
+        finish(file, entry).with_context(|| self.cannot_make(entry))
     }
 
     /// All directories and files are there: makes the links.
@@ -117,6 +126,19 @@ impl Tree {
         Ok(self.temporary.path().join(entry.relative()?))
     }
 
+    /// Removes one directory after the other, from the innermost on: to remove all at once takes
+    /// a descriptor for each level.
+    fn remove(&self) -> io::Result<()> {
+        let mut removed = Ok(());
+        for entry in self.directories.iter().rev() {
+            if let Ok(place) = self.place(entry) {
+                removed = fs::remove_dir_all(place);
+            }
+        }
+        // The last was the root's, which fails if anything is left.
+        removed
+    }
+
     fn cannot_make(&self, entry: &Entry) -> String {
         let path = entry.relative().unwrap_or_default();
         format!("cannot make {}", self.target.join(path).display())
@@ -137,7 +159,7 @@ impl Drop for Tree {
                 let _ = fs::set_permissions(place, Permissions::from_mode(0o700));
             }
         }
-        if let Err(error) = fs::remove_dir_all(self.temporary.path()) {
+        if let Err(error) = self.remove() {
             let path = self.temporary.path().display();
             tracing::warn!(%error, "{path} could not be removed: remove it by hand");
         }
@@ -164,6 +186,55 @@ fn name_directory(from: &Path, to: &Path) -> Result<()> {
 mod tests {
     use super::*;
     use crate::entry::tests::entry;
+    use std::process::Command;
+
+    /// Runs the test of this name in a process of its own, which has umask 0 and few descriptors.
+    /// Says whether this is that process: only that one is to test anything.
+    fn is_alone(test: &str) -> bool {
+        const ALONE: &str = "WEFT_CP_TEST_ALONE";
+        if std::env::var_os(ALONE).is_some() {
+            return true;
+        }
+        let mut child = Command::new("sh");
+        child.args(["-c", "umask 0; ulimit -n 64; exec \"$@\"", "sh"]);
+        child.arg(std::env::current_exe().unwrap());
+        child.args(["--exact", "--nocapture"]);
+        child.arg(format!("landing::tree::tests::{test}"));
+        let output = child.env(ALONE, "1").output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            output.status.success() && said.contains("1 passed"),
+            "{said}{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        false
+    }
+
+    #[test]
+    fn others_cannot_enter_a_tree_before_it_has_its_name() {
+        if is_alone("others_cannot_enter_a_tree_before_it_has_its_name") {
+            let dir = tempfile::tempdir().unwrap();
+            let tree = tree_in(dir.path());
+            let there = tree.temporary.path().metadata().unwrap();
+            assert_eq!(there.permissions().mode() & 0o777, 0o700);
+        }
+    }
+
+    #[test]
+    fn a_tree_that_is_deeper_than_there_are_descriptors_is_removed() {
+        if is_alone("a_tree_that_is_deeper_than_there_are_descriptors_is_removed") {
+            let dir = tempfile::tempdir().unwrap();
+            let mut tree = tree_in(dir.path());
+            for depth in 2..1100 {
+                let path = vec!["d"; depth].join("/").into_bytes();
+                let mut inner = entry(&path, Kind::Directory);
+                inner.mode = 0o555;
+                tree.add_directory(inner).unwrap();
+            }
+            drop(tree);
+            assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+        }
+    }
 
     fn tree_in(dir: &Path) -> Tree {
         let mut root = entry(b"", Kind::Directory);

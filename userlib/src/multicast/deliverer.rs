@@ -228,9 +228,12 @@ impl Deliverer {
     ) -> Result<bool, CorruptSender> {
         for (End { sender, inbox }, sent) in self.ends.iter_mut().zip(sent) {
             look(&self.rings, *sender, inbox);
+            let seen = inbox.seen();
             // It may have seen more of it since.
-            if inbox.seen().messages < sent.messages {
-                let learned = inbox.learn(sent.to_word());
+            if seen.messages < sent.messages {
+                // Without receive batching, rounds are counted later than their messages.
+                let rounds = sent.rounds.max(sent.messages).max(seen.rounds);
+                let learned = inbox.learn(Sent { rounds, ..*sent }.to_word());
                 learned.map_err(|Corrupt| CorruptSender(*sender))?;
             }
         }

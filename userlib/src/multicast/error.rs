@@ -67,8 +67,8 @@ pub enum ConfigError {
         /// What was asked for.
         shape: BadShape,
     },
-    /// All rings together are too long.
-    #[error("the subgroups take {0} bytes at a node, which is more than a region can have: use shorter windows or messages")]
+    /// All rings and states together are too long.
+    #[error("the subgroups and states take {0} bytes at a node, which is more than a region can have: use shorter windows, messages or states")]
     TooLarge(usize),
     /// In a group with views all are members.
     #[error("subgroup {0:?} names its members: in a group with views all are, or it is a function of the view: use Builder::members_by_view instead of Subgroup::members")]

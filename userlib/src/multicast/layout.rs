@@ -69,7 +69,8 @@ impl ViewTables {
         let mut end = begin;
         let mut add = |bytes| {
             let at = end;
-            end += bytes;
+            // One that cannot be counted is too long for a region, whatever follows.
+            end = end.saturating_add(bytes);
             at
         };
         let seats = add(Table::<SeatRow>::bytes(nodes));
@@ -91,7 +92,8 @@ impl ViewTables {
             .iter()
             .map(|_| [(); 2].map(|()| add(Table::<StateRow>::bytes(nodes))));
         let part_states = part_states.collect();
-        let mut area = |bytes: Option<usize>| add(bytes.map_or(0, state::area_bytes));
+        let area_bytes = |bytes| state::area_bytes(bytes).unwrap_or(usize::MAX);
+        let mut area = |bytes: Option<usize>| add(bytes.map_or(0, area_bytes));
         let state = area(state_bytes);
         let part_areas = specs.iter().map(|spec| area(spec.state_bytes)).collect();
         let tables = Self {
@@ -163,6 +165,9 @@ impl Layout {
                 (Some(views), end)
             }
         };
+        if end > MAX_REGION_BYTES {
+            return Err(ConfigError::TooLarge(end));
+        }
         let mut region_bytes = vec![end; nodes];
         let mut subgroups = Vec::with_capacity(specs.len());
         for (spec, (table, acks)) in specs.iter().zip(tables) {

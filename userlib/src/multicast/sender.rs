@@ -152,7 +152,7 @@ impl Sender {
 
     fn take_slot(&self, len: usize) -> Result<Ticket, SendError> {
         self.shared.is_open()?;
-        let _lock = self.shared.baseline_lock();
+        let _lock = self.shared.sender_lock();
         self.shared.slots.take(len).map_err(|error| match error {
             SlotError::Full => SendError::Full,
             SlotError::TooLong { len, room } => SendError::TooLong { len, room },
@@ -271,7 +271,7 @@ impl Slot<'_> {
         };
         let shared = &self.sender.shared;
         {
-            let _lock = shared.baseline_lock();
+            let _lock = shared.sender_lock();
             shared.slots.commit(ticket, self.len);
         }
         shared.ring();

@@ -206,11 +206,18 @@ impl Shared {
         }
     }
 
-    /// The lock of the paper's baseline, if it is asked for.
+    /// The lock of the paper's baseline, if it is asked for: for a step of the polling thread.
     pub(super) fn baseline_lock(&self) -> Option<MutexGuard<'_, ()>> {
         let lock = self.baseline_lock.as_ref()?;
         // It protects nothing that a panic could leave half-done.
         Some(lock.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// As [`Self::baseline_lock`], for a sender. A closure that sends is called by the polling
+    /// thread, which has the lock of the subgroup that it delivers already.
+    pub(super) fn sender_lock(&self) -> Option<MutexGuard<'_, ()>> {
+        let is_needed = self.baseline_lock.is_some() && !self.status.is_polling_thread();
+        is_needed.then(|| self.baseline_lock()).flatten()
     }
 
     /// Members that have failed.

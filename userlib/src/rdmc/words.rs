@@ -21,8 +21,22 @@ pub(super) const TAGS: u64 = (1 << 16) - 1;
 const COUNT_BITS: u32 = 48;
 const MESSAGE_BITS: u32 = 26;
 const SIZE_BITS: u32 = 40;
+/// Bits of the count in a farewell.
+const BYE_BITS: u32 = 36;
 
 /// The places of the words in a cell, as the writer means them.
+///
+/// | word | tag | bits | written | read |
+/// |---|---|---|---|---|
+/// | `Sent` | yes | 48 | behind each block, and behind `First` and `FirstAt` | in each step |
+/// | `First` | no | number 24, size 40 | before `Sent` | when `Sent` has grown between messages |
+/// | `FirstAt` | no | 64 | with `First` | with `First` |
+/// | `Place` | yes | pages 22, number 26 | when there is memory | before a block but a first |
+/// | `Done` | yes | 48 | when all blocks are there | before a first block, at a message's end |
+/// | `Taken` | yes | 48 | when blocks were seen, unless all share memory | before each block |
+/// | `Bye` | yes | reason 4, node 8, count 36 | last | in each step |
+/// | `Hello` | no | 33 | behind the last row's | until it is there, then for a later group's |
+/// | `Settings`, `Landing`, `Before` | no | 64 | before `Hello` | behind `Hello` |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Word {
     /// Blocks that I have given you.
@@ -96,18 +110,18 @@ impl Tag {
 
     pub(super) fn bye(self, bye: Bye) -> u64 {
         let End { node, reason } = bye.end;
-        self.count(
-            ((reason as u64) << 44) | ((node as u64 & 0xFF) << 36) | (bye.messages & low(36)),
-        )
+        let (reason, node) = ((reason as u64) << 44, (node as u64 & 0xFF) << BYE_BITS);
+        self.count(reason | node | (bye.messages & low(BYE_BITS)))
     }
 
-    /// The farewell, if it is this group's.
-    pub(super) fn read_bye(self, word: u64) -> Option<Bye> {
+    /// The farewell, if it is this group's. The reader has done with so many messages: of the
+    /// numbers that it can mean, the one next to that is right.
+    pub(super) fn read_bye(self, word: u64, completed: u64) -> Option<Bye> {
         let reason = EndReason::from_number((word >> 44) & 0xF)?;
-        let node = usize::try_from((word >> 36) & 0xFF).ok()?;
+        let node = usize::try_from((word >> BYE_BITS) & 0xFF).ok()?;
         self.marks(word).then_some(Bye {
             end: End { node, reason },
-            messages: word & low(36),
+            messages: widen(completed, word),
         })
     }
 
@@ -137,6 +151,15 @@ pub(super) fn read_first(word: u64, message: u64) -> Option<usize> {
         .filter(|_| is_it)
 }
 
+/// The number with the low bits of a farewell that is next to a known one.
+fn widen(known: u64, word: u64) -> u64 {
+    let ahead = word.wrapping_sub(known) & low(BYE_BITS);
+    match ahead < 1 << (BYE_BITS - 1) {
+        true => known.saturating_add(ahead),
+        false => known.saturating_sub((1 << BYE_BITS) - ahead),
+    }
+}
+
 const fn low(bits: u32) -> u64 {
     (1 << bits) - 1
 }
@@ -158,9 +181,24 @@ mod tests {
             reason: EndReason::Left,
         };
         let bye = Bye { end, messages: 9 };
-        assert_eq!(new.read_bye(old.bye(bye)), None);
-        assert_eq!(new.read_bye(0), None);
-        assert_eq!(new.read_bye(new.bye(bye)), Some(bye));
+        assert_eq!(new.read_bye(old.bye(bye), 9), None);
+        assert_eq!(new.read_bye(0, 9), None);
+        assert_eq!(new.read_bye(new.bye(bye), 9), Some(bye));
+    }
+
+    #[test]
+    fn a_farewell_counts_beyond_its_bits() {
+        let end = End {
+            node: 63,
+            reason: EndReason::Left,
+        };
+        let tag = Tag::of(1);
+        for messages in (0..4).chain((1 << 36) - 3..(1 << 36) + 3) {
+            let bye = Bye { end, messages };
+            for completed in messages.saturating_sub(5)..messages + 5 {
+                assert_eq!(tag.read_bye(tag.bye(bye), completed), Some(bye));
+            }
+        }
     }
 
     #[test]
@@ -189,7 +227,7 @@ mod tests {
             prop_assert_eq!(read_first(first(message, size), message + 1), None);
             let end = End { node, reason: EndReason::Died };
             let bye = Bye { end, messages: message };
-            prop_assert_eq!(tag.read_bye(tag.bye(bye)), Some(bye));
+            prop_assert_eq!(tag.read_bye(tag.bye(bye), message), Some(bye));
         }
     }
 }

@@ -74,6 +74,27 @@ fn settings_that_cannot_be_are_refused() {
     assert!(matches!(join(many), ConfigError::TooManySubgroups(257)));
 }
 
+#[test]
+fn states_that_are_too_long_for_a_region_are_refused() {
+    let join = |subgroup: usize, group: usize| {
+        let node = Shm::threads(2).expect("a fabric").remove(0);
+        let mut builder = Group::builder(node).timeout(Duration::from_millis(1));
+        let a = builder.subgroup(Subgroup::new("a"));
+        let builder = builder.deliver(a, |_| ()).state(group, Vec::new, |_| ());
+        match builder.subgroup_state(a, subgroup, Vec::new, |_| ()).join() {
+            Err(Error::Config(error)) => error,
+            other => panic!("{other:?}"),
+        }
+    };
+    let half = 1 << (usize::BITS - 1);
+    for bytes in [half, usize::MAX - 64, usize::MAX - 63, usize::MAX] {
+        for (subgroup, group) in [(bytes, 0), (0, bytes), (bytes, bytes), (1, bytes)] {
+            let error = join(subgroup, group);
+            assert!(matches!(error, ConfigError::TooLarge(_)), "{error:?}");
+        }
+    }
+}
+
 /// The handle of the first subgroup of another group.
 fn foreign() -> SubgroupHandle {
     let node = Shm::threads(1).expect("a fabric").remove(0);

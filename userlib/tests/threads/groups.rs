@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use weft::fabric::{shm::Shm, Fabric};
 use weft::predicates::{IdlePolicy, Outcome};
-use weft::{Error, Event, Group, SendError, Subgroup};
+use weft::{Error, Event, Group, Options, SendError, Sender, Subgroup};
 
 /// A delivery that sends, and flushes, is answered where it would wait for itself.
 #[test]
@@ -40,6 +40,56 @@ fn a_delivery_does_not_wait_for_itself() {
         .recv_timeout(PATIENCE)
         .expect("it waits for nothing");
     assert_eq!(answer, (Some(SendError::Full), Some(Error::InDelivery)));
+}
+
+/// A group whose only member answers each question of its own, within the delivery.
+fn answer_oneself(options: Options, has_views: bool, is_stepped: bool) -> Vec<Vec<u8>> {
+    let node = Shm::threads(1).expect("a fabric").remove(0);
+    let known: Arc<OnceLock<Sender>> = Arc::default();
+    let sender = Arc::clone(&known);
+    let (told, delivered) = mpsc::channel();
+    let mut builder = Group::builder(node);
+    let own = builder.subgroup(Subgroup::new("own").options(options));
+    let builder = builder.deliver(own, move |batch| {
+        for message in batch {
+            if let Some(sender) = sender.get().filter(|_| message.bytes == b"question") {
+                sender.send_bytes(b"answer").expect("room");
+            }
+            told.send(message.bytes.to_vec()).ok();
+        }
+    });
+    let builder = match has_views {
+        true => builder.with_views(),
+        false => builder,
+    };
+    let group = match is_stepped {
+        true => builder.join_stepped(),
+        false => builder.join(),
+    };
+    let group = group.expect("a group");
+    let sender = known.get_or_init(|| group.sender(own).expect("it sends"));
+    sender.send_bytes(b"question").expect("room");
+    // First the question is delivered, then the answer.
+    (0..2).for_each(|_| group.flush(PATIENCE).expect("it is delivered"));
+    delivered.try_iter().collect()
+}
+
+/// The baseline's lock is held while a delivery is under way.
+#[test]
+fn a_delivery_may_send_whatever_is_switched_on() {
+    for (name, options) in Options::LADDER {
+        for (has_views, is_stepped) in [(false, false), (false, true), (true, false), (true, true)]
+        {
+            let (told, answered) = mpsc::channel();
+            // Not joined: it would hang if the delivery did.
+            thread::spawn(move || {
+                told.send(answer_oneself(options, has_views, is_stepped))
+                    .ok()
+            });
+            let answer = answered.recv_timeout(PATIENCE).expect(name);
+            assert_eq!(answer, [&b"question"[..], b"answer"], "{name}");
+        }
+    }
 }
 
 /// Without a polling thread all happens in steps, on the thread that steps; whoever would

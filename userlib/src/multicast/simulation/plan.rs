@@ -151,6 +151,7 @@ impl Plan {
                 early_lock_release: rng.u8(..) < 192,
                 send_batching: rng.bool(),
                 delivery_batching: rng.bool(),
+                receive_batching: rng.bool(),
                 ..Options::FULL
             },
             actions,

@@ -49,9 +49,10 @@ impl State {
     }
 }
 
-/// Bytes of the region for a state of so many.
-pub(in super::super) fn area_bytes(max_bytes: usize) -> usize {
-    HEAD_BYTES + max_bytes.next_multiple_of(HEAD_BYTES)
+/// Bytes of the region for a state of so many, if they can be counted.
+pub(in super::super) fn area_bytes(max_bytes: usize) -> Option<usize> {
+    let bytes = max_bytes.checked_next_multiple_of(HEAD_BYTES)?;
+    bytes.checked_add(HEAD_BYTES)
 }
 
 /// The state of a group on its way.

@@ -239,14 +239,15 @@ impl Link {
         self.given.saturating_sub(taken)
     }
 
-    pub(super) fn bye(&self) -> Option<Bye> {
-        self.tag.read_bye(self.hear(Word::Bye))
+    /// Its farewell, heard by a member that has done with so many messages.
+    pub(super) fn bye(&self, completed: u64) -> Option<Bye> {
+        self.tag.read_bye(self.hear(Word::Bye), completed)
     }
 
     /// Whether the member has ended the group. Its farewell may be a later group's
     /// by now, but it greets in that only after this one.
     pub(super) fn has_ended(&self, hello: Hello) -> bool {
-        self.bye().is_some() || self.has_moved_on(hello)
+        self.bye(0).is_some() || self.has_moved_on(hello)
     }
 
     /// Whether the member is in a later group in the same cells.

@@ -324,7 +324,7 @@ impl Session {
             };
             // Looked at first: its farewell came before, and may be overwritten.
             let has_moved_on = link.has_moved_on(self.hello);
-            match link.bye() {
+            match link.bye(self.completed) {
                 Some(bye) if bye.end.reason == EndReason::Left => {
                     let is_first = self.stop.is_none_or(|stop| bye.messages < stop.messages);
                     if is_first {
@@ -389,7 +389,8 @@ impl Session {
             return false;
         }
         // One whose farewell a later group's has overwritten may have received nothing.
-        let received = left().map(|link| link.bye().map_or(0, |bye| bye.messages));
+        let bye = |link: &Link| link.bye(self.completed);
+        let received = left().map(|link| bye(link).map_or(0, |bye| bye.messages));
         let received = received.chain([self.completed]).min().unwrap_or(0);
         self.notices.extend(self.end.map(|end| {
             Notice::Over(Over {

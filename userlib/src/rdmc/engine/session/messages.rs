@@ -2,9 +2,10 @@
 
 //! A message's way through a member: it begins, its blocks come and go, it ends.
 
+use super::super::super::config::Plan;
 use super::super::super::event::{End, EndReason, Event, Incoming, Message};
 use super::super::super::memory::Buffer;
-use super::super::super::schedule;
+use super::super::super::schedule::{self, Schedule};
 use super::super::link::Link;
 use super::super::notice::Notice;
 use super::super::transfer::Transfer;
@@ -55,9 +56,7 @@ impl Session {
         let Some((buffer, size)) = self.new.queue.pop_front() else {
             return false;
         };
-        let plan = self.new.config.plan(size);
-        let planned = plan.and_then(|plan| Some((plan.schedule(0, self.links.len()).ok()?, plan)));
-        match planned {
+        match self.part(size) {
             Some((schedule, plan)) => {
                 let number = self.completed + 1;
                 self.active = Some(Transfer::new(schedule, plan, number, size, buffer));
@@ -108,36 +107,62 @@ impl Session {
     /// Begins a message, unless there is no memory for it now.
     fn begin(&mut self, node: &Node, from: usize) -> Result<Option<Transfer>, Unfit> {
         let corrupt = self.end_of(from, EndReason::Corrupt);
-        let refused = self.own_end(EndReason::Refused);
-        let (number, members) = (self.completed + 1, self.links.len());
-        let link = self.links[from].as_mut().ok_or(corrupt)?;
+        let number = self.completed + 1;
+        let link = self.links[from].as_ref().ok_or(corrupt)?;
         let (size, at) = link.first(number).ok_or(corrupt)?;
-        let plan = self.new.config.plan(size).ok_or(corrupt)?;
-        let schedule = plan.schedule(self.index, members);
-        let schedule = schedule.map_err(|_| corrupt)?;
-        let incoming = Incoming {
-            number: self.new.listener.shared.before() + number,
-            size,
-        };
-        let Some(buffer) = (self.new.memory)(incoming) else {
+        let (schedule, plan) = self.part(size).ok_or(corrupt)?;
+        let Some(buffer) = self.memory(node, size)? else {
             return Ok(None);
         };
-        if buffer.len() < size || !buffer.is_of(&node.arena) {
-            return Err(Unfit::new(refused, buffer));
-        }
         let mut transfer = Transfer::new(schedule, plan, number, size, buffer);
+        if self.take_first(node, from, at, &mut transfer).is_none() {
+            return Err(Unfit::new(corrupt, transfer.buffer));
+        }
+        for source in transfer.sources.iter().filter(|source| source.has_more()) {
+            if let Some(link) = &mut self.links[source.from] {
+                link.tell_place(&*node.endpoint, number, transfer.buffer.offset());
+            }
+        }
+        Ok(Some(transfer))
+    }
+
+    /// This member's part in a message of this size, if there can be one.
+    fn part(&self, size: usize) -> Option<(Schedule, Plan)> {
+        let plan = self.new.config.plan(size)?;
+        let schedule = plan.schedule(self.index, self.links.len()).ok()?;
+        Some((schedule, plan))
+    }
+
+    /// The application's memory for the next message, if it has any now.
+    fn memory(&mut self, node: &Node, size: usize) -> Result<Option<Buffer>, Unfit> {
+        let number = self.shared().before() + self.completed + 1;
+        let buffer = (self.new.memory)(Incoming { number, size });
+        match buffer {
+            Some(buffer) if buffer.len() < size || !buffer.is_of(&node.arena) => {
+                Err(Unfit::new(self.own_end(EndReason::Refused), buffer))
+            }
+            buffer => Ok(buffer),
+        }
+    }
+
+    /// Copies a message's first block to its place. It is in this node's region, or, if this node
+    /// can look into the sender's, at this offset there. None if no first block comes from there.
+    fn take_first(
+        &mut self,
+        node: &Node,
+        from: usize,
+        at: usize,
+        transfer: &mut Transfer,
+    ) -> Option<()> {
+        let link = self.links[from].as_mut()?;
         let region = node.endpoint.region_of(link.node);
         let (region, at) = match (region, &self.new.landing) {
             (None, Some(landing)) => (node.endpoint.region(), landing.offset()),
             (region, _) => (region.unwrap_or(node.endpoint.region()), at),
         };
-        let first = transfer.first_from(from).and_then(|(source, block)| {
-            let len = transfer.write(block, 0).len;
-            Some((source, block, region.range(at, len).ok()?))
-        });
-        let Some((source, block, place)) = first else {
-            return Err(Unfit::new(corrupt, transfer.buffer));
-        };
+        let (source, block) = transfer.first_from(from)?;
+        let len = transfer.write(block, 0).len;
+        let place = region.range(at, len).ok()?;
         // SAFETY: so many bytes are there. The sender does not touch them until
         // this node has the message, and no other one writes where first blocks
         // arrive.
@@ -146,12 +171,7 @@ impl Session {
         if !node.is_shared() {
             link.tell_taken(&*node.endpoint);
         }
-        for source in transfer.sources.iter().filter(|source| source.has_more()) {
-            if let Some(link) = &mut self.links[source.from] {
-                link.tell_place(&*node.endpoint, number, transfer.buffer.offset());
-            }
-        }
-        Ok(Some(transfer))
+        Some(())
     }
 
     /// Notes the blocks that have come.
