@@ -298,10 +298,10 @@ impl Initiator {
             return Err(Full);
         }
         let number = self.next_op;
-        *self.op_mut(number) = slot;
         // INVARIANT: there was room.
         self.next_op = number.wrapping_add(1);
-        Ok(number as usize % MAX_OPS)
+        *self.op_mut(number) = slot;
+        Ok(self.place(number))
     }
 
     /// The next request to send now, if there is one.
@@ -384,13 +384,22 @@ impl Initiator {
         })
     }
 
+    /// The place of an operation that is in use: one that was not reaped, or waits for an
+    /// earlier one to be.
+    const fn place(&self, number: u32) -> usize {
+        debug_assert!(
+            number.wrapping_sub(self.first_op) < self.next_op.wrapping_sub(self.first_op)
+        );
+        number as usize % MAX_OPS
+    }
+
     const fn op(&self, number: u32) -> &OpSlot {
-        // The remainder is always within the array.
-        &self.ops[number as usize % MAX_OPS]
+        // The place is always within the array.
+        &self.ops[self.place(number)]
     }
 
     fn op_mut(&mut self, number: u32) -> &mut OpSlot {
-        &mut self.ops[number as usize % MAX_OPS]
+        &mut self.ops[self.place(number)]
     }
 
     const fn chunk(&self, psn: u32) -> Chunk {

@@ -237,6 +237,41 @@ fn a_word_is_swapped_only_if_it_is_what_it_should_be() {
 }
 
 #[test]
+fn atomic_operations_that_were_reaped_count_as_long_as_one_before_them_may_be_repeated() {
+    let mut pair = Pair::new(vec![Fate::Deliver]);
+    // The ninth answer is that to the operation of the second flow.
+    pair.back.fates = vec![Fate::Deliver; 10_000];
+    pair.back.fates[BURST as usize] = Fate::Lose;
+    let add = |cookie, flow| Op {
+        flow,
+        ..fetch_add(cookie, 0, MEMORY as u64 + 8 * cookie, 1)
+    };
+    let long = op(0, OpKind::Write, 1024, 10 * 1024);
+    pair.initiator.push(long).unwrap();
+    for cookie in 1..=15 {
+        pair.initiator.push(add(cookie, 1)).unwrap();
+    }
+    pair.initiator.push(add(16, 2)).unwrap();
+    pair.step();
+    assert_eq!(pair.completions.len(), MAX_ATOMICS);
+    // All others were reaped, and new ones take their places.
+    pair.initiator.push(add(17, 3)).unwrap();
+    for cookie in 18..144 {
+        pair.initiator
+            .push(op(cookie, OpKind::Write, 1024, 8))
+            .unwrap();
+    }
+    assert_eq!(pair.initiator.room(), 0);
+    pair.run();
+    assert_eq!(pair.completions.len(), 144);
+    assert!(pair
+        .completions
+        .iter()
+        .all(|c| c.status == WcStatus::Success));
+    assert_eq!(pair.remote[..8], 17u64.to_ne_bytes());
+}
+
+#[test]
 fn what_fails_locally_is_not_carried_out_and_stops_its_flow() {
     let mut pair = Pair::new(vec![Fate::Deliver]);
     pair.initiator.push(op(1, OpKind::Write, 0, 8)).unwrap();

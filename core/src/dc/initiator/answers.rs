@@ -115,8 +115,8 @@ impl Initiator {
         let flow = self.op(self.chunk(psn).op).op.flow;
         let mut later = psn;
         while later != self.next {
-            let op = self.chunk(later).op;
-            if self.op(op).op.flow == flow {
+            let chunk = self.chunk(later);
+            if !chunk.done && self.op(chunk.op).op.flow == flow {
                 self.chunks[later as usize % WINDOW].make_void();
             }
             later = later.wrapping_add(1);

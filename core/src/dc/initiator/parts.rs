@@ -33,7 +33,10 @@ pub(super) enum Stage {
 
 #[derive(Clone, Copy)]
 pub(super) struct Chunk {
+    /// Its operation. Once the chunk is done that may be reaped, and the number be no
+    /// longer in use.
     pub(super) op: u32,
+    pub(super) is_atomic: bool,
     pub(super) offset: u32,
     pub(super) len: u32,
     pub(super) done: bool,
@@ -69,6 +72,7 @@ pub(super) const NO_OP: OpSlot = OpSlot {
 };
 pub(super) const FRESH_CHUNK: Chunk = Chunk {
     op: 0,
+    is_atomic: false,
     offset: 0,
     len: 0,
     done: false,
