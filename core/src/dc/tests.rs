@@ -321,32 +321,80 @@ fn what_follows_in_a_flow_has_no_effect_if_a_repeat_finds_its_memory_gone() {
 }
 
 #[test]
-fn what_comes_after_a_read_whose_repeat_failed_is_not_carried_out() {
+fn what_comes_after_a_read_that_failed_late_is_not_carried_out() {
     let mut initiator = initiator(HERE, 4096);
     initiator.push(op(1, OpKind::Read, 0, 8)).unwrap();
     let read = initiator.poll_request(1).unwrap().request;
     let mut context = Context::open(&read, 1).unwrap();
-    assert_eq!(context.admit(&read, 1), Verdict::Execute);
+    let verdict = context.admit(&read, 1);
+    assert_eq!(verdict, Verdict::Execute);
     context.record(&read, Status::Ok);
-    // The answer is lost, the READ is repeated, and its region has gone meanwhile.
-    assert_eq!(context.admit(&read, 2), Verdict::Repeat(Status::Ok));
-    context.close_flow(7);
-    (0..100).for_each(|_| context.close_flow(read.flow));
+    // Its region goes before its bytes are read.
+    let other = Request { flow: 7, ..read };
+    assert_eq!(context.read_failed(&other, verdict), Status::Access);
+    for _ in 0..100 {
+        context.read_failed(&read, verdict);
+    }
     assert!(context.is_closed(7), "each flow takes one place");
-    let next = |flow| Request {
-        psn: 1,
-        flow,
-        ..read
-    };
+    let next = |psn, flow| Request { psn, flow, ..read };
     assert_eq!(
-        context.admit(&next(read.flow), 3),
+        context.admit(&next(1, read.flow), 3),
         Verdict::Refuse(Status::Flushed)
     );
-    let other = Request {
-        psn: 2,
-        ..next(read.flow + 1)
+    assert_eq!(context.admit(&next(2, read.flow + 1), 3), Verdict::Execute);
+}
+
+#[test]
+fn a_late_copy_of_a_read_whose_region_has_gone_leaves_its_flow_open() {
+    let mut pair = Pair::new(vec![Fate::Deliver]);
+    pair.initiator.push(op(1, OpKind::Read, 0, 8)).unwrap();
+    pair.transmit();
+    let copy = pair.out.packets[0].clone();
+    pair.step();
+    pair.is_readable = false;
+    pair.out.packets.push_back(copy);
+    pair.step();
+    pair.initiator.push(op(2, OpKind::Write, 0, 8)).unwrap();
+    pair.run();
+    let ends: Vec<_> = pair.completions.iter().map(|c| c.status).collect();
+    assert_eq!(ends, [WcStatus::Success, WcStatus::Success]);
+}
+
+#[test]
+fn what_comes_after_a_read_whose_repeat_is_refused_has_no_effect() {
+    let mut pair = Pair::new(vec![Fate::Deliver]);
+    pair.initiator.push(op(1, OpKind::Read, 0, 8)).unwrap();
+    pair.initiator.push(op(2, OpKind::Write, 8, 8)).unwrap();
+    let other = Op {
+        flow: 2,
+        ..op(3, OpKind::Write, 16, 8)
     };
-    assert_eq!(context.admit(&other, 3), Verdict::Execute);
+    pair.initiator.push(other).unwrap();
+    pair.transmit();
+    // The READ is carried out, its answer is lost, and so are the others' requests.
+    pair.out.packets.truncate(1);
+    pair.back.fates = vec![Fate::Deliver; 1000];
+    pair.back.fates[0] = Fate::Lose;
+    pair.step();
+    pair.is_readable = false;
+    pair.now_ns += RTO_MIN_NS;
+    pair.initiator.on_tick(pair.now_ns);
+    let repeat = pair.initiator.poll_request(pair.now_ns).unwrap().request;
+    pair.serve(&repeat, &[]);
+    pair.hear();
+    pair.run();
+    let ends: Vec<_> = pair
+        .completions
+        .iter()
+        .map(|c| (c.cookie, c.status))
+        .collect();
+    let expected = [
+        (1, WcStatus::RemAccessErr),
+        (2, WcStatus::WrFlushErr),
+        (3, WcStatus::Success),
+    ];
+    assert_eq!(ends, expected);
+    assert_eq!(pair.executed, [(16, pair.local[16])]);
 }
 
 #[test]

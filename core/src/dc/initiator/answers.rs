@@ -3,6 +3,7 @@
 //! The initiator takes the target's answers: chunks are done, wait, or fail with their operation.
 
 use super::{Incoming, Initiator};
+use crate::dc::op::OpKind;
 use crate::dc::wire::{Response, Status};
 use crate::dc::{before, RNR_DELAY_NS, RNR_PATIENCE_NS, WINDOW};
 use crate::uapi::WcStatus;
@@ -53,6 +54,7 @@ impl Initiator {
         self.heard(now_ns);
         let chunk = self.chunk(psn);
         let slot = self.op(chunk.op);
+        let is_read = slot.op.kind == OpKind::Read;
         let wanted = slot.op.kind.fetches() && slot.status == WcStatus::Success;
         if wanted && response.status == Status::Ok {
             if payload != chunk.len as usize || response.len != chunk.len {
@@ -76,6 +78,10 @@ impl Initiator {
             Status::Operation => self.fail_op(chunk.op, WcStatus::RemOpErr),
             Status::NoReceiver => self.fail_op(chunk.op, WcStatus::RetryExcErr),
             _ => {}
+        }
+        if is_read && response.status == Status::Access {
+            // If this answers a repeat the target has not closed the flow.
+            self.make_void_from(psn);
         }
         self.done(psn, now_ns);
         Incoming::Handled
