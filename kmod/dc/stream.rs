@@ -517,7 +517,7 @@ impl<B: Bearer, R: Requester> Inner<B, R> {
         let mut by_udp = false;
         while let Some(outgoing) = self.initiator.poll_request(now_ns) {
             COUNTERS.requests_sent.bump();
-            let (request, more) = (outgoing.request, outgoing.more);
+            let psn = outgoing.request.psn;
             // A link repeats by itself. If that takes long, or it has broken, UDP is the
             // other way; and what waits for its turn there does not become more.
             if self.link.is_some() && by_udp != outgoing.is_repeat {
@@ -527,11 +527,8 @@ impl<B: Bearer, R: Requester> Inner<B, R> {
                 bearer.go_over(&mut self.path, link);
             }
             if append(&mut train, &mut self.path, &bh, mrs, &outgoing).is_err() {
-                let header = self
-                    .initiator
-                    .unusable(&request, WcStatus::LocProtErr)
-                    .encode();
-                let _: Result<(), ()> = train.append(&mut self.path, &header, 0, more, |_| Ok(()));
+                let instead = self.initiator.unusable(psn, WcStatus::LocProtErr);
+                let _: Result<(), ()> = append(&mut train, &mut self.path, &bh, mrs, &instead);
             }
         }
         train.flush(&mut self.path);

@@ -10,7 +10,7 @@ mod parts;
 
 use super::op::Op;
 use super::rtt::RoundTrip;
-use super::wire::{Destination, Kind, Message, Request};
+use super::wire::{Destination, Kind, Message, Request, MESSAGE_BYTES, NO_MESSAGE};
 use super::{MAX_CHUNK_BYTES, MAX_OPS, MAX_TRIES, WINDOW};
 use crate::uapi::WcStatus;
 use parts::{Chunk, OpSlot, Stage, NO_CHUNK, NO_OP};
@@ -22,8 +22,8 @@ use parts::{Chunk, OpSlot, Stage, NO_CHUNK, NO_OP};
 pub struct Outgoing<'a> {
     /// The header.
     pub request: Request,
-    /// The message's header.
-    pub message: Option<Message>,
+    /// The message's header, encoded.
+    pub message: Option<[u8; MESSAGE_BYTES]>,
     /// What it is a part of.
     pub op: &'a Op,
     /// Where in the operation the chunk begins.
@@ -314,22 +314,21 @@ impl Initiator {
             self.resend = self.resend.wrapping_add(1);
             if !self.chunk(psn).done {
                 self.repeated_first |= psn == 0;
-                return Some(self.request_for(psn, true, now_ns));
+                return Some(self.request_for(psn, now_ns));
             }
         }
         self.cut_chunk().map(|psn| {
             self.resend = self.next;
-            self.request_for(psn, false, now_ns)
+            self.request_for(psn, now_ns)
         })
     }
 
-    /// The local memory of a chunk that [`Self::poll_request`] gave may not be
+    /// The local memory of the chunk that [`Self::poll_request`] gave last may not be
     /// used: its operation fails. Answers what has to be sent in its place.
-    pub fn unusable(&mut self, request: &Request, status: WcStatus) -> Request {
-        let psn = request.psn;
+    pub fn unusable(&mut self, psn: u32, status: WcStatus) -> Outgoing<'_> {
         self.fail_op(self.chunk(psn).op, status);
         self.make_void_from(psn);
-        request.without_effect()
+        self.outgoing(psn)
     }
 
     /// Looks at the clock: retransmits, or gives up, if the oldest chunk has
@@ -406,7 +405,10 @@ impl Initiator {
         self.chunks[psn as usize % WINDOW]
     }
 
-    fn request_for(&mut self, psn: u32, is_repeat: bool, now_ns: u64) -> Outgoing<'_> {
+    fn request_for(&mut self, psn: u32, now_ns: u64) -> Outgoing<'_> {
+        let slot = &mut self.chunks[psn as usize % WINDOW];
+        slot.note_sent(now_ns);
+        let is_repeat = slot.is_repeat();
         if psn == self.base {
             self.waiting_since_ns = now_ns;
             if !is_repeat {
@@ -414,9 +416,12 @@ impl Initiator {
             }
         }
         self.last_used_ns = now_ns;
-        self.chunks[psn as usize % WINDOW].note_sent(now_ns);
+        self.outgoing(psn)
+    }
+
+    /// The request of a chunk that is being sent.
+    fn outgoing(&self, psn: u32) -> Outgoing<'_> {
         let chunk = self.chunk(psn);
-        let more = self.resend != self.next || self.cut_op != self.next_op;
         let op = &self.op(chunk.op).op;
         let kind = op.request(chunk.offset, chunk.len);
         let offset = u64::from(chunk.offset);
@@ -437,17 +442,18 @@ impl Initiator {
             to: op.to,
             sender: self.source,
         };
+        let (request, message) = if chunk.void {
+            (request.to_be_refused(), Some(NO_MESSAGE))
+        } else {
+            (request, kind.has_message().then(|| message.encode()))
+        };
         Outgoing {
-            request: if chunk.void {
-                request.without_effect()
-            } else {
-                request
-            },
-            message: (kind.has_message() && !chunk.void).then_some(message),
+            request,
+            message,
             op,
             offset: chunk.offset,
-            more,
-            is_repeat,
+            more: self.resend != self.next || self.cut_op != self.next_op,
+            is_repeat: chunk.is_repeat(),
         }
     }
 }

@@ -9,7 +9,7 @@ mod pair;
 use proptest::prelude::*;
 
 use super::wire::{
-    decode, Destination, Kind, Operands, Packet, Receiver, Request, Response, Status,
+    decode, Destination, Kind, Operands, Packet, Receiver, Request, Response, Status, NO_MESSAGE,
 };
 use super::*;
 use crate::uapi::WcStatus;
@@ -285,9 +285,10 @@ fn what_fails_locally_is_not_carried_out_and_stops_its_flow() {
     pair.initiator
         .push_failed(op(4, OpKind::Write, 24, 8), WcStatus::LocLenErr)
         .unwrap();
-    let request = pair.initiator.poll_request(1).unwrap().request;
-    let request = pair.initiator.unusable(&request, WcStatus::LocProtErr);
-    pair.out.send(&request.encode(), &[]);
+    pair.initiator.poll_request(1).unwrap();
+    let instead = pair.initiator.unusable(0, WcStatus::LocProtErr);
+    pair.out
+        .send(&instead.request.encode(), &instead.message.unwrap());
     pair.run();
     let ends: Vec<_> = pair.completions.iter().map(|c| c.status).collect();
     let (local, flushed) = (WcStatus::LocProtErr, WcStatus::WrFlushErr);
@@ -311,13 +312,15 @@ fn what_follows_in_a_flow_has_no_effect_if_a_repeat_finds_its_memory_gone() {
     while initiator.poll_request(1).is_some() {}
     // Nothing has arrived, and all is sent again.
     initiator.on_tick(1_000_000_000);
-    let request = initiator.poll_request(1_000_000_000).unwrap().request;
-    initiator.unusable(&request, WcStatus::LocProtErr);
+    initiator.poll_request(1_000_000_000).unwrap();
+    initiator.unusable(0, WcStatus::LocProtErr);
     let mut rest = || {
-        let request = initiator.poll_request(1_000_000_000).unwrap().request;
-        (request.kind, request.len)
+        let outgoing = initiator.poll_request(1_000_000_000).unwrap();
+        let request = outgoing.request;
+        (request.kind, request.len, outgoing.message)
     };
-    assert_eq!([rest(), rest()], [(Kind::Read, 0), (Kind::Write, 8)]);
+    let refused = (Kind::Send, 0, Some(NO_MESSAGE));
+    assert_eq!([rest(), rest()], [refused, (Kind::Write, 8, None)]);
 }
 
 #[test]

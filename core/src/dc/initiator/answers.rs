@@ -116,7 +116,8 @@ impl Initiator {
     }
 
     /// A chunk's operation has failed here: the target does not know, and shall carry out
-    /// nothing of its flow from there on that it has not carried out.
+    /// nothing of its flow from there on that it has not carried out. The first of them that
+    /// it takes closes the flow, so that it refuses late copies of the others too.
     pub(super) fn make_void_from(&mut self, psn: u32) {
         let flow = self.op(self.chunk(psn).op).op.flow;
         let mut later = psn;

@@ -40,8 +40,8 @@ pub(super) struct Chunk {
     pub(super) offset: u32,
     pub(super) len: u32,
     pub(super) done: bool,
-    /// Its operation has failed before the target took it: it goes out without
-    /// effect, as a READ of no bytes, because it has used its PSN.
+    /// Its operation has failed before the target took it. Because it has used its PSN, a
+    /// request goes out that the target refuses.
     pub(super) void: bool,
     /// When it was sent; `None` before, and once it was sent again: nobody knows
     /// then which of the two is answered.
@@ -53,6 +53,11 @@ impl Chunk {
     pub(super) fn note_sent(&mut self, now_ns: u64) {
         self.sent_ns = (!self.resent).then_some(now_ns);
         self.resent = true;
+    }
+
+    /// Whether a chunk that was sent was sent before.
+    pub(super) const fn is_repeat(&self) -> bool {
+        self.resent && self.sent_ns.is_none()
     }
 
     pub(super) fn make_void(&mut self) {

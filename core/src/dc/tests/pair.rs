@@ -158,7 +158,7 @@ impl Pair {
                 payload.extend(outgoing.op.operands.encode());
             }
             if let Some(message) = outgoing.message {
-                payload.extend(message.encode());
+                payload.extend(message);
             }
             if matches!(request.kind, Kind::Write | Kind::Send | Kind::WriteImm) {
                 gather(&self.local, &outgoing, &mut payload);
@@ -170,7 +170,9 @@ impl Pair {
 
     /// The receiver takes a chunk, as far as it has a buffer.
     pub(super) fn deliver(&mut self, request: &Request, payload: &[u8]) -> Status {
-        let message = Message::decode(payload).expect("a message");
+        let Some(message) = Message::decode(payload) else {
+            return Status::Invalid;
+        };
         let bytes = &payload[MESSAGE_BYTES..];
         assert_eq!(bytes.len(), request.len as usize);
         assert_eq!(message.sender, SENDER);
