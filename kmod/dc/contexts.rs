@@ -76,7 +76,7 @@ impl<P, R: Receives> Contexts<P, R> {
         };
         Ok(Self {
             hash: KeyedHash::new(),
-            seats: Seats::new(size_of::<Slot<P, R>>() + size_of::<Way<P, R>>())?,
+            seats: Seats::new(size_of::<Slot<P, R>>(), size_of::<Way<P, R>>())?,
             refusals: Refusals::new()?,
             sets: KVBox::pin_init(pin_init::pin_init_array_from_fn(new_set), GFP_KERNEL)?,
             searches: Pace::new(),

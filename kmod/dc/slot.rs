@@ -27,6 +27,9 @@ pub(crate) struct TargetContext<'a, B: Bearer, R: Receives> {
     pub(crate) identity: Destination,
 }
 
+/// Bytes that [`Slot`] may have: more would take a block of memory of twice the size.
+const SLOT_BYTES: usize = 1024;
+
 /// One peer's stream.
 pub(super) struct Slot<P, R: Receives> {
     from: Endpoint,
@@ -50,6 +53,7 @@ impl<P, R: Receives> Slot<P, R> {
         seat: Seat,
         now_ns: u64,
     ) -> Option<Self> {
+        const { assert!(size_of::<Self>() <= SLOT_BYTES) };
         Some(Self {
             from,
             stream: request.stream,
