@@ -11,7 +11,7 @@ mod parts;
 use super::op::Op;
 use super::rtt::RoundTrip;
 use super::wire::{Destination, Kind, Message, Request, MESSAGE_BYTES, NO_MESSAGE};
-use super::{MAX_CHUNK_BYTES, MAX_OPS, MAX_TRIES, WINDOW};
+use super::{MAX_CHUNK_BYTES, MAX_OPS, MAX_TRIES, PROBE_CHUNKS, WINDOW};
 use crate::uapi::WcStatus;
 use parts::{Chunk, OpSlot, Stage, NO_CHUNK, NO_OP};
 
@@ -95,6 +95,9 @@ pub struct Initiator {
     next: u32,
     tries: u32,
     round_trip: RoundTrip,
+    /// Chunks that may be sent again before the target is heard: after a timeout a few, else
+    /// as many as there are.
+    repeats_left: u32,
     /// The `base` for which a premature answer already made us retransmit.
     hurried: Option<u32>,
     /// Since when a receiver has had no buffer for what is next, and until when
@@ -145,6 +148,7 @@ impl Initiator {
             next: 0,
             tries: 0,
             round_trip: RoundTrip::UNKNOWN,
+            repeats_left: u32::MAX,
             hurried: None,
             not_ready_since_ns: None,
             not_ready_until_ns: 0,
@@ -240,6 +244,7 @@ impl Initiator {
         self.resend = 0;
         self.next = 0;
         self.tries = 0;
+        self.repeats_left = u32::MAX;
         self.hurried = None;
         self.ready();
         self.broken = false;
@@ -311,8 +316,13 @@ impl Initiator {
         }
         while self.resend != self.next {
             let psn = self.resend;
-            self.resend = self.resend.wrapping_add(1);
-            if !self.chunk(psn).done {
+            let is_open = !self.chunk(psn).done;
+            if is_open && self.repeats_left == 0 {
+                return None;
+            }
+            self.resend = psn.wrapping_add(1);
+            if is_open {
+                self.repeats_left -= 1;
                 self.repeated_first |= psn == 0;
                 return Some(self.request_for(psn, now_ns));
             }
@@ -346,8 +356,7 @@ impl Initiator {
         if self.not_ready_until_ns != 0 {
             if now_ns >= self.not_ready_until_ns {
                 self.not_ready_until_ns = 0;
-                self.resend = self.base;
-                self.waiting_since_ns = now_ns;
+                self.probe(now_ns);
             }
             return true;
         }
@@ -358,10 +367,17 @@ impl Initiator {
                 self.fail_all(WcStatus::RetryExcErr);
                 return !self.is_idle();
             }
-            self.resend = self.base;
-            self.waiting_since_ns = now_ns;
+            self.probe(now_ns);
         }
         true
+    }
+
+    /// Has the oldest chunks sent again; those behind them follow once the target is heard.
+    fn probe(&mut self, now_ns: u64) {
+        self.resend = self.base;
+        self.repeats_left = PROBE_CHUNKS;
+        self.hurried = None;
+        self.waiting_since_ns = now_ns;
     }
 
     /// A farewell, so that the target can reclaim the context at once, if there may be

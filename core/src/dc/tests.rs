@@ -478,6 +478,34 @@ fn a_peer_that_never_answers_ends_every_operation_in_bounded_time() {
 }
 
 #[test]
+fn a_silent_peer_is_not_sent_the_whole_window_again() {
+    let mut initiator = initiator(HERE, 1024);
+    for cookie in 0..WINDOW as u64 {
+        initiator.push(op(cookie, OpKind::Write, 0, 8)).unwrap();
+    }
+    let mut now_ns = 1;
+    let burst = |initiator: &mut Initiator, now_ns| -> Vec<Request> {
+        std::iter::from_fn(|| Some(initiator.poll_request(now_ns)?.request)).collect()
+    };
+    let all = burst(&mut initiator, now_ns);
+    assert_eq!(all.len(), WINDOW);
+    let probes = PROBE_CHUNKS as usize;
+    for _ in 0..3 {
+        now_ns += RTO_MAX_NS;
+        initiator.on_tick(now_ns);
+        assert_eq!(burst(&mut initiator, now_ns), all[..probes]);
+    }
+    // The target is there, and the others may have been lost.
+    initiator.on_response(&Response::to(&all[0], Status::Ok), 0, now_ns);
+    assert_eq!(burst(&mut initiator, now_ns), all[probes..]);
+    // One that was lost again is missed as soon as the next one comes.
+    initiator.on_tick(now_ns + RTO_MAX_NS);
+    assert_eq!(burst(&mut initiator, now_ns), all[1..=probes]);
+    initiator.on_response(&Response::to(&all[1], Status::Sequence), 0, now_ns);
+    assert_eq!(burst(&mut initiator, now_ns), all[1..]);
+}
+
+#[test]
 fn a_restarted_peer_is_reported_as_stale() {
     let mut pair = Pair::new(vec![Fate::Deliver]);
     pair.initiator = initiator(

@@ -154,6 +154,7 @@ impl Initiator {
         *open = open.saturating_sub(1);
         self.settle(op);
         self.tries = 0;
+        self.repeats_left = u32::MAX;
         self.ready();
         // INVARIANT: `base` moves to the first chunk that is not done.
         while self.base != self.next && self.chunk(self.base).done {
@@ -175,6 +176,7 @@ impl Initiator {
             && self.hurried != Some(awaited)
         {
             self.hurried = Some(awaited);
+            self.repeats_left = u32::MAX;
             self.resend = self.base;
         }
     }

@@ -124,6 +124,7 @@ impl Initiator {
         self.base = self.next;
         self.resend = self.next;
         self.tries = 0;
+        self.repeats_left = u32::MAX;
         self.ready();
         self.broken = true;
     }
