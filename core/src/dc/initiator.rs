@@ -7,13 +7,14 @@ mod answers;
 mod cut;
 mod ends;
 mod parts;
+mod patience;
 
 use super::op::Op;
-use super::rtt::RoundTrip;
 use super::wire::{Destination, Kind, Message, Request, MESSAGE_BYTES, NO_MESSAGE};
-use super::{MAX_CHUNK_BYTES, MAX_OPS, MAX_TRIES, PROBE_CHUNKS, WINDOW};
+use super::{MAX_CHUNK_BYTES, MAX_OPS, PROBE_CHUNKS, WINDOW};
 use crate::uapi::WcStatus;
 use parts::{Chunk, OpSlot, Stage, NO_CHUNK, NO_OP};
+use patience::{Due, Patience};
 
 /// A request to send: the header; then the operands of an atomic operation, or the
 /// message's header if there is one; then, if it carries bytes, `request.len` of
@@ -93,23 +94,12 @@ pub struct Initiator {
     base: u32,
     resend: u32,
     next: u32,
-    tries: u32,
-    round_trip: RoundTrip,
+    patience: Patience,
     /// Chunks that may be sent again before the target is heard: after a timeout a few, else
     /// as many as there are.
     repeats_left: u32,
     /// The `base` for which a premature answer already made us retransmit.
     hurried: Option<u32>,
-    /// Since when a receiver has had no buffer for what is next, and until when
-    /// nothing is sent for that reason.
-    not_ready_since_ns: Option<u64>,
-    not_ready_until_ns: u64,
-    /// Since when `base` has been waiting.
-    waiting_since_ns: u64,
-    last_used_ns: u64,
-    /// When the target was last heard while it had something to answer, or was sent something
-    /// after it had nothing.
-    heard_ns: u64,
     /// All operations were failed at once: the target's context may not be
     /// trusted any more.
     broken: bool,
@@ -146,15 +136,9 @@ impl Initiator {
             base: 0,
             resend: 0,
             next: 0,
-            tries: 0,
-            round_trip: RoundTrip::UNKNOWN,
+            patience: Patience::NEW,
             repeats_left: u32::MAX,
             hurried: None,
-            not_ready_since_ns: None,
-            not_ready_until_ns: 0,
-            waiting_since_ns: 0,
-            last_used_ns: 0,
-            heard_ns: 0,
             broken: false,
             repeated_first: false,
             failed_ops: 0,
@@ -219,8 +203,7 @@ impl Initiator {
     /// flow closed whose number another one may get.
     #[must_use]
     pub const fn needs_restart(&self, now_ns: u64) -> bool {
-        let forgotten =
-            self.next != 0 && now_ns.saturating_sub(self.last_used_ns) > super::STREAM_IDLE_NS;
+        let forgotten = self.next != 0 && self.patience.may_be_forgotten(now_ns);
         let has_closed = match self.failed_since_ns {
             Some(since_ns) => now_ns.saturating_sub(since_ns) > super::FAILED_FLOW_NS,
             None => false,
@@ -243,10 +226,9 @@ impl Initiator {
         self.base = 0;
         self.resend = 0;
         self.next = 0;
-        self.tries = 0;
+        self.patience.start_over();
         self.repeats_left = u32::MAX;
         self.hurried = None;
-        self.ready();
         self.broken = false;
         self.repeated_first = false;
         self.failed_since_ns = None;
@@ -311,7 +293,7 @@ impl Initiator {
 
     /// The next request to send now, if there is one.
     pub fn poll_request(&mut self, now_ns: u64) -> Option<Outgoing<'_>> {
-        if now_ns < self.not_ready_until_ns {
+        if self.patience.holds(now_ns) {
             return None;
         }
         while self.resend != self.next {
@@ -347,37 +329,19 @@ impl Initiator {
         if self.base == self.next {
             return !self.is_idle();
         }
-        // Ticks may come late. The target may have dropped its context by now: the stream's first
-        // request would open another one, and be carried out again.
-        if now_ns.saturating_sub(self.heard_ns) > super::STREAM_IDLE_NS {
-            self.fail_all(WcStatus::RetryExcErr);
-            return !self.is_idle();
+        match self.patience.look(now_ns) {
+            Due::Nothing => {}
+            Due::Probe => self.probe(),
+            Due::Break => self.fail_all(WcStatus::RetryExcErr),
         }
-        if self.not_ready_until_ns != 0 {
-            if now_ns >= self.not_ready_until_ns {
-                self.not_ready_until_ns = 0;
-                self.probe(now_ns);
-            }
-            return true;
-        }
-        let timeout_ns = self.round_trip.timeout_ns(self.tries);
-        if now_ns.saturating_sub(self.waiting_since_ns) >= timeout_ns {
-            self.tries += 1;
-            if self.tries >= MAX_TRIES {
-                self.fail_all(WcStatus::RetryExcErr);
-                return !self.is_idle();
-            }
-            self.probe(now_ns);
-        }
-        true
+        !self.is_idle()
     }
 
     /// Has the oldest chunks sent again; those behind them follow once the target is heard.
-    fn probe(&mut self, now_ns: u64) {
+    fn probe(&mut self) {
         self.resend = self.base;
         self.repeats_left = PROBE_CHUNKS;
         self.hurried = None;
-        self.waiting_since_ns = now_ns;
     }
 
     /// A farewell, so that the target can reclaim the context at once, if there may be
@@ -425,13 +389,7 @@ impl Initiator {
         let slot = &mut self.chunks[psn as usize % WINDOW];
         slot.note_sent(now_ns);
         let is_repeat = slot.is_repeat();
-        if psn == self.base {
-            self.waiting_since_ns = now_ns;
-            if !is_repeat {
-                self.heard_ns = now_ns;
-            }
-        }
-        self.last_used_ns = now_ns;
+        self.patience.sent(psn == self.base, is_repeat, now_ns);
         self.outgoing(psn)
     }
 

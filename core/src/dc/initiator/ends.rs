@@ -137,9 +137,8 @@ impl Initiator {
         self.cut_op = self.next_op;
         self.base = self.next;
         self.resend = self.next;
-        self.tries = 0;
+        self.patience.start_over();
         self.repeats_left = u32::MAX;
-        self.ready();
         self.broken = true;
     }
 
