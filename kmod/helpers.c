@@ -75,10 +75,10 @@ bool weft_need_resched(bool lazy)
 	return need_resched() || (lazy && test_thread_flag(TIF_NEED_RESCHED_LAZY));
 }
 
-/* Goes on with the ticks. */
+/* Goes on with the ticks, and while the host sleeps. */
 u64 weft_coarse_ns(void)
 {
-	return get_jiffies_64() * (NSEC_PER_SEC / HZ);
+	return ktime_get_coarse_boottime_ns();
 }
 
 u32 weft_online_cpus(void)

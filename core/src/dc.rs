@@ -19,8 +19,9 @@
 //!   the other flows go on.
 //! - A message whose receiver has no buffer is tried again, and all behind it on the
 //!   stream waits: queue pairs that send messages get streams of their own.
-//! - A stream that hears nothing retransmits with doubling timeouts and gives up
-//!   after [`MAX_TRIES`]; the caller gets a status, never silence.
+//! - A stream that hears nothing retransmits with doubling timeouts, at most
+//!   [`PROBE_CHUNKS`] each time, and gives up after [`MAX_TRIES`]; the caller gets a
+//!   status, never silence.
 
 mod farewells;
 mod initiator;
@@ -49,6 +50,9 @@ pub const BURST: u32 = 8;
 pub const MAX_OPS: usize = 128;
 /// Sends of one chunk before the peer counts as unreachable.
 pub const MAX_TRIES: u32 = 8;
+/// Chunks that are sent again after a timeout, until the target is heard: a peer that is gone
+/// costs little, and it takes no further timeout if some of them are lost too.
+pub const PROBE_CHUNKS: u32 = 4;
 /// First retransmission timeout; it doubles with each try, up to [`RTO_MAX_NS`].
 pub const RTO_MIN_NS: u64 = 8_000_000;
 /// Longest retransmission timeout.

@@ -24,7 +24,7 @@ use crate::dc::slot::{Slot, TargetContext};
 use crate::dc::swap_remove;
 use crate::net::{Bearer, Endpoint, Train};
 use crate::random::KeyedHash;
-use crate::sync::{new_lock, BhDisabled, BhLock};
+use crate::sync::{new_lock, BhDisabled, BhGuard, BhLock};
 
 const SETS: usize = 4096;
 /// Searches for idle contexts when new ones find no seat. Between them all sets are
@@ -76,7 +76,7 @@ impl<P, R: Receives> Contexts<P, R> {
         };
         Ok(Self {
             hash: KeyedHash::new(),
-            seats: Seats::new(size_of::<Slot<P, R>>() + size_of::<Way<P, R>>())?,
+            seats: Seats::new(size_of::<Slot<P, R>>(), size_of::<Way<P, R>>())?,
             refusals: Refusals::new()?,
             sets: KVBox::pin_init(pin_init::pin_init_array_from_fn(new_set), GFP_KERNEL)?,
             searches: Pace::new(),
@@ -138,20 +138,7 @@ impl<P, R: Receives> Contexts<P, R> {
         if first.kind == Kind::Close {
             return self.close(first, from);
         }
-        let mut set = self.set(first, from).lock();
-        let mut found = find(&set, first, from);
-        if found.is_none() && first.psn == 0 && self.seats.is_full() {
-            // No set is locked while another one is.
-            drop(set);
-            self.reap_some(now_ns());
-            set = self.set(first, from).lock();
-            // Another CPU may have opened it meanwhile.
-            found = find(&set, first, from);
-        }
-        let at = match found {
-            Some(at) => Ok(at),
-            None => self.open(&mut set, bearer, first, from),
-        };
+        let (mut set, at) = self.locate(bearer, first, from);
         match at {
             Ok(at) => {
                 if let Some(way) = set.ways.get_mut(at) {
@@ -163,6 +150,31 @@ impl<P, R: Receives> Contexts<P, R> {
                 self.refuse(bearer, first, from, status);
             }
         }
+    }
+
+    /// The locked set of the request's stream, and the position of its context there, which
+    /// is opened if the request may open it.
+    fn locate<B: Bearer<Path = P>>(
+        &self,
+        bearer: &B,
+        request: &Request,
+        from: Endpoint,
+    ) -> (BhGuard<'_, Set<P, R>>, Result<usize, Status>) {
+        let mut set = self.set(request, from).lock();
+        let mut found = find(&set, request, from);
+        if found.is_none() && request.psn == 0 && self.seats.is_full() {
+            // No set is locked while another one is.
+            drop(set);
+            self.reap_some(now_ns());
+            set = self.set(request, from).lock();
+            // Another CPU may have opened it meanwhile.
+            found = find(&set, request, from);
+        }
+        let at = match found {
+            Some(at) => Ok(at),
+            None => self.open(&mut set, bearer, request, from),
+        };
+        (set, at)
     }
 
     /// Forgets a stream that its initiator will not use again, all but its first request.

@@ -43,7 +43,7 @@ pub(super) fn append<B: Bearer>(
         let before = outgoing.message.map_or(0, |_| MESSAGE_BYTES);
         let (head, body) = to.split_at_mut_checked(before).ok_or(())?;
         if let Some(message) = &outgoing.message {
-            head.copy_from_slice(&message.encode());
+            head.copy_from_slice(message);
         }
         gather(bh, mrs, op, outgoing.offset, body)
     })

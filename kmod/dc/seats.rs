@@ -49,10 +49,13 @@ pub(super) struct Seats {
 pub(super) struct NoSeat;
 
 impl Seats {
-    /// Seats for contexts of `context_bytes` each.
-    pub(super) fn new(context_bytes: usize) -> Result<Arc<Self>> {
+    /// Seats for contexts, each of which takes a block of memory of `block_bytes`, and
+    /// `beside_bytes` in an array.
+    pub(super) fn new(block_bytes: usize, beside_bytes: usize) -> Result<Arc<Self>> {
         let new_set = |_| new_lock!(KVec::new(), "weft_context_sources");
-        let contexts = memory_bytes() / MEMORY_SHARE / (context_bytes as u64).max(1);
+        // SAFETY: no requirement.
+        let taken_bytes = unsafe { bindings::kmalloc_size_roundup(block_bytes) } + beside_bytes;
+        let contexts = memory_bytes() / MEMORY_SHARE / (taken_bytes as u64).max(1);
         let seats = Self {
             hash: KeyedHash::new(),
             limit: contexts.clamp(MIN_CONTEXTS, MAX_CONTEXTS) as usize,

@@ -27,6 +27,9 @@ pub(crate) struct TargetContext<'a, B: Bearer, R: Receives> {
     pub(crate) identity: Destination,
 }
 
+/// Bytes that [`Slot`] may have: more would take a block of memory of twice the size.
+const SLOT_BYTES: usize = 1024;
+
 /// One peer's stream.
 pub(super) struct Slot<P, R: Receives> {
     from: Endpoint,
@@ -50,6 +53,7 @@ impl<P, R: Receives> Slot<P, R> {
         seat: Seat,
         now_ns: u64,
     ) -> Option<Self> {
+        const { assert!(size_of::<Self>() <= SLOT_BYTES) };
         Some(Self {
             from,
             stream: request.stream,
@@ -104,7 +108,8 @@ impl<P, R: Receives> Slot<P, R> {
         train: &mut Train<'_, B>,
     ) {
         let request = &frame.request;
-        let status = match self.context.admit(request, now_ns()) {
+        let verdict = self.context.admit(request, now_ns());
+        let status = match verdict {
             Verdict::Drop => return COUNTERS.packets_dropped.bump(),
             Verdict::Premature(psn) => {
                 let response = Response {
@@ -122,7 +127,13 @@ impl<P, R: Receives> Slot<P, R> {
         };
         let response = Response::to(request, status);
         if Context::fetches(request, status) && request.len != 0 {
-            self.answer_read(bh, target.mrs, frame, train, response);
+            if self
+                .answer_read(bh, target.mrs, frame, train, response)
+                .is_err()
+            {
+                let status = self.context.read_failed(request, verdict);
+                self.answer(train, Response::to(request, status), frame.more);
+            }
         } else if request.kind.is_atomic() && status == Status::Ok {
             self.answer_atomic(train, response, frame.more);
         } else {
@@ -203,8 +214,8 @@ impl<P, R: Receives> Slot<P, R> {
             });
     }
 
-    /// Answers a READ with its bytes. The region may have gone since the READ was
-    /// first admitted, when this answers a repeat: then the READ's flow ends with it.
+    /// Answers a READ with its bytes. `Err`: the region has gone since the READ was first
+    /// judged.
     fn answer_read<B: Bearer<Path = P>>(
         &mut self,
         bh: &BhDisabled,
@@ -212,7 +223,7 @@ impl<P, R: Receives> Slot<P, R> {
         frame: &Frame<'_>,
         train: &mut Train<'_, B>,
         response: Response,
-    ) {
+    ) -> Result<(), ()> {
         let request = &frame.request;
         let piece = mrs.find(
             bh,
@@ -227,19 +238,13 @@ impl<P, R: Receives> Slot<P, R> {
             ..response
         }
         .encode();
-        let more = frame.more;
-        let sent = match piece {
-            Some(piece) => train.append(&mut self.path, &header, request.len, more, |to| {
+        let sent = piece.ok_or(()).and_then(|piece| {
+            train.append(&mut self.path, &header, request.len, frame.more, |to| {
                 piece.read(to).then_some(()).ok_or(())
-            }),
-            None => Err(()),
-        };
-        if sent.is_err() {
-            // Counted like the first one: a repeat may name any key.
-            COUNTERS.access_errors.bump();
-            self.context.close_flow(request.flow);
-            self.answer(train, Response::to(request, Status::Access), more);
-        }
+            })
+        });
+        // Counted like the first one: a repeat may name any key.
+        sent.inspect_err(|()| COUNTERS.access_errors.bump())
     }
 }
 

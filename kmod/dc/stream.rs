@@ -226,22 +226,29 @@ impl<B: Bearer, R: Requester> Stream<B, R> {
         entries: &[Entry],
         holds: bool,
     ) -> usize {
+        self.with(holds, |inner, now_ns| {
+            let taken = entries
+                .iter()
+                .take_while(|entry| inner.push(requester, from, entry))
+                .count();
+            inner.requests.time_last(now_ns);
+            inner.messages.time_last(now_ns);
+            taken
+        })
+    }
+
+    /// Has `push` queue operations, and answers what it answers. They are sent at once, as far
+    /// as they may be, unless the caller `holds` them.
+    fn with<T>(&self, holds: bool, push: impl FnOnce(&mut Inner<B, R>, u64) -> T) -> T {
         let mut inner = self.inner.lock();
         let now_ns = now_ns();
         self.restart_if_needed(&mut inner, now_ns);
-        let taken = entries
-            .iter()
-            .take_while(|entry| inner.push(requester, from, entry))
-            .count();
-        inner.requests.time_last(now_ns);
-        inner.messages.time_last(now_ns);
+        let pushed = push(&mut inner, now_ns);
         self.watch(&mut inner);
-        if holds {
-            drop(inner);
-        } else {
+        if !holds {
             self.run(inner, now_ns);
         }
-        taken
+        pushed
     }
 
     /// Sends what may be sent.
@@ -256,31 +263,24 @@ impl<B: Bearer, R: Requester> Stream<B, R> {
     ///
     /// `ENOSPC`: there is no room now.
     pub(crate) fn post_control_message(&self, text: &[u8]) -> Result {
-        let mut inner = self.inner.lock();
-        let now_ns = now_ns();
-        self.restart_if_needed(&mut inner, now_ns);
-        let taken = inner.push_control_message(Op {
+        let message = Op {
             kind: OpKind::Send,
             to: Receiver::Node,
             len: text.len() as u32,
             local: Local::inline_of(text).ok_or(EINVAL)?,
             ..Op::EMPTY
-        });
-        self.watch(&mut inner);
-        self.run(inner, now_ns);
+        };
+        let taken = self.with(false, |inner, _| inner.push_control_message(message));
         taken.then_some(()).ok_or(ENOSPC)
     }
 
     /// Has the time taken that a round trip to the peer needs, by a READ of no bytes.
     pub(crate) fn probe(&self) {
-        let mut inner = self.inner.lock();
-        let now_ns = now_ns();
-        self.restart_if_needed(&mut inner, now_ns);
-        if inner.probe.is_none() {
-            inner.push_probe(now_ns);
-        }
-        self.watch(&mut inner);
-        self.run(inner, now_ns);
+        self.with(false, |inner, now_ns| {
+            if inner.probe.is_none() {
+                inner.push_probe(now_ns);
+            }
+        });
     }
 
     /// Has the tick look at the stream.
@@ -517,7 +517,7 @@ impl<B: Bearer, R: Requester> Inner<B, R> {
         let mut by_udp = false;
         while let Some(outgoing) = self.initiator.poll_request(now_ns) {
             COUNTERS.requests_sent.bump();
-            let (request, more) = (outgoing.request, outgoing.more);
+            let psn = outgoing.request.psn;
             // A link repeats by itself. If that takes long, or it has broken, UDP is the
             // other way; and what waits for its turn there does not become more.
             if self.link.is_some() && by_udp != outgoing.is_repeat {
@@ -527,11 +527,8 @@ impl<B: Bearer, R: Requester> Inner<B, R> {
                 bearer.go_over(&mut self.path, link);
             }
             if append(&mut train, &mut self.path, &bh, mrs, &outgoing).is_err() {
-                let header = self
-                    .initiator
-                    .unusable(&request, WcStatus::LocProtErr)
-                    .encode();
-                let _: Result<(), ()> = train.append(&mut self.path, &header, 0, more, |_| Ok(()));
+                let instead = self.initiator.unusable(psn, WcStatus::LocProtErr);
+                let _: Result<(), ()> = append(&mut train, &mut self.path, &bh, mrs, &instead);
             }
         }
         train.flush(&mut self.path);

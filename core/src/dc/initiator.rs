@@ -7,13 +7,14 @@ mod answers;
 mod cut;
 mod ends;
 mod parts;
+mod patience;
 
 use super::op::Op;
-use super::rtt::RoundTrip;
-use super::wire::{Destination, Kind, Message, Request};
-use super::{MAX_CHUNK_BYTES, MAX_OPS, MAX_TRIES, WINDOW};
+use super::wire::{Destination, Kind, Message, Request, MESSAGE_BYTES, NO_MESSAGE};
+use super::{MAX_CHUNK_BYTES, MAX_OPS, PROBE_CHUNKS, WINDOW};
 use crate::uapi::WcStatus;
 use parts::{Chunk, OpSlot, Stage, NO_CHUNK, NO_OP};
+use patience::{Due, Patience};
 
 /// A request to send: the header; then the operands of an atomic operation, or the
 /// message's header if there is one; then, if it carries bytes, `request.len` of
@@ -22,8 +23,8 @@ use parts::{Chunk, OpSlot, Stage, NO_CHUNK, NO_OP};
 pub struct Outgoing<'a> {
     /// The header.
     pub request: Request,
-    /// The message's header.
-    pub message: Option<Message>,
+    /// The message's header, encoded.
+    pub message: Option<[u8; MESSAGE_BYTES]>,
     /// What it is a part of.
     pub op: &'a Op,
     /// Where in the operation the chunk begins.
@@ -93,20 +94,12 @@ pub struct Initiator {
     base: u32,
     resend: u32,
     next: u32,
-    tries: u32,
-    round_trip: RoundTrip,
+    patience: Patience,
+    /// Chunks that may be sent again before the target is heard: after a timeout a few, else
+    /// as many as there are.
+    repeats_left: u32,
     /// The `base` for which a premature answer already made us retransmit.
     hurried: Option<u32>,
-    /// Since when a receiver has had no buffer for what is next, and until when
-    /// nothing is sent for that reason.
-    not_ready_since_ns: Option<u64>,
-    not_ready_until_ns: u64,
-    /// Since when `base` has been waiting.
-    waiting_since_ns: u64,
-    last_used_ns: u64,
-    /// When the target was last heard while it had something to answer, or was sent something
-    /// after it had nothing.
-    heard_ns: u64,
     /// All operations were failed at once: the target's context may not be
     /// trusted any more.
     broken: bool,
@@ -143,14 +136,9 @@ impl Initiator {
             base: 0,
             resend: 0,
             next: 0,
-            tries: 0,
-            round_trip: RoundTrip::UNKNOWN,
+            patience: Patience::NEW,
+            repeats_left: u32::MAX,
             hurried: None,
-            not_ready_since_ns: None,
-            not_ready_until_ns: 0,
-            waiting_since_ns: 0,
-            last_used_ns: 0,
-            heard_ns: 0,
             broken: false,
             repeated_first: false,
             failed_ops: 0,
@@ -215,8 +203,7 @@ impl Initiator {
     /// flow closed whose number another one may get.
     #[must_use]
     pub const fn needs_restart(&self, now_ns: u64) -> bool {
-        let forgotten =
-            self.next != 0 && now_ns.saturating_sub(self.last_used_ns) > super::STREAM_IDLE_NS;
+        let forgotten = self.next != 0 && self.patience.may_be_forgotten(now_ns);
         let has_closed = match self.failed_since_ns {
             Some(since_ns) => now_ns.saturating_sub(since_ns) > super::FAILED_FLOW_NS,
             None => false,
@@ -239,9 +226,9 @@ impl Initiator {
         self.base = 0;
         self.resend = 0;
         self.next = 0;
-        self.tries = 0;
+        self.patience.start_over();
+        self.repeats_left = u32::MAX;
         self.hurried = None;
-        self.ready();
         self.broken = false;
         self.repeated_first = false;
         self.failed_since_ns = None;
@@ -298,38 +285,42 @@ impl Initiator {
             return Err(Full);
         }
         let number = self.next_op;
-        *self.op_mut(number) = slot;
         // INVARIANT: there was room.
         self.next_op = number.wrapping_add(1);
-        Ok(number as usize % MAX_OPS)
+        *self.op_mut(number) = slot;
+        Ok(self.place(number))
     }
 
     /// The next request to send now, if there is one.
     pub fn poll_request(&mut self, now_ns: u64) -> Option<Outgoing<'_>> {
-        if now_ns < self.not_ready_until_ns {
+        if self.patience.holds(now_ns) {
             return None;
         }
         while self.resend != self.next {
             let psn = self.resend;
-            self.resend = self.resend.wrapping_add(1);
-            if !self.chunk(psn).done {
+            let is_open = !self.chunk(psn).done;
+            if is_open && self.repeats_left == 0 {
+                return None;
+            }
+            self.resend = psn.wrapping_add(1);
+            if is_open {
+                self.repeats_left -= 1;
                 self.repeated_first |= psn == 0;
-                return Some(self.request_for(psn, true, now_ns));
+                return Some(self.request_for(psn, now_ns));
             }
         }
         self.cut_chunk().map(|psn| {
             self.resend = self.next;
-            self.request_for(psn, false, now_ns)
+            self.request_for(psn, now_ns)
         })
     }
 
-    /// The local memory of a chunk that [`Self::poll_request`] gave may not be
+    /// The local memory of the chunk that [`Self::poll_request`] gave last may not be
     /// used: its operation fails. Answers what has to be sent in its place.
-    pub fn unusable(&mut self, request: &Request, status: WcStatus) -> Request {
-        let psn = request.psn;
+    pub fn unusable(&mut self, psn: u32, status: WcStatus) -> Outgoing<'_> {
         self.fail_op(self.chunk(psn).op, status);
         self.make_void_from(psn);
-        request.without_effect()
+        self.outgoing(psn)
     }
 
     /// Looks at the clock: retransmits, or gives up, if the oldest chunk has
@@ -338,31 +329,19 @@ impl Initiator {
         if self.base == self.next {
             return !self.is_idle();
         }
-        // Ticks may come late. The target may have dropped its context by now: the stream's first
-        // request would open another one, and be carried out again.
-        if now_ns.saturating_sub(self.heard_ns) > super::STREAM_IDLE_NS {
-            self.fail_all(WcStatus::RetryExcErr);
-            return !self.is_idle();
+        match self.patience.look(now_ns) {
+            Due::Nothing => {}
+            Due::Probe => self.probe(),
+            Due::Break => self.fail_all(WcStatus::RetryExcErr),
         }
-        if self.not_ready_until_ns != 0 {
-            if now_ns >= self.not_ready_until_ns {
-                self.not_ready_until_ns = 0;
-                self.resend = self.base;
-                self.waiting_since_ns = now_ns;
-            }
-            return true;
-        }
-        let timeout_ns = self.round_trip.timeout_ns(self.tries);
-        if now_ns.saturating_sub(self.waiting_since_ns) >= timeout_ns {
-            self.tries += 1;
-            if self.tries >= MAX_TRIES {
-                self.fail_all(WcStatus::RetryExcErr);
-                return !self.is_idle();
-            }
-            self.resend = self.base;
-            self.waiting_since_ns = now_ns;
-        }
-        true
+        !self.is_idle()
+    }
+
+    /// Has the oldest chunks sent again; those behind them follow once the target is heard.
+    fn probe(&mut self) {
+        self.resend = self.base;
+        self.repeats_left = PROBE_CHUNKS;
+        self.hurried = None;
     }
 
     /// A farewell, so that the target can reclaim the context at once, if there may be
@@ -384,30 +363,39 @@ impl Initiator {
         })
     }
 
+    /// The place of an operation that is in use: one that was not reaped, or waits for an
+    /// earlier one to be.
+    const fn place(&self, number: u32) -> usize {
+        debug_assert!(
+            number.wrapping_sub(self.first_op) < self.next_op.wrapping_sub(self.first_op)
+        );
+        number as usize % MAX_OPS
+    }
+
     const fn op(&self, number: u32) -> &OpSlot {
-        // The remainder is always within the array.
-        &self.ops[number as usize % MAX_OPS]
+        // The place is always within the array.
+        &self.ops[self.place(number)]
     }
 
     fn op_mut(&mut self, number: u32) -> &mut OpSlot {
-        &mut self.ops[number as usize % MAX_OPS]
+        &mut self.ops[self.place(number)]
     }
 
     const fn chunk(&self, psn: u32) -> Chunk {
         self.chunks[psn as usize % WINDOW]
     }
 
-    fn request_for(&mut self, psn: u32, is_repeat: bool, now_ns: u64) -> Outgoing<'_> {
-        if psn == self.base {
-            self.waiting_since_ns = now_ns;
-            if !is_repeat {
-                self.heard_ns = now_ns;
-            }
-        }
-        self.last_used_ns = now_ns;
-        self.chunks[psn as usize % WINDOW].note_sent(now_ns);
+    fn request_for(&mut self, psn: u32, now_ns: u64) -> Outgoing<'_> {
+        let slot = &mut self.chunks[psn as usize % WINDOW];
+        slot.note_sent(now_ns);
+        let is_repeat = slot.is_repeat();
+        self.patience.sent(psn == self.base, is_repeat, now_ns);
+        self.outgoing(psn)
+    }
+
+    /// The request of a chunk that is being sent.
+    fn outgoing(&self, psn: u32) -> Outgoing<'_> {
         let chunk = self.chunk(psn);
-        let more = self.resend != self.next || self.cut_op != self.next_op;
         let op = &self.op(chunk.op).op;
         let kind = op.request(chunk.offset, chunk.len);
         let offset = u64::from(chunk.offset);
@@ -428,17 +416,18 @@ impl Initiator {
             to: op.to,
             sender: self.source,
         };
+        let (request, message) = if chunk.void {
+            (request.to_be_refused(), Some(NO_MESSAGE))
+        } else {
+            (request, kind.has_message().then(|| message.encode()))
+        };
         Outgoing {
-            request: if chunk.void {
-                request.without_effect()
-            } else {
-                request
-            },
-            message: (kind.has_message() && !chunk.void).then_some(message),
+            request,
+            message,
             op,
             offset: chunk.offset,
-            more,
-            is_repeat,
+            more: self.resend != self.next || self.cut_op != self.next_op,
+            is_repeat: chunk.is_repeat(),
         }
     }
 }

@@ -141,13 +141,23 @@ impl Context {
         }
     }
 
-    /// Closes a flow of which a request has failed: none after it is carried out. For a
-    /// request that is answered with an error though [`Self::record`] has noted another end.
-    pub fn close_flow(&mut self, flow: u32) {
+    /// Closes a flow of which a request has failed: none after it is carried out.
+    fn close_flow(&mut self, flow: u32) {
         if flow != 0 && !self.is_closed(flow) {
             self.closed_flows[self.closed_next] = flow;
             self.closed_next = (self.closed_next + 1) % CLOSED_FLOWS;
         }
+    }
+
+    /// The bytes of a READ that had succeeded could not be read, because their region has
+    /// gone. Answers its status. `verdict` is that of [`Self::admit`]: if the READ is new its
+    /// flow ends with it. A repeat may be a late copy, whose answer nobody waits for, so it
+    /// leaves the flow open.
+    pub fn read_failed(&mut self, request: &Request, verdict: Verdict) -> Status {
+        if verdict == Verdict::Execute {
+            self.close_flow(request.flow);
+        }
+        Status::Access
     }
 
     /// Notes the former value of the word that an atomic operation has changed.

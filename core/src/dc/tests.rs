@@ -9,7 +9,7 @@ mod pair;
 use proptest::prelude::*;
 
 use super::wire::{
-    decode, Destination, Kind, Operands, Packet, Receiver, Request, Response, Status,
+    decode, Destination, Kind, Operands, Packet, Receiver, Request, Response, Status, NO_MESSAGE,
 };
 use super::*;
 use crate::uapi::WcStatus;
@@ -237,6 +237,41 @@ fn a_word_is_swapped_only_if_it_is_what_it_should_be() {
 }
 
 #[test]
+fn atomic_operations_that_were_reaped_count_as_long_as_one_before_them_may_be_repeated() {
+    let mut pair = Pair::new(vec![Fate::Deliver]);
+    // The ninth answer is that to the operation of the second flow.
+    pair.back.fates = vec![Fate::Deliver; 10_000];
+    pair.back.fates[BURST as usize] = Fate::Lose;
+    let add = |cookie, flow| Op {
+        flow,
+        ..fetch_add(cookie, 0, MEMORY as u64 + 8 * cookie, 1)
+    };
+    let long = op(0, OpKind::Write, 1024, 10 * 1024);
+    pair.initiator.push(long).unwrap();
+    for cookie in 1..=15 {
+        pair.initiator.push(add(cookie, 1)).unwrap();
+    }
+    pair.initiator.push(add(16, 2)).unwrap();
+    pair.step();
+    assert_eq!(pair.completions.len(), MAX_ATOMICS);
+    // All others were reaped, and new ones take their places.
+    pair.initiator.push(add(17, 3)).unwrap();
+    for cookie in 18..144 {
+        pair.initiator
+            .push(op(cookie, OpKind::Write, 1024, 8))
+            .unwrap();
+    }
+    assert_eq!(pair.initiator.room(), 0);
+    pair.run();
+    assert_eq!(pair.completions.len(), 144);
+    assert!(pair
+        .completions
+        .iter()
+        .all(|c| c.status == WcStatus::Success));
+    assert_eq!(pair.remote[..8], 17u64.to_ne_bytes());
+}
+
+#[test]
 fn what_fails_locally_is_not_carried_out_and_stops_its_flow() {
     let mut pair = Pair::new(vec![Fate::Deliver]);
     pair.initiator.push(op(1, OpKind::Write, 0, 8)).unwrap();
@@ -250,9 +285,10 @@ fn what_fails_locally_is_not_carried_out_and_stops_its_flow() {
     pair.initiator
         .push_failed(op(4, OpKind::Write, 24, 8), WcStatus::LocLenErr)
         .unwrap();
-    let request = pair.initiator.poll_request(1).unwrap().request;
-    let request = pair.initiator.unusable(&request, WcStatus::LocProtErr);
-    pair.out.send(&request.encode(), &[]);
+    pair.initiator.poll_request(1).unwrap();
+    let instead = pair.initiator.unusable(0, WcStatus::LocProtErr);
+    pair.out
+        .send(&instead.request.encode(), &instead.message.unwrap());
     pair.run();
     let ends: Vec<_> = pair.completions.iter().map(|c| c.status).collect();
     let (local, flushed) = (WcStatus::LocProtErr, WcStatus::WrFlushErr);
@@ -276,42 +312,92 @@ fn what_follows_in_a_flow_has_no_effect_if_a_repeat_finds_its_memory_gone() {
     while initiator.poll_request(1).is_some() {}
     // Nothing has arrived, and all is sent again.
     initiator.on_tick(1_000_000_000);
-    let request = initiator.poll_request(1_000_000_000).unwrap().request;
-    initiator.unusable(&request, WcStatus::LocProtErr);
+    initiator.poll_request(1_000_000_000).unwrap();
+    initiator.unusable(0, WcStatus::LocProtErr);
     let mut rest = || {
-        let request = initiator.poll_request(1_000_000_000).unwrap().request;
-        (request.kind, request.len)
+        let outgoing = initiator.poll_request(1_000_000_000).unwrap();
+        let request = outgoing.request;
+        (request.kind, request.len, outgoing.message)
     };
-    assert_eq!([rest(), rest()], [(Kind::Read, 0), (Kind::Write, 8)]);
+    let refused = (Kind::Send, 0, Some(NO_MESSAGE));
+    assert_eq!([rest(), rest()], [refused, (Kind::Write, 8, None)]);
 }
 
 #[test]
-fn what_comes_after_a_read_whose_repeat_failed_is_not_carried_out() {
+fn what_comes_after_a_read_that_failed_late_is_not_carried_out() {
     let mut initiator = initiator(HERE, 4096);
     initiator.push(op(1, OpKind::Read, 0, 8)).unwrap();
     let read = initiator.poll_request(1).unwrap().request;
     let mut context = Context::open(&read, 1).unwrap();
-    assert_eq!(context.admit(&read, 1), Verdict::Execute);
+    let verdict = context.admit(&read, 1);
+    assert_eq!(verdict, Verdict::Execute);
     context.record(&read, Status::Ok);
-    // The answer is lost, the READ is repeated, and its region has gone meanwhile.
-    assert_eq!(context.admit(&read, 2), Verdict::Repeat(Status::Ok));
-    context.close_flow(7);
-    (0..100).for_each(|_| context.close_flow(read.flow));
+    // Its region goes before its bytes are read.
+    let other = Request { flow: 7, ..read };
+    assert_eq!(context.read_failed(&other, verdict), Status::Access);
+    for _ in 0..100 {
+        context.read_failed(&read, verdict);
+    }
     assert!(context.is_closed(7), "each flow takes one place");
-    let next = |flow| Request {
-        psn: 1,
-        flow,
-        ..read
-    };
+    let next = |psn, flow| Request { psn, flow, ..read };
     assert_eq!(
-        context.admit(&next(read.flow), 3),
+        context.admit(&next(1, read.flow), 3),
         Verdict::Refuse(Status::Flushed)
     );
-    let other = Request {
-        psn: 2,
-        ..next(read.flow + 1)
+    assert_eq!(context.admit(&next(2, read.flow + 1), 3), Verdict::Execute);
+}
+
+#[test]
+fn a_late_copy_of_a_read_whose_region_has_gone_leaves_its_flow_open() {
+    let mut pair = Pair::new(vec![Fate::Deliver]);
+    pair.initiator.push(op(1, OpKind::Read, 0, 8)).unwrap();
+    pair.transmit();
+    let copy = pair.out.packets[0].clone();
+    pair.step();
+    pair.is_readable = false;
+    pair.out.packets.push_back(copy);
+    pair.step();
+    pair.initiator.push(op(2, OpKind::Write, 0, 8)).unwrap();
+    pair.run();
+    let ends: Vec<_> = pair.completions.iter().map(|c| c.status).collect();
+    assert_eq!(ends, [WcStatus::Success, WcStatus::Success]);
+}
+
+#[test]
+fn what_comes_after_a_read_whose_repeat_is_refused_has_no_effect() {
+    let mut pair = Pair::new(vec![Fate::Deliver]);
+    pair.initiator.push(op(1, OpKind::Read, 0, 8)).unwrap();
+    pair.initiator.push(op(2, OpKind::Write, 8, 8)).unwrap();
+    let other = Op {
+        flow: 2,
+        ..op(3, OpKind::Write, 16, 8)
     };
-    assert_eq!(context.admit(&other, 3), Verdict::Execute);
+    pair.initiator.push(other).unwrap();
+    pair.transmit();
+    // The READ is carried out, its answer is lost, and so are the others' requests.
+    pair.out.packets.truncate(1);
+    pair.back.fates = vec![Fate::Deliver; 1000];
+    pair.back.fates[0] = Fate::Lose;
+    pair.step();
+    pair.is_readable = false;
+    pair.now_ns += RTO_MIN_NS;
+    pair.initiator.on_tick(pair.now_ns);
+    let repeat = pair.initiator.poll_request(pair.now_ns).unwrap().request;
+    pair.serve(&repeat, &[]);
+    pair.hear();
+    pair.run();
+    let ends: Vec<_> = pair
+        .completions
+        .iter()
+        .map(|c| (c.cookie, c.status))
+        .collect();
+    let expected = [
+        (1, WcStatus::RemAccessErr),
+        (2, WcStatus::WrFlushErr),
+        (3, WcStatus::Success),
+    ];
+    assert_eq!(ends, expected);
+    assert_eq!(pair.executed, [(16, pair.local[16])]);
 }
 
 #[test]
@@ -389,6 +475,34 @@ fn a_peer_that_never_answers_ends_every_operation_in_bounded_time() {
     assert_eq!(ends, [WcStatus::RetryExcErr, flushed, flushed]);
     assert!(now_ns < 1_000_000_000, "gave up after {now_ns} ns");
     assert_eq!(sent, 3 * MAX_TRIES);
+}
+
+#[test]
+fn a_silent_peer_is_not_sent_the_whole_window_again() {
+    let mut initiator = initiator(HERE, 1024);
+    for cookie in 0..WINDOW as u64 {
+        initiator.push(op(cookie, OpKind::Write, 0, 8)).unwrap();
+    }
+    let mut now_ns = 1;
+    let burst = |initiator: &mut Initiator, now_ns| -> Vec<Request> {
+        std::iter::from_fn(|| Some(initiator.poll_request(now_ns)?.request)).collect()
+    };
+    let all = burst(&mut initiator, now_ns);
+    assert_eq!(all.len(), WINDOW);
+    let probes = PROBE_CHUNKS as usize;
+    for _ in 0..3 {
+        now_ns += RTO_MAX_NS;
+        initiator.on_tick(now_ns);
+        assert_eq!(burst(&mut initiator, now_ns), all[..probes]);
+    }
+    // The target is there, and the others may have been lost.
+    initiator.on_response(&Response::to(&all[0], Status::Ok), 0, now_ns);
+    assert_eq!(burst(&mut initiator, now_ns), all[probes..]);
+    // One that was lost again is missed as soon as the next one comes.
+    initiator.on_tick(now_ns + RTO_MAX_NS);
+    assert_eq!(burst(&mut initiator, now_ns), all[1..=probes]);
+    initiator.on_response(&Response::to(&all[1], Status::Sequence), 0, now_ns);
+    assert_eq!(burst(&mut initiator, now_ns), all[1..]);
 }
 
 #[test]

@@ -194,10 +194,12 @@ pub enum Packet {
 }
 
 impl Request {
-    /// A request in its place that changes and fetches nothing.
-    pub(super) const fn without_effect(self) -> Self {
+    /// A request in its place that the target refuses, and closes the flow for, unless it has
+    /// carried out another one in this place: a chunk of a message that follows
+    /// [`NO_MESSAGE`]. It is well-formed, so that a repeat is answered in any case.
+    pub(super) const fn to_be_refused(self) -> Self {
         Self {
-            kind: Kind::Read,
+            kind: Kind::Send,
             len: 0,
             rkey: 0,
             remote_addr: 0,
@@ -341,6 +343,9 @@ pub struct Message {
 
 /// Bytes of an encoded [`Message`].
 pub const MESSAGE_BYTES: usize = 32;
+
+/// Bytes in place of an encoded [`Message`] that [`Message::decode`] refuses.
+pub const NO_MESSAGE: [u8; MESSAGE_BYTES] = [0xff; MESSAGE_BYTES];
 
 const HAS_IMM: u32 = 1;
 const TO_FLOW: u32 = 2;

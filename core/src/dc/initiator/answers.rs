@@ -3,8 +3,9 @@
 //! The initiator takes the target's answers: chunks are done, wait, or fail with their operation.
 
 use super::{Incoming, Initiator};
+use crate::dc::op::OpKind;
 use crate::dc::wire::{Response, Status};
-use crate::dc::{before, RNR_DELAY_NS, RNR_PATIENCE_NS, WINDOW};
+use crate::dc::{before, WINDOW};
 use crate::uapi::WcStatus;
 
 impl Initiator {
@@ -28,7 +29,7 @@ impl Initiator {
             Status::NoContext => {
                 // A request that overtook the stream's first one gets this answer
                 // too, and the answer may be late; after two timeouts it is not.
-                if response.psn == self.base && self.tries >= 2 {
+                if response.psn == self.base && self.patience.tries() >= 2 {
                     self.fail_all(WcStatus::RetryExcErr);
                 }
                 return Incoming::Handled;
@@ -50,9 +51,10 @@ impl Initiator {
         if before(psn, self.base) || !before(psn, self.next) || self.chunk(psn).done {
             return Incoming::Handled;
         }
-        self.heard(now_ns);
+        self.patience.heard(now_ns);
         let chunk = self.chunk(psn);
         let slot = self.op(chunk.op);
+        let is_read = slot.op.kind == OpKind::Read;
         let wanted = slot.op.kind.fetches() && slot.status == WcStatus::Success;
         if wanted && response.status == Status::Ok {
             if payload != chunk.len as usize || response.len != chunk.len {
@@ -77,6 +79,10 @@ impl Initiator {
             Status::NoReceiver => self.fail_op(chunk.op, WcStatus::RetryExcErr),
             _ => {}
         }
+        if is_read && response.status == Status::Access {
+            // If this answers a repeat the target has not closed the flow.
+            self.make_void_from(psn);
+        }
         self.done(psn, now_ns);
         Incoming::Handled
     }
@@ -91,46 +97,33 @@ impl Initiator {
     }
 
     /// A receiver has no buffer for a chunk: nothing more is sent for a while.
-    /// After [`RNR_PATIENCE_NS`] its operation fails.
+    /// After [`RNR_PATIENCE_NS`](crate::dc::RNR_PATIENCE_NS) its operation fails.
     fn not_ready(&mut self, psn: u32, now_ns: u64) {
         if before(psn, self.base) || !before(psn, self.next) || self.chunk(psn).done {
             return;
         }
-        self.heard(now_ns);
-        self.tries = 0;
-        let since_ns = *self.not_ready_since_ns.get_or_insert(now_ns);
-        if now_ns.saturating_sub(since_ns) < RNR_PATIENCE_NS {
-            self.not_ready_until_ns = now_ns + RNR_DELAY_NS;
+        self.patience.heard(now_ns);
+        if self.patience.not_ready(now_ns) {
             return;
         }
-        self.ready();
         self.fail_op(self.chunk(psn).op, WcStatus::RnrRetryExcErr);
         self.make_void_from(psn);
         self.resend = self.base;
     }
 
     /// A chunk's operation has failed here: the target does not know, and shall carry out
-    /// nothing of its flow from there on that it has not carried out.
+    /// nothing of its flow from there on that it has not carried out. The first of them that
+    /// it takes closes the flow, so that it refuses late copies of the others too.
     pub(super) fn make_void_from(&mut self, psn: u32) {
         let flow = self.op(self.chunk(psn).op).op.flow;
         let mut later = psn;
         while later != self.next {
-            let op = self.chunk(later).op;
-            if self.op(op).op.flow == flow {
+            let chunk = self.chunk(later);
+            if !chunk.done && self.op(chunk.op).op.flow == flow {
                 self.chunks[later as usize % WINDOW].make_void();
             }
             later = later.wrapping_add(1);
         }
-    }
-
-    fn heard(&mut self, now_ns: u64) {
-        self.last_used_ns = now_ns;
-        self.heard_ns = now_ns;
-    }
-
-    pub(super) fn ready(&mut self) {
-        self.not_ready_since_ns = None;
-        self.not_ready_until_ns = 0;
     }
 
     fn done(&mut self, psn: u32, now_ns: u64) {
@@ -140,18 +133,15 @@ impl Initiator {
         }
         slot.done = true;
         let op = slot.op;
-        if let Some(sent_ns) = slot.sent_ns {
-            self.round_trip.learn(now_ns.saturating_sub(sent_ns));
-        }
+        self.patience.chunk_done(slot.sent_ns, now_ns);
         let open = &mut self.op_mut(op).open;
         *open = open.saturating_sub(1);
         self.settle(op);
-        self.tries = 0;
-        self.ready();
+        self.repeats_left = u32::MAX;
         // INVARIANT: `base` moves to the first chunk that is not done.
         while self.base != self.next && self.chunk(self.base).done {
             self.base = self.base.wrapping_add(1);
-            self.waiting_since_ns = now_ns;
+            self.patience.moved_on(now_ns);
         }
         if before(self.resend, self.base) {
             self.resend = self.base;
@@ -161,13 +151,14 @@ impl Initiator {
     /// The target saw a gap before a later packet. Go back once per gap: the
     /// packets behind the gap each report it.
     fn hurry(&mut self, awaited: u32) {
-        let is_waiting = self.not_ready_until_ns != 0;
+        let is_waiting = self.patience.is_not_ready();
         if !is_waiting
             && awaited == self.base
             && self.base != self.next
             && self.hurried != Some(awaited)
         {
             self.hurried = Some(awaited);
+            self.repeats_left = u32::MAX;
             self.resend = self.base;
         }
     }

@@ -14,7 +14,8 @@ impl Initiator {
         }
         let number = self.next_to_cut()?;
         let chunk_bytes = self.chunk_bytes;
-        if self.op(number).op.kind.is_atomic() && self.atomics_in_window() >= MAX_ATOMICS {
+        let is_atomic = self.op(number).op.kind.is_atomic();
+        if is_atomic && self.atomics_in_window() >= MAX_ATOMICS {
             return None;
         }
         let slot = self.op_mut(number);
@@ -26,6 +27,7 @@ impl Initiator {
         let psn = self.next;
         self.chunks[psn as usize % WINDOW] = Chunk {
             op: number,
+            is_atomic,
             offset,
             len,
             ..FRESH_CHUNK
@@ -86,12 +88,11 @@ impl Initiator {
         None
     }
 
-    /// Atomic operations that may still be repeated, and those behind them.
+    /// Chunks of atomic operations from the first one on that may still be repeated.
     fn atomics_in_window(&self) -> usize {
         let (mut psn, mut count) = (self.base, 0);
         while psn != self.next {
-            let op = self.chunk(psn).op;
-            count += usize::from(self.op(op).op.kind.is_atomic());
+            count += usize::from(self.chunk(psn).is_atomic);
             psn = psn.wrapping_add(1);
         }
         count

@@ -1,6 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
 //! How operations end: well, failed, or flushed behind one of their flow that has failed.
+//!
+//! Later operations of the flow are flushed in each case. Of those that were not cut to their
+//! end nothing more is sent. For the others it depends on the cause:
+//!
+//! | cause | status | sent for what the target has not taken | flow at the target |
+//! |---|---|---|---|
+//! | the target refuses a request | the answer's | the requests: it refuses them | closed already |
+//! | it says `Flushed` | `WrFlushErr`, until the cause is heard | the same | closed already |
+//! | it refuses the repeat of a READ | `RemAccessErr` | requests to be refused | closed by them |
+//! | memory here may not be used | `LocProtErr` | the same | the same |
+//! | a receiver has no buffer for too long | `RnrRetryExcErr` | the same | the same |
+//! | an answer has the wrong length | `RemOpErr` | the requests: it carries them out | open |
+//! | it was posted as failed | the caller's | nothing | open |
+//! | the stream breaks | of a flow's first: the cause | nothing; it starts over | forgotten |
 
 use super::parts::{OpSlot, Stage};
 use super::Initiator;
@@ -123,8 +137,8 @@ impl Initiator {
         self.cut_op = self.next_op;
         self.base = self.next;
         self.resend = self.next;
-        self.tries = 0;
-        self.ready();
+        self.patience.start_over();
+        self.repeats_left = u32::MAX;
         self.broken = true;
     }
 

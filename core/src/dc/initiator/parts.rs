@@ -33,12 +33,15 @@ pub(super) enum Stage {
 
 #[derive(Clone, Copy)]
 pub(super) struct Chunk {
+    /// Its operation. Once the chunk is done that may be reaped, and the number be no
+    /// longer in use.
     pub(super) op: u32,
+    pub(super) is_atomic: bool,
     pub(super) offset: u32,
     pub(super) len: u32,
     pub(super) done: bool,
-    /// Its operation has failed before the target took it: it goes out without
-    /// effect, as a READ of no bytes, because it has used its PSN.
+    /// Its operation has failed before the target took it. Because it has used its PSN, a
+    /// request goes out that the target refuses.
     pub(super) void: bool,
     /// When it was sent; `None` before, and once it was sent again: nobody knows
     /// then which of the two is answered.
@@ -50,6 +53,11 @@ impl Chunk {
     pub(super) fn note_sent(&mut self, now_ns: u64) {
         self.sent_ns = (!self.resent).then_some(now_ns);
         self.resent = true;
+    }
+
+    /// Whether a chunk that was sent was sent before.
+    pub(super) const fn is_repeat(&self) -> bool {
+        self.resent && self.sent_ns.is_none()
     }
 
     pub(super) fn make_void(&mut self) {
@@ -69,6 +77,7 @@ pub(super) const NO_OP: OpSlot = OpSlot {
 };
 pub(super) const FRESH_CHUNK: Chunk = Chunk {
     op: 0,
+    is_atomic: false,
     offset: 0,
     len: 0,
     done: false,

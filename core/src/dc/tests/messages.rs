@@ -125,6 +125,29 @@ fn a_receiver_that_stays_without_buffers_fails_the_flow_and_no_other() {
 }
 
 #[test]
+fn a_late_copy_of_a_message_behind_one_that_failed_is_not_delivered() {
+    let mut pair = Pair::new(vec![Fate::Deliver]);
+    pair.buffers = 0;
+    for cookie in 1..=2 {
+        pair.initiator.push(send(cookie, 0, 8)).unwrap();
+    }
+    pair.transmit();
+    let late = pair.out.packets[1].clone();
+    // Until the sender gives up.
+    let is_message = |packet: &(Vec<u8>, Vec<u8>)| Message::decode(&packet.1).is_some();
+    while pair.out.packets.front().is_none_or(is_message) {
+        pair.step();
+        pair.transmit();
+    }
+    pair.buffers = 2;
+    pair.out.packets.insert(1, late);
+    pair.run();
+    let expected = [(1, WcStatus::RnrRetryExcErr), (2, WcStatus::WrFlushErr)];
+    assert_eq!(ends(&pair), expected);
+    assert!(pair.messages.is_empty());
+}
+
+#[test]
 fn nobody_there_and_too_small_a_buffer_are_told_apart() {
     let mut pair = Pair::new(vec![Fate::Deliver]);
     let nobody = Op {
@@ -200,6 +223,7 @@ proptest! {
         let message = Message { total, imm, to, sender };
         prop_assert_eq!(Message::decode(&message.encode()), Some(message));
         prop_assert_eq!(Message::decode(&message.encode()[..MESSAGE_BYTES - 1]), None);
+        prop_assert_eq!(Message::decode(&NO_MESSAGE), None);
         let _ = Message::decode(&rest);
     }
 }

@@ -115,6 +115,8 @@ pub(super) struct Pair {
     pub(super) executed: Vec<(u64, u8)>,
     pub(super) completions: Vec<Completion>,
     pub(super) requests_sent: usize,
+    /// The target's memory can be read.
+    pub(super) is_readable: bool,
     /// Receive buffers that the receiver has.
     pub(super) buffers: usize,
     /// Messages that are there, and the one that is coming.
@@ -141,6 +143,7 @@ impl Pair {
             executed: Vec::new(),
             completions: Vec::new(),
             requests_sent: 0,
+            is_readable: true,
             buffers: usize::MAX,
             messages: Vec::new(),
             coming: Vec::new(),
@@ -155,7 +158,7 @@ impl Pair {
                 payload.extend(outgoing.op.operands.encode());
             }
             if let Some(message) = outgoing.message {
-                payload.extend(message.encode());
+                payload.extend(message);
             }
             if matches!(request.kind, Kind::Write | Kind::Send | Kind::WriteImm) {
                 gather(&self.local, &outgoing, &mut payload);
@@ -167,7 +170,9 @@ impl Pair {
 
     /// The receiver takes a chunk, as far as it has a buffer.
     pub(super) fn deliver(&mut self, request: &Request, payload: &[u8]) -> Status {
-        let message = Message::decode(payload).expect("a message");
+        let Some(message) = Message::decode(payload) else {
+            return Status::Invalid;
+        };
         let bytes = &payload[MESSAGE_BYTES..];
         assert_eq!(bytes.len(), request.len as usize);
         assert_eq!(message.sender, SENDER);
@@ -288,7 +293,10 @@ impl Pair {
         };
         let mut response = Response::to(request, status);
         let mut bytes = Vec::new();
-        if Context::fetches(request, status) {
+        if Context::fetches(request, status) && !self.is_readable {
+            let context = self.contexts.get_mut(&request.token).unwrap();
+            response.status = context.read_failed(request, verdict);
+        } else if Context::fetches(request, status) {
             let from = request.remote_addr as usize;
             bytes = self.remote[from..from + request.len as usize].to_vec();
             response.len = request.len;
@@ -326,6 +334,16 @@ impl Pair {
         }
     }
 
+    /// The initiator takes the responses that have come.
+    pub(super) fn hear(&mut self) {
+        while let Some((header, payload)) = self.back.packets.pop_front() {
+            match decode(&header) {
+                Some(Packet::Response(response)) => self.receive(&response, &payload),
+                other => panic!("not a response: {other:?}"),
+            }
+        }
+    }
+
     /// One round of everything; then the clock moves on.
     pub(super) fn step(&mut self) {
         self.transmit();
@@ -335,12 +353,7 @@ impl Pair {
                 other => panic!("not a request: {other:?}"),
             }
         }
-        while let Some((header, payload)) = self.back.packets.pop_front() {
-            match decode(&header) {
-                Some(Packet::Response(response)) => self.receive(&response, &payload),
-                other => panic!("not a response: {other:?}"),
-            }
-        }
+        self.hear();
         self.completions
             .extend(std::iter::from_fn(|| self.initiator.poll_completion()));
         self.now_ns += RTO_MIN_NS / 2;
