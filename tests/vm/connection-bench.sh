@@ -30,7 +30,7 @@ is "calls alone have no sum" "$(rows connect '"case":"(uncached|call_[a-z]*|dc_r
 is "the meta server is on a node of its own" "$(rows connect '"peers":2,"meta_server":"10.77.0.4:7471"')" 33
 release=$(uname -r | sed 's/[.+]/[&]/g')
 is "all name where they come from" \
-  "$(rows connect "\"kernel\":\"$release\",\"accel\":\"$VM_ACCEL\",\"cpus\":$(nproc),\"commit\":\"[^\"]+\",\"module_args\":\"meta=")" 33
+  "$(rows connect "\"kernel\":\"$release\",\"accel\":\"$VM_ACCEL\",\"cpus\":$(nproc),\"commit\":\"[^\"]+\",\"module_args\":\"meta=[^\"]*\",\"run\":\"[^\"]+\",\"quick\":false")" 33
 check "a peer on the meta server's node is refused" \
   refuses 1 "the meta server at 10.77.0.4:7471 is on the clients' node or a peer's" weft-bench connect --samples 1 --peers 3
 check "one peer does not take turns" refuses 2 "1 is not in 2..=32" weft-bench connect --peers 1

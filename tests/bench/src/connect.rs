@@ -93,7 +93,7 @@ type Peers = [(Node, Peer)];
 pub fn run(args: &ConnectArgs) -> Result<()> {
     let wants = |system| args.systems.contains(&system);
     ensure!(!args.systems.is_empty(), "--systems: name at least one");
-    let mut json = JsonLines::create(args.common.json.as_deref())?;
+    let mut json = JsonLines::create(&args.common)?;
     let nodes: Vec<_> = (1..=args.peers).map(Node).collect();
     let needs_module = wants(ConnectSystem::Weft) || wants(ConnectSystem::Ref);
     let meta = match needs_module {

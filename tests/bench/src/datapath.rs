@@ -97,7 +97,7 @@ impl Sides {
 /// Runs the benchmark.
 pub fn run(args: &DatapathArgs) -> Result<()> {
     check(args)?;
-    let mut json = JsonLines::create(args.common.json.as_deref())?;
+    let mut json = JsonLines::create(&args.common)?;
     if args.systems.contains(&Contender::Perftest) {
         json.name_version("perftest", perftest::version()?);
     }

@@ -132,7 +132,7 @@ pub fn run(args: &MeshArgs) -> Result<()> {
         (list, _) => list,
     };
     let rounds = args.rounds.unwrap_or(if quick { 3 } else { 11 });
-    let mut json = JsonLines::create(args.common.json.as_deref())?;
+    let mut json = JsonLines::create(&args.common)?;
     let mut results = Results::default();
     for &workers in sizes {
         for &processes in &args.run_as {

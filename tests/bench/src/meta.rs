@@ -43,7 +43,7 @@ struct Row {
 /// Runs the benchmark.
 pub fn run(args: &MetaArgs) -> Result<()> {
     let server = Server::find(args.server_pid)?;
-    let mut json = JsonLines::create(args.common.json.as_deref())?;
+    let mut json = JsonLines::create(&args.common)?;
     let device =
         Device::open_on(u32::from(CLIENT.0)).context("cannot use Weft on the clients' node")?;
     let quick = args.common.quick;

@@ -126,7 +126,7 @@ pub fn run(args: &PoolArgs) -> Result<()> {
     ensure!(!args.cases.is_empty(), "--cases: name at least one");
     let peers: Vec<_> = (1..=args.peers).map(Node).collect();
     meta_server(&peers)?;
-    let mut json = JsonLines::create(args.common.json.as_deref())?;
+    let mut json = JsonLines::create(&args.common)?;
     let has = |case| args.cases.contains(&case);
     if has(PoolCase::Connections) || has(PoolCase::Pairs) {
         let rows = scale::measure(args, &peers, &mut json)?;

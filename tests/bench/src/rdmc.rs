@@ -36,7 +36,7 @@ use weft_testkit::place::Kind;
 
 /// Runs the benchmark.
 pub fn run(args: &RdmcArgs) -> Result<()> {
-    let mut json = JsonLines::create(args.common.json.as_deref())?;
+    let mut json = JsonLines::create(&args.common)?;
     let rounds = plan::plan(args);
     ensure!(!rounds.is_empty(), "nothing is left to measure");
     let steps = rounds.len() as u64 * u64::from(args.rounds());

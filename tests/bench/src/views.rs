@@ -227,7 +227,7 @@ impl Measured {
 
 /// Runs the benchmark.
 pub fn run(args: &ViewsArgs) -> Result<()> {
-    let mut json = JsonLines::create(args.common.json.as_deref())?;
+    let mut json = JsonLines::create(&args.common)?;
     let mut all = Vec::new();
     for &fabric in &args.fabrics {
         all.extend(measure(args, fabric)?);
