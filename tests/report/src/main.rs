@@ -53,6 +53,8 @@ enum Command {
         #[arg(required = true, value_name = "FILE")]
         results: Vec<PathBuf>,
     },
+    /// Names the benchmarks that README's picture and table need.
+    Needs,
     /// Puts picture and table into README.md, and their results beside them.
     Readme {
         /// The repository.
@@ -71,6 +73,10 @@ fn main() -> Result<()> {
             write(&out, &page)
         }
         Command::Svg { out, results } => svg(&out, &read(&results)?),
+        Command::Needs => {
+            println!("{}", headline::BENCHES.join("\n"));
+            Ok(())
+        }
         Command::Readme { root, results } => readme::write(&root, &read(&results)?),
     }
 }
@@ -78,6 +84,7 @@ fn main() -> Result<()> {
 fn read(results: &[PathBuf]) -> Result<Rows> {
     let rows = Rows::read(results)?;
     ensure!(!rows.is_empty(), "there are no results in these files");
+    environment::check(&rows)?;
     Ok(rows)
 }
 
