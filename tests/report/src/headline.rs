@@ -200,8 +200,22 @@ pub fn picture(rows: &Rows) -> Vec<Chart> {
     charts
 }
 
-/// The benchmarks that table and picture need, as `scripts/bench` names them.
-pub const BENCHES: [&str; 6] = ["connect", "worker", "mesh", "datapath", "multicast", "rdmc"];
+/// The benchmarks that table and picture need, as `scripts/bench` names them, and options that
+/// leave out what neither of them shows.
+pub const RUNS: [(&str, &str); 6] = [
+    ("connect", "--clients 1"),
+    ("worker", "--workers 64"),
+    ("mesh", "--workers 64 --run-as processes"),
+    ("datapath", "--clients 1 --ops read"),
+    (
+        "multicast",
+        "--fabrics shm --experiments raw,single,ladder --members 2 --sizes 10240",
+    ),
+    (
+        "rdmc",
+        "--fabrics shm --experiments single --members 4 --sizes 67108864",
+    ),
+];
 
 /// Whether table or picture may need a row: only those are kept beside README.
 pub fn needs(row: &Row) -> bool {
@@ -348,7 +362,7 @@ mod tests {
         let rows = Rows::parse(&all_rows()).unwrap();
         let kept = rows.kept(needs);
         assert_eq!(kept.all().rows().len(), rows.all().rows().len());
-        assert_eq!(kept.all().texts("bench"), BENCHES);
+        assert_eq!(kept.all().texts("bench"), RUNS.map(|(bench, _)| bench));
         let other = r#"{"bench":"tail","system":"weft","clients":1}"#;
         assert!(Rows::parse(other).unwrap().kept(needs).is_empty());
     }

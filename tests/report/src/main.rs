@@ -53,7 +53,7 @@ enum Command {
         #[arg(required = true, value_name = "FILE")]
         results: Vec<PathBuf>,
     },
-    /// Names the benchmarks that README's picture and table need.
+    /// Prints the benchmarks that README's picture and table need, as scripts/bench is told.
     Needs,
     /// Puts picture and table into README.md, and their results beside them.
     Readme {
@@ -74,7 +74,9 @@ fn main() -> Result<()> {
         }
         Command::Svg { out, results } => svg(&out, &read(&results)?),
         Command::Needs => {
-            println!("{}", headline::BENCHES.join("\n"));
+            for (bench, options) in headline::RUNS {
+                println!("{bench} {options}");
+            }
             Ok(())
         }
         Command::Readme { root, results } => readme::write(&root, &read(&results)?),
