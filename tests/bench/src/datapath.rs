@@ -121,10 +121,13 @@ pub fn run(args: &DatapathArgs) -> Result<()> {
     });
     // What there is, even if a case has failed.
     results.print();
-    if run.left_out > 0 {
-        println!("{} cases were left out: the time is over", run.left_out);
-    }
-    outcome
+    outcome?;
+    let left_out = run.left_out;
+    ensure!(
+        left_out == 0,
+        "{left_out} cases were left out, because the time was over"
+    );
+    Ok(())
 }
 
 /// A run of the benchmark.

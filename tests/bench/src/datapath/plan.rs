@@ -14,7 +14,8 @@ use crate::round_robin::{Amount, MakeCase, Outcome};
 pub const PEER_BYTES: u32 = 4 * MAX_REQUEST_BYTES;
 /// Sizes, in bytes, unless told.
 const SIZES: [u32; 7] = [8, 64, 512, 4096, 65536, 1 << 20, 4 << 20];
-const QUICK_SIZES: [u32; 4] = [8, 4096, 65536, 1 << 20];
+/// In a quick run, of READs and WRITEs; all other requests have a word.
+const QUICK_SIZES: [u32; 2] = [WORD, 4096];
 /// Numbers of clients, unless told.
 const CLIENTS: [u16; 3] = [1, 8, 64];
 const QUICK_CLIENTS: [u16; 2] = [1, 8];
@@ -25,15 +26,14 @@ const WORD: u32 = 8;
 /// Bytes that all clients together may have on the way: more take soft-RoCE
 /// seconds, and their memory is the machine's.
 const MAX_ON_THE_WAY: u64 = 128 << 20;
-const QUICK_ON_THE_WAY: u64 = 32 << 20;
 /// How long each system is at a case.
 const CASE_TIME: Duration = Duration::from_secs(1);
 /// In a quick run at most so long, and all cases together at most so long. The
 /// rest of the minute is for connecting, for trials and for long samples.
 const QUICK_CASE_TIME: Duration = Duration::from_millis(500);
 const QUICK_TIME: Duration = Duration::from_secs(12);
-/// When a quick run begins no further case, however slow the machine is.
-const QUICK_LIMIT: Duration = Duration::from_secs(45);
+/// When a quick run begins no further case, however slow the machine is. It fails then.
+const QUICK_LIMIT: Duration = Duration::from_secs(57);
 /// Times that perftest has its turn, and the others theirs; the median counts, so
 /// that what else happens on the machine in one turn does not.
 const TURNS: u32 = 5;
@@ -113,16 +113,10 @@ pub fn clients(args: &DatapathArgs) -> Vec<u16> {
 
 /// All that so many clients have to do, in the table's order.
 pub fn works(args: &DatapathArgs, clients: u16) -> Vec<Work> {
-    let (sizes, limit) = match (&args.sizes[..], args.common.quick) {
-        ([], true) => (&QUICK_SIZES[..], QUICK_ON_THE_WAY),
-        ([], false) => (&SIZES[..], MAX_ON_THE_WAY),
-        (list, _) => (list, MAX_ON_THE_WAY),
-    };
     let mut works = Vec::new();
     for &op in &args.ops {
-        let sizes = if op.is_atomic() { &[WORD] } else { sizes };
         for &mode in args.modes.iter().filter(|&&mode| has(op, mode, clients)) {
-            for &pause_us in pauses(args, op, mode, clients) {
+            for &pause_us in pauses(args, op, mode) {
                 let work = |&bytes| Work {
                     op,
                     mode,
@@ -130,12 +124,33 @@ pub fn works(args: &DatapathArgs, clients: u16) -> Vec<Work> {
                     clients,
                     pause_us,
                 };
-                let fits = |work: &Work| work.bytes_on_the_way() <= limit && Senders::can(*work);
-                works.extend(sizes.iter().map(work).filter(fits));
+                let fits = |work: &Work| {
+                    work.bytes_on_the_way() <= MAX_ON_THE_WAY
+                        && Senders::can(*work)
+                        && has_time(args, *work)
+                };
+                works.extend(sizes(args, op).iter().map(work).filter(fits));
             }
         }
     }
     works
+}
+
+fn sizes(args: &DatapathArgs, op: Operation) -> &[u32] {
+    match &args.sizes[..] {
+        _ if op.is_atomic() => &[WORD],
+        [] if !args.common.quick => &SIZES,
+        [] if matches!(op, Operation::Send | Operation::SendPp) => &[WORD],
+        [] => &QUICK_SIZES,
+        list => list,
+    }
+}
+
+/// Whether a run has time for a work: unless it is told, a quick one has pauses between one
+/// client's READs of a word, and no others.
+fn has_time(args: &DatapathArgs, work: Work) -> bool {
+    let is_free = !args.common.quick || !args.pause_us.is_empty() || work.pause_us == 0;
+    is_free || (work.op, work.bytes, work.clients) == (Operation::Read, WORD, 1)
 }
 
 /// Whether there is such a case: a ping-pong is of one client and one request at a
@@ -144,11 +159,11 @@ fn has(op: Operation, mode: Mode, clients: u16) -> bool {
     !op.is_ping_pong() || (mode == Mode::Sync && clients == 1)
 }
 
-fn pauses(args: &DatapathArgs, op: Operation, mode: Mode, clients: u16) -> &[u32] {
+fn pauses(args: &DatapathArgs, op: Operation, mode: Mode) -> &[u32] {
     match &args.pause_us[..] {
         // Its two ends wait for one another anyway.
         _ if op.is_ping_pong() => &[0],
-        [] if mode == Mode::Async || (args.common.quick && clients > 1) => &[0],
+        [] if mode == Mode::Async => &[0],
         [] => &PAUSES,
         list => list,
     }
@@ -347,6 +362,51 @@ mod tests {
         assert_eq!(pauses(&ping_pong, 1, Mode::Sync), [0]);
         assert_eq!(all(&ping_pong, 1).len(), 1);
         assert!(all(&ping_pong, 8).is_empty());
+    }
+
+    #[test]
+    fn a_quick_run_has_something_of_everything() {
+        let args = args(&["--quick"]);
+        let plan = clients(&args).into_iter();
+        let all: Vec<_> = plan.flat_map(|count| works(&args, count)).collect();
+        for count in QUICK_CLIENTS {
+            for op in Operation::ALL {
+                let own = all.iter().filter(|work| work.op == op);
+                let own: Vec<_> = own.filter(|work| work.clients == count).collect();
+                for mode in [Mode::Sync, Mode::Async] {
+                    let is_there = own.iter().any(|work| work.mode == mode);
+                    assert_eq!(is_there, has(op, mode, count), "{op:?}, {mode:?}, {count}");
+                }
+            }
+        }
+        let pauses = all.iter().filter(|work| work.pause_us > 0);
+        let pauses: Vec<_> = pauses.map(|work| (work.op, work.bytes)).collect();
+        assert_eq!(pauses, [(Operation::Read, WORD)]);
+        assert!(all.iter().all(|work| QUICK_SIZES.contains(&work.bytes)));
+        // A second and a half for each, of which perftest takes most.
+        assert_eq!(all.len(), 32);
+        assert!(all.iter().filter(|&&work| perftest::can(work)).count() <= 13);
+    }
+
+    #[test]
+    fn a_quick_run_does_what_it_is_told() {
+        let told = [
+            "--quick",
+            "--sizes",
+            "65536",
+            "--pause-us",
+            "7",
+            "--modes",
+            "sync",
+        ];
+        let of = |op| works(&args(&[&told[..], &["--ops", op]].concat()), 8);
+        for op in ["read", "send"] {
+            let own: Vec<_> = of(op)
+                .iter()
+                .map(|work| (work.bytes, work.pause_us))
+                .collect();
+            assert_eq!(own, [(65536, 7)], "{op}");
+        }
     }
 
     #[test]
