@@ -28,8 +28,7 @@
 //! one session, each by one call, to peers that the module knows. None is dropped
 //! meanwhile. As many null ioctls in a row (`null_in_a_row`) take turns with that.
 //!
-//! Verbs' clients poll for their WRITE. Where several share the processors it is measured too
-//! what they take if they sleep until it is done.
+//! Verbs' clients poll for their WRITE, or sleep until it is done, in cases of their own.
 //!
 //! The clients are on node 0, the peers on the nodes behind it, the meta server on
 //! another one.
@@ -121,7 +120,7 @@ pub fn run(args: &ConnectArgs) -> Result<()> {
     let mut results = Results::default();
     for &clients in clients {
         let mut cases = Vec::new();
-        cases.extend(verbs.iter().flat_map(|verbs| verbs.cases(clients)));
+        cases.extend(verbs.iter().flat_map(VerbsCases::cases));
         cases.extend(weft.iter().flat_map(WeftCases::cases));
         cases.retain(|named| wants(named.system));
         let setting = Setting {

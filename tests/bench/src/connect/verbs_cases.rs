@@ -78,13 +78,10 @@ impl<'a> VerbsCases<'a> {
         })
     }
 
-    /// All cases, for so many clients. One that has a processor for itself polls.
-    pub fn cases(&self, clients: u16) -> Vec<Named<'_>> {
-        let waits = match clients {
-            1 => &[Wait::Poll][..],
-            _ => &Wait::OF_VERBS,
-        };
-        let each = waits.iter().flat_map(|&wait| self.that_wait(wait));
+    /// All cases.
+    pub fn cases(&self) -> Vec<Named<'_>> {
+        let waits = Wait::OF_VERBS.into_iter();
+        let each = waits.flat_map(|wait| self.that_wait(wait));
         let read8: MakeCase<'_> =
             Box::new(|| Ok(Box::new(VerbsReader::over(vec![self.any_link()?])?)));
         let read8 = Named {
