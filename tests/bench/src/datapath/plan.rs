@@ -8,7 +8,7 @@ use super::args::{Contender, DatapathArgs, Mode, Operation, MAX_REQUEST_BYTES};
 use super::senders::Senders;
 use super::{perftest, BATCH};
 use crate::cli::Transport;
-use crate::round_robin::{Amount, MakeCase, Outcome};
+use crate::round_robin::{Amount, Outcome};
 
 /// The peer's memory. Clients use it side by side as far as it goes.
 pub const PEER_BYTES: u32 = 4 * MAX_REQUEST_BYTES;
@@ -169,13 +169,52 @@ fn pauses(args: &DatapathArgs, op: Operation, mode: Mode) -> &[u32] {
     }
 }
 
-/// How much of each case to do.
+/// How the samples of a case are spread over its time. They are `turns` times `rounds` times
+/// a block, whose length is a system's own:
+///
+/// | | one client | several clients |
+/// |---|---|---|
+/// | turns of a full run, of a quick one | 5, 1 | 5, 1 |
+/// | rounds of a turn | 1 | 7, or so many that a block lasts 5 ms |
+/// | samples of a turn | those that take 1/5 s; quick: its share of 12 s | the same |
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    /// In each perftest has its turn, and then the systems have theirs.
+    pub turns: u32,
+    /// In each of a turn's rounds each system has a block. All have as many, so that they stay
+    /// interleaved.
+    rounds: u32,
+    /// Each system's samples of a block.
+    blocks: Vec<u32>,
+    /// After each block.
+    rest: Duration,
+    /// Samples of perftest in its turn: as many as the system has that takes the fewest, which is
+    /// one that is about as fast.
+    pub perftest: u32,
+}
+
+impl Schedule {
+    /// What each system is to do in its turn.
+    pub fn amounts(&self) -> impl Iterator<Item = Amount> + '_ {
+        self.blocks.iter().map(|&block| Amount {
+            block,
+            rounds: self.rounds,
+            rest: self.rest,
+        })
+    }
+}
+
+/// How much time there is for each case.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
+    /// Samples of a client, if they are told.
     samples: Option<u32>,
+    /// The fewest of them, if not.
     at_least: u32,
+    /// How long each system is at a case.
     time: Duration,
     turns: u32,
+    /// When no further case begins.
     limit: Option<Duration>,
 }
 
@@ -210,47 +249,38 @@ impl Budget {
         self.samples.is_none()
     }
 
-    /// How often the systems and perftest have a turn each.
-    pub fn turns(&self) -> u32 {
-        self.turns
-    }
-
-    /// What each system is to do in a turn, by what a trial gave. All have as many
-    /// rounds, so that they stay interleaved.
-    pub fn amounts(&self, trial: &[Outcome], work: Work) -> Vec<Amount> {
+    /// What each system is to do, by what a trial gave.
+    pub fn schedule(&self, trial: &[Outcome], work: Work) -> Schedule {
         let share = |outcome| {
             self.samples_of(sample_us(outcome, work.clients))
                 .div_ceil(self.turns)
         };
         let wanted: Vec<_> = trial.iter().map(share).collect();
-        let blocks = match work.clients {
+        let fewest = wanted.iter().copied().min();
+        let most_rounds = match work.clients {
             1 => ROUNDS,
             _ => self.blocks_of_many(),
         };
-        let rounds = wanted.iter().copied().min().unwrap_or(1).min(blocks);
-        let amount = |wanted: u32| Amount {
-            block: wanted.div_ceil(rounds),
+        let rounds = fewest.unwrap_or(1).min(most_rounds);
+        let block = |wanted: u32| wanted.div_ceil(rounds);
+        let blocks: Vec<_> = wanted.into_iter().map(block).collect();
+        let alone = self.samples.unwrap_or(LONE_PERFTEST_SAMPLES);
+        Schedule {
+            turns: self.turns,
             rounds,
+            perftest: blocks.iter().min().map_or(alone, |block| block * rounds),
+            blocks,
             rest: match work.op.is_ping_pong() {
                 true => PING_PONG_REST,
                 false => Duration::ZERO,
             },
-        };
-        wanted.into_iter().map(amount).collect()
+        }
     }
 
     fn blocks_of_many(&self) -> u32 {
         let fit = (self.time / self.turns).as_micros() / BLOCK_OF_MANY.as_micros();
         let fit = u32::try_from(fit).unwrap_or(u32::MAX);
         fit.clamp(1, ROUNDS_OF_MANY)
-    }
-
-    /// Samples for perftest: as many as the system that takes the fewest has, which is
-    /// one that is about as fast.
-    pub fn of_perftest(&self, cases: &[(MakeCase<'_>, Amount)]) -> u32 {
-        let each = cases.iter().map(|(_, amount)| amount.block * amount.rounds);
-        let fewest = each.min().or(self.samples);
-        fewest.unwrap_or(LONE_PERFTEST_SAMPLES)
     }
 
     /// Samples of `sample_us` each.
@@ -425,10 +455,29 @@ mod tests {
                 clients,
                 pause_us: 0,
             };
-            budget.amounts(&[trial.clone()], work)[0].rounds
+            budget.schedule(&[trial.clone()], work).rounds
         };
         assert_eq!(rounds(1), 1);
         assert_eq!(rounds(8), ROUNDS_OF_MANY);
+    }
+
+    #[test]
+    fn perftest_has_as_many_samples_as_the_system_with_the_fewest() {
+        let work = Work {
+            op: Operation::Read,
+            mode: Mode::Sync,
+            bytes: 8,
+            clients: 1,
+            pause_us: 0,
+        };
+        let told = Budget::new(&args(&["--samples", "30"]), 1);
+        let schedule = told.schedule(&[Outcome::empty(), Outcome::empty()], work);
+        assert_eq!((schedule.turns, schedule.perftest), (5, 6));
+        assert!(schedule.amounts().all(|amount| amount.block == 6));
+        assert_eq!(schedule.amounts().count(), 2);
+        assert_eq!(told.schedule(&[], work).perftest, 30);
+        let open = Budget::new(&args(&[]), 1);
+        assert_eq!(open.schedule(&[], work).perftest, LONE_PERFTEST_SAMPLES);
     }
 
     #[test]
