@@ -81,7 +81,7 @@ pub struct PoolArgs {
     #[arg(long, value_name = "N", default_value_t = 300,
           value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub delay_us: u32,
-    /// In the middle of what the peer is cut off in `cut`.
+    /// Steps of the pool in which `cut` cuts the peer off.
     /// [default: all; quick: moving]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_enum)]
     pub cut_steps: Vec<CutStep>,
@@ -128,7 +128,7 @@ impl PoolSystem {
     }
 }
 
-/// What the pool does with a peer when that is cut off.
+/// A step of the pool in which a peer is cut off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum CutStep {
     /// Its queue pair is made.
