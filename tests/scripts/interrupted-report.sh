@@ -15,7 +15,10 @@ trap 'rm -rf "$SCRATCH"' EXIT
 mkdir -p "$SCRATCH/scripts" "$SCRATCH/cache"
 cp -r "$ROOT/scripts/lib" "$ROOT/scripts/report" "$ROOT/scripts/bench" "$SCRATCH/scripts/"
 touch "$SCRATCH/cache/setup.done"
-printf '#!/bin/bash\n' >"$SCRATCH/scripts/build"
+cat >"$SCRATCH/scripts/build" <<'END'
+#!/bin/bash
+for folder in "$WEFT_OUT/target/release" "$WEFT_OUT/kmod"; do mkdir -p "$folder" && echo unknown >"$folder/built-from"; done
+END
 cat >"$SCRATCH/scripts/vm" <<'END'
 #!/bin/bash
 trap 'exit 130' INT

@@ -15,22 +15,22 @@ rows() { grep -cE -- "$2" "$VM_RUN/$1.json"; }
 take_base
 
 check "connections" bench connect --samples 20 --clients 1,2 --peers 2
-is "each case has a row, verbs' of several clients for each way to wait" \
-  "$(rows connect '"bench":"connect"') $(rows connect '"verbs".*"clients":2,.*"wait":"event"')" "33 3"
+is "each case has a row, verbs' for each way to wait" \
+  "$(rows connect '"bench":"connect"') $(rows connect '"verbs".*"wait":"event"')" "36 6"
 is "a new process has all parts by verbs" \
-  "$(rows connect '"verbs","case":"cold".*"open_us_p50":[0-9].*"register_us_p50":[0-9].*"create_us_p50":[0-9].*"call_us_p50":[0-9].*"first_write_us_p50":[0-9].*"total_us_p50":[0-9]')" 3
+  "$(rows connect '"verbs","case":"cold".*"open_us_p50":[0-9].*"register_us_p50":[0-9].*"create_us_p50":[0-9].*"call_us_p50":[0-9].*"first_write_us_p50":[0-9].*"total_us_p50":[0-9]')" 4
 is "by Weft it opens, registers and makes queues in one, whether the node knows the peer or not" \
   "$(rows connect '"weft","case":"cold(_known)?".*"open_us_p50":[0-9].*"register_us_p50":null,"create_us_p50":null.*"call_us_p50":[0-9].*"first_write_us_p50":[0-9].*"total_us_p50":[0-9]')" 4
 is "one that has the device open has the others; Weft makes and connects in one call" \
-  "$(rows connect '"verbs","case":"warm".*"open_us_p50":null,"register_us_p50":null,"create_us_p50":[0-9].*"first_write_us_p50":[0-9].*"total_us_p50":[0-9]') $(rows connect '"weft","case":"warm".*"create_us_p50":null.*"first_write_us_p50":[0-9].*"total_us_p50":[0-9]')" "3 2"
+  "$(rows connect '"verbs","case":"warm".*"open_us_p50":null,"register_us_p50":null,"create_us_p50":[0-9].*"first_write_us_p50":[0-9].*"total_us_p50":[0-9]') $(rows connect '"weft","case":"warm".*"create_us_p50":null.*"first_write_us_p50":[0-9].*"total_us_p50":[0-9]')" "4 2"
 is "5,000 are made in a row, beside as many null ioctls" \
   "$(rows connect '"case":"(null_)?in_a_row".*"clients":1,.*"samples":25000,.*"call_us_p50":[0-9].*"call_us_p99":[0-9]')" 2
-is "so has one that knows the peer" "$(rows connect '"case":"(cached|same)".*"call_us_p50":[0-9].*"first_write_us_p50":[0-9].*"total_us_p50":[0-9]')" 7
+is "so has one that knows the peer" "$(rows connect '"case":"(cached|same)".*"call_us_p50":[0-9].*"first_write_us_p50":[0-9].*"total_us_p50":[0-9]')" 8
 is "calls alone have no sum" "$(rows connect '"case":"(uncached|call_[a-z]*|dc_read8|null_ioctl|read8|(null_)?in_a_row)".*"call_us_p50":[0-9].*"total_us_p50":null')" 14
-is "the meta server is on a node of its own" "$(rows connect '"peers":2,"meta_server":"10.77.0.4:7471"')" 33
+is "the meta server is on a node of its own" "$(rows connect '"peers":2,"meta_server":"10.77.0.4:7471"')" 36
 release=$(uname -r | sed 's/[.+]/[&]/g')
 is "all name where they come from" \
-  "$(rows connect "\"kernel\":\"$release\",\"accel\":\"$VM_ACCEL\",\"cpus\":$(nproc),\"commit\":\"[^\"]+\",\"module_args\":\"meta=")" 33
+  "$(rows connect "\"kernel\":\"$release\",\"accel\":\"$VM_ACCEL\",\"cpus\":$(nproc),\"commit\":\"[^\"]+\",\"module_args\":\"meta=[^\"]*\",\"run\":\"[^\"]+\",\"quick\":false")" 36
 check "a peer on the meta server's node is refused" \
   refuses 1 "the meta server at 10.77.0.4:7471 is on the clients' node or a peer's" weft-bench connect --samples 1 --peers 3
 check "one peer does not take turns" refuses 2 "1 is not in 2..=32" weft-bench connect --peers 1

@@ -26,7 +26,7 @@ is "Weft's are compared" "$(rows '"system":"weft".*"rate_to_verbs":[0-9]')" 16
 is "verbs' packets are as large as the ports allow" "$(rows '"system":"verbs".*"path_mtu":4096')" 16
 release=$(uname -r | sed 's/[.+]/[&]/g')
 is "all name where they come from" \
-  "$(rows "\"kernel\":\"$release\",\"accel\":\"$VM_ACCEL\",\"cpus\":$(nproc),\"commit\":\"[^\"]+\",\"module_args\":\"meta=")" 32
+  "$(rows "\"kernel\":\"$release\",\"accel\":\"$VM_ACCEL\",\"cpus\":$(nproc),\"commit\":\"[^\"]+\",\"module_args\":\"meta=[^\"]*\",\"run\":\"[^\"]+\",\"quick\":false")" 32
 
 check "messages and atomic operations, by several clients" \
   timeout "$(seconds 240)" weft-bench datapath --systems verbs,weft --samples 2 --clients 2 --ops send,cas,faa \

@@ -36,7 +36,7 @@ is "requests while queue pairs are made" "$(rows '"case":"opening".*"lat_us_p50"
 is "requests of a VQP that moves, and of one that does not" \
   "$(rows '"case":"moves".*"lat_us_p50":[0-9]') $(rows '"case":"moves".*"beside":"moving".*"moves":[1-9].*"move_p99_ratio":[0-9]')" "4 1"
 is "what the pool does when DC is slow" "$(rows '"case":"delay".*"delay_us":300.*"equal_moves":[0-9].*"ops_per_sec":[0-9].*"verbs_ops_per_sec":[0-9]')" 1
-check "READs while another peer is cut off" bench cut --peers 3 --cases cut
+check "READs while another peer is cut off" bench cut --peers 3 --cases cut --cut-steps opening,moving,closing
 is "in each step, and the longest of them" \
   "$(rows '"case":"cut".*"beside":"(opening|moving|closing)".*"lat_us_max":[0-9].*"cuts":1,' cut) $(rows '"beside":"quiet".*"lat_us_max":[0-9]' cut)" "3 1"
 is "the module is as it was before" "$(cat /sys/module/weft/parameters/pool)" auto

@@ -5,12 +5,12 @@
  * root begins to send until the last rank has everything, by the machine's clock,
  * one sample after the other, with buffers that are used again.
  *
- * Usage: bcast BYTES MESSAGES SENDERS WARM_UP SAMPLES BUDGET_MS CONFIG ...
+ * Usage: bcast BYTES MESSAGES SENDERS WARM_UP SAMPLES LEAST BUDGET_MS CONFIG ...
  *
  * A sample is MESSAGES broadcasts in a row; with several SENDERS each of the first
  * ranks is the root of its own, in a communicator of its own. After BUDGET_MS no
- * further sample is begun. All configurations are measured in turn, each in
- * communicators of its own. A CONFIG is one of
+ * further sample is begun, but LEAST are taken. All configurations are measured in turn,
+ * each in communicators of its own. A CONFIG is one of
  *
  *   bcast    MPI_Bcast, with several senders one root after the other
  *   ibcast   MPI_Ibcast, all roots at once
@@ -50,7 +50,7 @@ enum way { BCAST, IBCAST, WINDOW };
 
 struct load {
 	size_t bytes;
-	int messages, senders, warm_up, samples;
+	int messages, senders, warm_up, samples, least;
 	uint64_t budget_ns;
 };
 
@@ -127,7 +127,7 @@ static long number(const char *text, long most)
 	long value = strtol(text, &end, 10);
 
 	if (*text == '\0' || *end != '\0' || value < 1 || value > most)
-		give_up("usage: bcast BYTES MESSAGES SENDERS WARM_UP SAMPLES BUDGET_MS CONFIG ..., numbers at least 1");
+		give_up("usage: bcast BYTES MESSAGES SENDERS WARM_UP SAMPLES LEAST BUDGET_MS CONFIG ..., numbers at least 1");
 	return value;
 }
 
@@ -231,7 +231,7 @@ static void measure(struct side *side, const struct load *load, const char *conf
 	cpu = cpu_us();
 	copied = cma_bytes;
 	begin = clock_ns();
-	for (at = 0; at < load->samples && (at == 0 || goes_on(begin, load->budget_ns)); at++) {
+	for (at = 0; at < load->samples && (at < load->least || goes_on(begin, load->budget_ns)); at++) {
 		ns = sample(side, load, at);
 		if (side->rank == 0)
 			printf(at ? ",%llu" : "%llu", (unsigned long long)ns);
@@ -403,21 +403,22 @@ int main(int argc, char **argv)
 	MPI_T_init_thread(MPI_THREAD_SINGLE, &threads);
 	MPI_Comm_rank(MPI_COMM_WORLD, &side.rank);
 	MPI_Comm_size(MPI_COMM_WORLD, &side.ranks);
-	if (argc < 8)
-		give_up("usage: bcast BYTES MESSAGES SENDERS WARM_UP SAMPLES BUDGET_MS CONFIG ...");
+	if (argc < 9)
+		give_up("usage: bcast BYTES MESSAGES SENDERS WARM_UP SAMPLES LEAST BUDGET_MS CONFIG ...");
 	load.bytes = (size_t)number(argv[1], 1L << 30);
 	load.messages = (int)number(argv[2], 1 << 20);
 	load.senders = (int)number(argv[3], side.ranks < MAX_SENDERS ? side.ranks : MAX_SENDERS);
 	load.warm_up = (int)number(argv[4], 1 << 20);
 	load.samples = (int)number(argv[5], 1 << 20);
-	load.budget_ns = (uint64_t)number(argv[6], 1L << 30) * 1000000u;
+	load.least = (int)number(argv[6], 1 << 20);
+	load.budget_ns = (uint64_t)number(argv[7], 1L << 30) * 1000000u;
 	for (at = 0; at < load.senders; at++) {
 		side.buffers[at] = malloc(load.bytes);
 		if (!side.buffers[at])
 			give_up("no memory");
 		memset(side.buffers[at], 0xff, load.bytes);
 	}
-	for (at = 7; at < argc; at++)
+	for (at = 8; at < argc; at++)
 		run(&side, &load, argv[at]);
 	MPI_T_finalize();
 	MPI_Finalize();

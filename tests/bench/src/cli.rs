@@ -258,9 +258,6 @@ pub struct MetaArgs {
     /// that runs here]
     #[arg(long, value_name = "PID")]
     pub server_pid: Option<u32>,
-    /// Where that weft-meta listens by rdma_cm.
-    #[arg(long, value_name = "ADDR:PORT", default_value = "10.77.0.1:7471")]
-    pub server: std::net::SocketAddr,
     /// Records to publish for the run, and to withdraw afterwards.
     #[arg(long, value_name = "N", default_value_t = 1000,
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]

@@ -28,8 +28,7 @@
 //! one session, each by one call, to peers that the module knows. None is dropped
 //! meanwhile. As many null ioctls in a row (`null_in_a_row`) take turns with that.
 //!
-//! Verbs' clients poll for their WRITE. Where several share the processors it is measured too
-//! what they take if they sleep until it is done.
+//! Verbs' clients poll for their WRITE, or sleep until it is done, in cases of their own.
 //!
 //! The clients are on node 0, the peers on the nodes behind it, the meta server on
 //! another one.
@@ -60,19 +59,31 @@ use weft_cases::WeftCases;
 
 /// Rounds that a run is cut into; each case has a block in each.
 const ROUNDS: u32 = 100;
+/// The fewest, however many clients there are.
+const MIN_ROUNDS: u32 = 5;
 /// After a block of a slow case. The peer destroys its queue pairs when it sees
 /// that the client has, and the next case shall not suffer for it.
 const REST: Duration = Duration::from_millis(5);
-/// The fewest, however many clients there are.
-const MIN_ROUNDS: u32 = 5;
-/// The shortest block of a case that is not slow: its first samples find the
-/// caches as the case before left them, and are to be the few.
+/// The shortest block of a fast case: its first samples find the caches as the case
+/// before left them, and are to be the few.
 const MIN_BLOCK: u32 = 50;
 /// Slow cases take this much fewer samples.
 const SLOW: u32 = 10;
+/// Samples of each of several clients, at least.
+const MIN_FAST_SAMPLES: u32 = 50;
+const MIN_SLOW_SAMPLES: u32 = 2;
 /// Connections that one session makes in a row, and sessions that do so.
 const IN_A_ROW: u32 = 5000;
 const SESSIONS: u32 = 5;
+
+/// How long a sample of a case takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pace {
+    /// Microseconds.
+    Fast,
+    /// Milliseconds.
+    Slow,
+}
 
 /// A case and what it is called.
 struct Named<'a> {
@@ -82,7 +93,7 @@ struct Named<'a> {
     exchange: Option<&'static str>,
     /// How a client waits for its WRITE.
     wait: Wait,
-    slow: bool,
+    pace: Pace,
     make: MakeCase<'a>,
 }
 
@@ -93,7 +104,7 @@ type Peers = [(Node, Peer)];
 pub fn run(args: &ConnectArgs) -> Result<()> {
     let wants = |system| args.systems.contains(&system);
     ensure!(!args.systems.is_empty(), "--systems: name at least one");
-    let mut json = JsonLines::create(args.common.json.as_deref())?;
+    let mut json = JsonLines::create(&args.common)?;
     let nodes: Vec<_> = (1..=args.peers).map(Node).collect();
     let needs_module = wants(ConnectSystem::Weft) || wants(ConnectSystem::Ref);
     let meta = match needs_module {
@@ -121,7 +132,7 @@ pub fn run(args: &ConnectArgs) -> Result<()> {
     let mut results = Results::default();
     for &clients in clients {
         let mut cases = Vec::new();
-        cases.extend(verbs.iter().flat_map(|verbs| verbs.cases(clients)));
+        cases.extend(verbs.iter().flat_map(VerbsCases::cases));
         cases.extend(weft.iter().flat_map(WeftCases::cases));
         cases.retain(|named| wants(named.system));
         let setting = Setting {
@@ -129,7 +140,7 @@ pub fn run(args: &ConnectArgs) -> Result<()> {
             peers: args.peers,
             meta_server: meta,
         };
-        let mut rows = measure(cases, setting, |slow| amount(samples, slow, clients))?;
+        let mut rows = measure(cases, setting, |pace| amount(samples, pace, clients))?;
         if clients == 1 {
             let mut cases: Vec<_> = weft.iter().flat_map(WeftCases::in_a_row).collect();
             cases.retain(|named| wants(named.system));
@@ -144,17 +155,17 @@ pub fn run(args: &ConnectArgs) -> Result<()> {
     Ok(())
 }
 
-/// Measures all cases, interleaved. How much of each depends on whether it is slow.
+/// Measures all cases, interleaved. How much of each depends on its pace.
 fn measure(
     cases: Vec<Named<'_>>,
     setting: Setting,
-    amount: impl Fn(bool) -> Amount,
+    amount: impl Fn(Pace) -> Amount,
 ) -> Result<Vec<Row>> {
     let mut names = Vec::new();
     let mut makers = Vec::new();
     for named in cases {
         names.push((named.system, named.case, (named.exchange, named.wait)));
-        makers.push((named.make, amount(named.slow)));
+        makers.push((named.make, amount(named.pace)));
     }
     let outcomes = round_robin::run("connect", &makers, setting.clients)?;
     let both = names.into_iter().zip(&outcomes);
@@ -163,27 +174,43 @@ fn measure(
         .collect())
 }
 
-/// Blocks that together give about `samples` of all clients. Many clients have
-/// fewer and longer blocks, so that they run side by side for most of each.
-fn amount(samples: u32, slow: bool, clients: u16) -> Amount {
-    let (share, at_least, block) = if slow {
-        (SLOW, 2, 1)
-    } else {
-        (1, 50, MIN_BLOCK)
-    };
-    let of_each = match u32::from(clients) {
-        1 => (samples / share).max(1),
-        many => (samples / share / many).max(at_least),
-    };
-    let most = (ROUNDS / u32::from(clients))
-        .min(of_each / block)
-        .max(MIN_ROUNDS);
-    let rounds = of_each.min(most);
-    Amount {
-        block: of_each.div_ceil(rounds),
-        rounds,
-        rest: if slow { REST } else { Duration::ZERO },
+impl Pace {
+    /// Samples of each client, of about `samples` that all clients take of a fast case.
+    fn of_each(self, samples: u32, clients: u16) -> u32 {
+        let (all, at_least) = match self {
+            Self::Fast => (samples, MIN_FAST_SAMPLES),
+            Self::Slow => (samples / SLOW, MIN_SLOW_SAMPLES),
+        };
+        match u32::from(clients) {
+            1 => all.max(1),
+            many => (all / many).max(at_least),
+        }
     }
+
+    fn rest(self) -> Duration {
+        match self {
+            Self::Fast => Duration::ZERO,
+            Self::Slow => REST,
+        }
+    }
+}
+
+/// Blocks that together give a client's samples, as many of each case, so that all are
+/// interleaved until the end.
+fn amount(samples: u32, pace: Pace, clients: u16) -> Amount {
+    let rounds = rounds(samples, clients);
+    Amount {
+        block: pace.of_each(samples, clients).div_ceil(rounds),
+        rounds,
+        rest: pace.rest(),
+    }
+}
+
+/// Many clients have fewer and longer blocks, so that they run side by side for most of each.
+fn rounds(samples: u32, clients: u16) -> u32 {
+    let [fast, slow] = [Pace::Fast, Pace::Slow].map(|pace| pace.of_each(samples, clients));
+    let wanted = (ROUNDS / u32::from(clients)).min(fast / MIN_BLOCK);
+    wanted.max(MIN_ROUNDS).min(fast).min(slow)
 }
 
 /// One block a session.
@@ -229,14 +256,25 @@ mod tests {
 
     #[test]
     fn samples_are_spread_over_rounds_and_clients() {
-        let fast = amount(5000, false, 1);
+        let fast = amount(5000, Pace::Fast, 1);
         assert_eq!((fast.block, fast.rounds), (50, 100));
-        let slow = amount(5000, true, 1);
+        let slow = amount(5000, Pace::Slow, 1);
         assert_eq!((slow.block, slow.rounds), (5, 100));
-        let quick = amount(1000, false, 1);
+        let quick = amount(1000, Pace::Fast, 1);
         assert_eq!((quick.block, quick.rounds), (50, 20));
-        let crowd = amount(5000, false, 64);
+        let crowd = amount(5000, Pace::Fast, 64);
         assert_eq!((crowd.block, crowd.rounds), (16, 5));
-        assert_eq!(amount(1, true, 64).rounds, 2);
+        assert_eq!(amount(1, Pace::Slow, 64).rounds, 2);
+    }
+
+    #[test]
+    fn fast_and_slow_cases_are_interleaved_until_the_end() {
+        for (samples, clients) in [(1000, 1), (5000, 1), (5000, 4), (5000, 64), (20, 2), (1, 1)] {
+            let [fast, slow] = [Pace::Fast, Pace::Slow].map(|pace| amount(samples, pace, clients));
+            assert_eq!(fast.rounds, slow.rounds, "{samples}, {clients}");
+            assert!(fast.block >= slow.block && slow.block > 0);
+        }
+        let quick = amount(1000, Pace::Slow, 1);
+        assert_eq!((quick.block, quick.rounds), (5, 20));
     }
 }

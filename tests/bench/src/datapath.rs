@@ -97,7 +97,7 @@ impl Sides {
 /// Runs the benchmark.
 pub fn run(args: &DatapathArgs) -> Result<()> {
     check(args)?;
-    let mut json = JsonLines::create(args.common.json.as_deref())?;
+    let mut json = JsonLines::create(&args.common)?;
     if args.systems.contains(&Contender::Perftest) {
         json.name_version("perftest", perftest::version()?);
     }
@@ -121,10 +121,13 @@ pub fn run(args: &DatapathArgs) -> Result<()> {
     });
     // What there is, even if a case has failed.
     results.print();
-    if run.left_out > 0 {
-        println!("{} cases were left out: the time is over", run.left_out);
-    }
-    outcome
+    outcome?;
+    let left_out = run.left_out;
+    ensure!(
+        left_out == 0,
+        "{left_out} cases were left out, because the time was over"
+    );
+    Ok(())
 }
 
 /// A run of the benchmark.
@@ -186,16 +189,16 @@ impl Run<'_> {
             cases.iter_mut().for_each(|(_, amount)| *amount = more);
             trial = round_robin::run("datapath", &cases, work.clients)?;
         }
-        let amounts = self.budget.amounts(&trial, work);
-        for ((_, amount), wanted) in cases.iter_mut().zip(amounts) {
+        let schedule = self.budget.schedule(&trial, work);
+        for ((_, amount), wanted) in cases.iter_mut().zip(schedule.amounts()) {
             *amount = wanted;
         }
         let witness = self.args.systems.contains(&Contender::Perftest) && perftest::can(work);
         let mut turns = vec![Vec::new(); cases.len()];
         let mut theirs = Vec::new();
-        for _ in 0..self.budget.turns() {
+        for _ in 0..schedule.turns {
             if witness {
-                theirs.push(perftest::run(work, self.budget.of_perftest(&cases))?);
+                theirs.push(perftest::run(work, schedule.perftest)?);
             }
             let outcomes = round_robin::run("datapath", &cases, work.clients)?;
             for (turns, outcome) in turns.iter_mut().zip(&outcomes) {

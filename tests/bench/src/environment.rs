@@ -4,7 +4,8 @@
 //!
 //! A guest cannot know everything about itself. `scripts/vm` hands over which
 //! accelerator it runs on and what the module was loaded with, `scripts/bench`
-//! which commit this is, as environment variables.
+//! which commit the programs were built from and which run this is, as environment
+//! variables.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,6 +16,8 @@ use serde::Serialize;
 
 /// What a variable or file that is not there is called.
 const UNKNOWN: &str = "unknown";
+/// A new random name each time that it is read.
+const UUID: &str = "/proc/sys/kernel/random/uuid";
 
 /// See the module.
 #[derive(Clone, Debug, Serialize)]
@@ -28,6 +31,11 @@ pub struct Environment {
     commit: String,
     /// What the module was loaded with; none where it is not loaded.
     module_args: Option<String>,
+    /// The run, which figures that are compared have in common: `scripts/bench` may start
+    /// several processes for one.
+    run: String,
+    /// Whether it took fewer samples.
+    quick: bool,
     /// Versions of the programs that are compared with.
     #[serde(flatten)]
     versions: BTreeMap<&'static str, String>,
@@ -35,16 +43,19 @@ pub struct Environment {
 
 impl Environment {
     /// This process's.
-    pub fn here() -> Self {
-        let release = fs::read_to_string("/proc/sys/kernel/osrelease");
+    pub fn here(quick: bool) -> Self {
+        let read = |path| fs::read_to_string(path).map(|text| text.trim().to_owned());
+        let or_unknown = |text: Option<String>| text.unwrap_or_else(|| UNKNOWN.to_owned());
         let variable = |name| env::var(name).ok().filter(|value| !value.is_empty());
         let is_loaded = Path::new("/sys/module/weft").exists();
         Self {
-            kernel: release.map_or_else(|_| UNKNOWN.to_owned(), |text| text.trim().to_owned()),
+            kernel: or_unknown(read("/proc/sys/kernel/osrelease").ok()),
             accel: variable("VM_ACCEL").unwrap_or_else(|| "native".to_owned()),
             cpus: thread::available_parallelism().map_or(1, usize::from),
-            commit: variable("WEFT_COMMIT").unwrap_or_else(|| UNKNOWN.to_owned()),
+            commit: or_unknown(variable("WEFT_COMMIT")),
             module_args: is_loaded.then(|| variable("VM_MODULE_ARGS").unwrap_or_default()),
+            run: or_unknown(variable("WEFT_RUN").or_else(|| read(UUID).ok())),
+            quick,
             versions: BTreeMap::new(),
         }
     }
@@ -66,13 +77,15 @@ mod tests {
 
     #[test]
     fn every_result_names_what_it_comes_from() {
-        let mut environment = Environment::here();
+        let mut environment = Environment::here(true);
         environment.name_version("perftest", "6.24".to_owned());
         let json = serde_json::to_value(&environment).unwrap();
-        for field in ["kernel", "accel", "cpus", "commit", "perftest"] {
+        for field in ["kernel", "accel", "cpus", "commit", "run", "perftest"] {
             assert!(!json[field].is_null(), "{field}");
         }
         assert_ne!(json["kernel"], UNKNOWN);
+        assert_ne!(json["run"], UNKNOWN);
+        assert_eq!(json["quick"], true);
         assert!(json.get("module_args").is_some());
     }
 }

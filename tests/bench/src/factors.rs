@@ -66,7 +66,7 @@ struct Factor<'a> {
 
 /// Runs the benchmark.
 pub fn run(args: &FactorsArgs) -> Result<()> {
-    let mut json = JsonLines::create(args.common.json.as_deref())?;
+    let mut json = JsonLines::create(&args.common)?;
     let samples = args.samples.unwrap_or(match args.common.quick {
         true => QUICK_SAMPLES,
         false => SAMPLES,

@@ -166,7 +166,7 @@ pub fn run(args: &FanoutArgs) -> Result<()> {
         .map(|&shape| (make(shape, &peers), amount))
         .collect();
     let outcomes = round_robin::run("fanout", &cases, 1)?;
-    let mut json = JsonLines::create(args.common.json.as_deref())?;
+    let mut json = JsonLines::create(&args.common)?;
     let mut rows = Vec::new();
     for ((shape, (make, _)), outcome) in shapes.iter().zip(&cases).zip(&outcomes) {
         let counts = count(&mut *make()?, shape.batch)?;

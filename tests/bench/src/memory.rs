@@ -126,7 +126,7 @@ pub fn run(args: &MemoryArgs) -> Result<()> {
     let connected: Vec<_> = [Kind::Verbs, Kind::Weft].into_iter().filter(has).collect();
     let opened: Vec<_> = [Kind::Handles].into_iter().filter(has).collect();
     let repeats = args.repeats.unwrap_or(if quick { 1 } else { REPEATS });
-    let mut json = JsonLines::create(args.common.json.as_deref())?;
+    let mut json = JsonLines::create(&args.common)?;
     let peers: Vec<_> = (1..=args.peers).map(Node).collect();
     if args.systems.contains(&System::Weft) {
         meta_server(&peers)?;

@@ -30,8 +30,6 @@ mod weft_mesh;
 mod worker;
 
 use anyhow::{ensure, Result};
-use clap::ValueEnum;
-use serde::{Deserialize, Serialize};
 
 use crate::child::Helper;
 use crate::cli::{MeshArgs, MeshProcesses, System};
@@ -43,78 +41,62 @@ use result::{Results, Rounds, Row};
 use worker::Span;
 pub use worker::{work, MeshWorkerArgs};
 
-/// Meshes that can be made; each has memory of its own on the board.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-enum Mesh {
-    VerbsWarm,
-    VerbsCached,
-    VerbsWarmAsleep,
-    VerbsCachedAsleep,
-    WeftWarm,
-    WeftCached,
-    WeftWarmMet,
-    WeftCachedMet,
+/// A kind of mesh.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Mesh {
+    system: System,
+    case: Case,
+    /// How workers wait for their WRITEs.
+    wait: Wait,
+    /// Whether workers meet when they have connected, before they WRITE.
+    meets: bool,
 }
 
+/// See the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Case {
+    Warm,
+    Cached,
+}
+
+/// All kinds. Processes name a kind by its place here, and it has memory of its own on the
+/// board.
+const MESHES: [Mesh; 8] = [
+    Mesh::new(System::Verbs, Case::Warm, Wait::Poll, true),
+    Mesh::new(System::Verbs, Case::Cached, Wait::Poll, false),
+    Mesh::new(System::Verbs, Case::Warm, Wait::Event, true),
+    Mesh::new(System::Verbs, Case::Cached, Wait::Event, false),
+    Mesh::new(System::Weft, Case::Warm, Wait::Call, false),
+    Mesh::new(System::Weft, Case::Cached, Wait::Call, false),
+    Mesh::new(System::Weft, Case::Warm, Wait::Call, true),
+    Mesh::new(System::Weft, Case::Cached, Wait::Call, true),
+];
+
 impl Mesh {
-    /// Those of a system.
-    fn of(system: System) -> &'static [Self] {
-        match system {
-            System::Verbs => &[
-                Self::VerbsWarm,
-                Self::VerbsCached,
-                Self::VerbsWarmAsleep,
-                Self::VerbsCachedAsleep,
-            ],
-            System::Weft => &[
-                Self::WeftWarm,
-                Self::WeftCached,
-                Self::WeftWarmMet,
-                Self::WeftCachedMet,
-            ],
+    const fn new(system: System, case: Case, wait: Wait, meets: bool) -> Self {
+        Self {
+            system,
+            case,
+            wait,
+            meets,
         }
     }
+}
 
-    fn system(self) -> System {
+impl Case {
+    /// Its name in results.
+    fn name(self) -> &'static str {
         match self {
-            Self::VerbsWarm
-            | Self::VerbsCached
-            | Self::VerbsWarmAsleep
-            | Self::VerbsCachedAsleep => System::Verbs,
-            Self::WeftWarm | Self::WeftCached | Self::WeftWarmMet | Self::WeftCachedMet => {
-                System::Weft
-            }
+            Self::Warm => "warm",
+            Self::Cached => "cached",
         }
     }
+}
 
-    fn case(self) -> &'static str {
-        match self {
-            Self::VerbsWarm | Self::VerbsWarmAsleep | Self::WeftWarm | Self::WeftWarmMet => "warm",
-            Self::VerbsCached
-            | Self::VerbsCachedAsleep
-            | Self::WeftCached
-            | Self::WeftCachedMet => "cached",
-        }
-    }
-
-    /// How workers wait for their WRITEs.
-    fn wait(self) -> Wait {
-        match self {
-            Self::VerbsWarm | Self::VerbsCached => Wait::Poll,
-            Self::VerbsWarmAsleep | Self::VerbsCachedAsleep => Wait::Event,
-            Self::WeftWarm | Self::WeftCached | Self::WeftWarmMet | Self::WeftCachedMet => {
-                Wait::Call
-            }
-        }
-    }
-
-    /// Whether workers meet when they have connected, before they WRITE.
-    fn meets(self) -> bool {
-        matches!(
-            self,
-            Self::VerbsWarm | Self::VerbsWarmAsleep | Self::WeftWarmMet | Self::WeftCachedMet
-        )
-    }
+/// The kinds of these systems, by their places.
+fn kinds(systems: &[System]) -> Vec<usize> {
+    let of = |system| (0..MESHES.len()).filter(move |&kind| MESHES[kind].system == system);
+    systems.iter().copied().flat_map(of).collect()
 }
 
 /// Which node each worker is on.
@@ -132,7 +114,7 @@ pub fn run(args: &MeshArgs) -> Result<()> {
         (list, _) => list,
     };
     let rounds = args.rounds.unwrap_or(if quick { 3 } else { 11 });
-    let mut json = JsonLines::create(args.common.json.as_deref())?;
+    let mut json = JsonLines::create(&args.common)?;
     let mut results = Results::default();
     for &workers in sizes {
         for &processes in &args.run_as {
@@ -157,10 +139,9 @@ struct Crew {
 }
 
 impl Crew {
-    fn start(args: &MeshArgs, workers: u16, processes: u16, meshes: &[Mesh]) -> Result<Self> {
+    fn start(args: &MeshArgs, workers: u16, processes: u16, kinds: &[usize]) -> Result<Self> {
         let board = Board::create(usize::from(workers))?;
-        let names = meshes.iter().filter_map(ValueEnum::to_possible_value);
-        let names: Vec<_> = names.map(|value| value.get_name().to_owned()).collect();
+        let places: Vec<_> = kinds.iter().map(usize::to_string).collect();
         let words = |index: u16| {
             let words = [
                 ("--board", board.path().display().to_string()),
@@ -168,7 +149,7 @@ impl Crew {
                 ("--nodes", args.nodes.to_string()),
                 ("--processes", processes.to_string()),
                 ("--index", index.to_string()),
-                ("--meshes", names.join(",")),
+                ("--kinds", places.join(",")),
             ];
             let words = words.into_iter().flat_map(|(k, v)| [k.to_owned(), v]);
             std::iter::once("mesh-worker".to_owned())
@@ -186,9 +167,9 @@ impl Crew {
     }
 
     /// Makes one mesh.
-    fn round(&mut self, mesh: Mesh) -> Result<Vec<Span>> {
+    fn round(&mut self, kind: usize) -> Result<Vec<Span>> {
         for helper in &mut self.helpers {
-            helper.tell(&mesh)?;
+            helper.tell(&kind)?;
         }
         let mut spans = Vec::new();
         for helper in &mut self.helpers {
@@ -207,22 +188,18 @@ impl Drop for Crew {
 
 /// Makes a mesh of each kind in turn, `rounds` times.
 fn measure(args: &MeshArgs, workers: u16, processes: u16, rounds: u32) -> Result<Vec<Row>> {
-    let systems = args.systems.iter();
-    let meshes: Vec<_> = systems
-        .flat_map(|&system| Mesh::of(system))
-        .copied()
-        .collect();
-    let mut crew = Crew::start(args, workers, processes, &meshes)?;
-    let mut all: Vec<_> = meshes.iter().map(|_| Rounds::none()).collect();
+    let kinds = kinds(&args.systems);
+    let mut crew = Crew::start(args, workers, processes, &kinds)?;
+    let mut all: Vec<_> = kinds.iter().map(|_| Rounds::none()).collect();
     let what = match processes {
         1 => format!("mesh of {workers} threads"),
         _ => format!("mesh of {workers} processes"),
     };
-    let bar = progress(what, u64::from(rounds) * meshes.len() as u64);
+    let bar = progress(what, u64::from(rounds) * kinds.len() as u64);
     // The first makes what `cached` finds, and does not count.
     for round in 0..=rounds {
-        for (&mesh, rounds) in meshes.iter().zip(&mut all) {
-            let spans = crew.round(mesh)?;
+        for (&kind, rounds) in kinds.iter().zip(&mut all) {
+            let spans = crew.round(kind)?;
             if round > 0 {
                 rounds.add(&spans);
                 bar.inc(1);
@@ -230,15 +207,25 @@ fn measure(args: &MeshArgs, workers: u16, processes: u16, rounds: u32) -> Result
         }
     }
     bar.finish_and_clear();
-    let both = meshes.iter().zip(&all);
-    Ok(both
-        .map(|(mesh, rounds)| {
-            Row::new(
-                (mesh.system(), mesh.case(), mesh.meets(), mesh.wait()),
-                (workers, processes),
-                args.nodes,
-                rounds,
-            )
-        })
-        .collect())
+    let row = |(&kind, rounds): (&usize, &Rounds)| {
+        let mesh = MESHES[kind];
+        Row::new(mesh, (workers, processes), args.nodes, rounds)
+    };
+    Ok(kinds.iter().zip(&all).map(row).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_of_a_system_is_made_once() {
+        assert_eq!(
+            kinds(&[System::Weft, System::Verbs]),
+            [4, 5, 6, 7, 0, 1, 2, 3]
+        );
+        for (at, mesh) in MESHES.iter().enumerate() {
+            assert!(!MESHES[..at].contains(mesh), "{mesh:?}");
+        }
+    }
 }

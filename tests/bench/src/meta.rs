@@ -2,7 +2,8 @@
 
 //! `weft-bench meta` (krcore §4.2, figure 9a): look-ups at the meta server, past
 //! the DCCache. How many READs each takes, how long, and what it costs the
-//! server's CPU, which should be nothing.
+//! server's CPU, which should be nothing. The server is on another node than the one
+//! that looks up, so that look-ups cross the network.
 
 mod publish;
 
@@ -16,9 +17,10 @@ use weft_core::kv::SLOTS_PER_BUCKET;
 use weft_shim::Device;
 
 use crate::cli::MetaArgs;
-use crate::nodes::CLIENT;
+use crate::connect::meta_server;
 use crate::report::{number, progress, rounded, JsonLines, Sheet};
 use crate::stats::Times;
+use crate::weft::device;
 use publish::{gid_of, Publisher};
 
 /// How long the server may take to apply the records.
@@ -32,8 +34,10 @@ struct Row {
     bench: &'static str,
     lookups: u32,
     records: u32,
-    /// Slots for records in the server's table, if the module uses that server.
-    capacity: Option<u64>,
+    /// Where the server is.
+    meta_server: SocketAddr,
+    /// Slots for records in its table.
+    capacity: u64,
     reads_per_lookup: f64,
     lookup_us_p50: Option<f64>,
     lookup_us_p99: Option<f64>,
@@ -42,18 +46,18 @@ struct Row {
 
 /// Runs the benchmark.
 pub fn run(args: &MetaArgs) -> Result<()> {
+    let addr = meta_server(&[])?;
     let server = Server::find(args.server_pid)?;
-    let mut json = JsonLines::create(args.common.json.as_deref())?;
-    let device =
-        Device::open_on(u32::from(CLIENT.0)).context("cannot use Weft on the clients' node")?;
+    let mut json = JsonLines::create(&args.common)?;
+    let device = device()?;
     let quick = args.common.quick;
     let lookups = args.lookups.unwrap_or(if quick { 5_000 } else { 50_000 });
 
-    let mut publisher = Publisher::connect(args.server)?;
+    let mut publisher = Publisher::connect(addr)?;
     let measured = publisher
         .publish(args.records)
         .and_then(|()| wait_for_last(&device, args.records))
-        .and_then(|()| measure(&device, &server, args, lookups));
+        .and_then(|()| measure(&device, (&server, addr), args.records, lookups));
     publisher.withdraw(args.records)?;
     let row = measured?;
 
@@ -73,8 +77,7 @@ pub fn run(args: &MetaArgs) -> Result<()> {
     sheet.row(vec![
         row.lookups.to_string(),
         row.records.to_string(),
-        row.capacity
-            .map_or_else(|| "-".to_owned(), |slots| slots.to_string()),
+        row.capacity.to_string(),
         format!("{:.4}", row.reads_per_lookup),
         number(row.lookup_us_p50),
         number(row.lookup_us_p99),
@@ -84,8 +87,12 @@ pub fn run(args: &MetaArgs) -> Result<()> {
     Ok(())
 }
 
-fn measure(device: &Device, server: &Server, args: &MetaArgs, lookups: u32) -> Result<Row> {
-    let records = args.records;
+fn measure(
+    device: &Device,
+    (server, meta_server): (&Server, SocketAddr),
+    records: u32,
+    lookups: u32,
+) -> Result<Row> {
     let bar = progress("look-ups".to_owned(), u64::from(lookups));
     let mut times = Times::new();
     let mut reads = 0u64;
@@ -106,7 +113,8 @@ fn measure(device: &Device, server: &Server, args: &MetaArgs, lookups: u32) -> R
         bench: "meta",
         lookups,
         records,
-        capacity: capacity(device, args.server)?,
+        meta_server,
+        capacity: capacity(device, meta_server)?,
         reads_per_lookup: reads as f64 / f64::from(lookups),
         lookup_us_p50: rounded(times.percentile_us(50.0)),
         lookup_us_p99: rounded(times.percentile_us(99.0)),
@@ -114,11 +122,12 @@ fn measure(device: &Device, server: &Server, args: &MetaArgs, lookups: u32) -> R
     })
 }
 
-/// Slots of the table of a server, if the module uses it.
-fn capacity(device: &Device, server: SocketAddr) -> Result<Option<u64>> {
+/// Slots of the table of a server that the module uses.
+fn capacity(device: &Device, server: SocketAddr) -> Result<u64> {
     let servers = device.meta_servers()?;
     let server = servers.iter().find(|known| known.addr == server);
-    Ok(server.map(|server| u64::from(server.buckets) * SLOTS_PER_BUCKET as u64))
+    let server = server.context("the module uses that meta server no more")?;
+    Ok(u64::from(server.buckets) * SLOTS_PER_BUCKET as u64)
 }
 
 /// A record for the `n`th look-up, all over the table, the same in each run.
@@ -133,10 +142,8 @@ fn wait_for_last(device: &Device, records: u32) -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
     while let Err(error) = device.lookup(gid_of(records - 1)) {
         if Instant::now() > deadline {
-            return Err(error).context(
-                "the server does not show the records: is its --capacity large enough, \
-                 and is it the one that the module uses (`weftctl status`)?",
-            );
+            return Err(error)
+                .context("the server does not show the records: is its --capacity large enough?");
         }
         std::thread::sleep(Duration::from_millis(1));
     }

@@ -103,7 +103,7 @@ impl Row {
 
 /// Runs the benchmark.
 pub fn run(args: &MrArgs) -> Result<()> {
-    let mut json = JsonLines::create(args.common.json.as_deref())?;
+    let mut json = JsonLines::create(&args.common)?;
     let samples = args.samples.unwrap_or(match args.common.quick {
         true => QUICK_SAMPLES,
         false => SAMPLES,

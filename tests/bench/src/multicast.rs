@@ -35,7 +35,7 @@ use result::{Results, Table};
 
 /// Runs the benchmark.
 pub fn run(args: &MulticastArgs) -> Result<()> {
-    let mut json = JsonLines::create(args.common.json.as_deref())?;
+    let mut json = JsonLines::create(&args.common)?;
     let processors = thread::available_parallelism()?.get();
     let mut cases = plan::plan(args, processors);
     ensure!(!cases.is_empty(), "nothing is left to measure");

@@ -45,6 +45,9 @@ use crate::connect::meta_server;
 use crate::nodes::Node;
 use crate::report::JsonLines;
 
+/// Peers that a quick run makes queue pairs to, where each takes tenths of seconds.
+const QUICK_OPENED: usize = 4;
+
 #[derive(Args)]
 pub struct PoolArgs {
     #[command(flatten)]
@@ -78,6 +81,28 @@ pub struct PoolArgs {
     #[arg(long, value_name = "N", default_value_t = 300,
           value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub delay_us: u32,
+    /// Steps of the pool in which `cut` cuts the peer off.
+    /// [default: all; quick: moving]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_enum)]
+    pub cut_steps: Vec<CutStep>,
+}
+
+impl PoolArgs {
+    fn cut_steps(&self) -> &[CutStep] {
+        match (&self.cut_steps[..], self.common.quick) {
+            ([], true) => &[CutStep::Moving],
+            ([], false) => CutStep::value_variants(),
+            (list, _) => list,
+        }
+    }
+
+    /// Those of some peers that queue pairs are made to one by one.
+    fn opened<'a>(&self, peers: &'a [Node]) -> &'a [Node] {
+        match self.common.quick {
+            true => &peers[..peers.len().min(QUICK_OPENED)],
+            false => peers,
+        }
+    }
 }
 
 /// Whose connections are measured.
@@ -103,6 +128,17 @@ impl PoolSystem {
     }
 }
 
+/// A step of the pool in which a peer is cut off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum CutStep {
+    /// Its queue pair is made.
+    Opening,
+    /// A VQP to it is moved.
+    Moving,
+    /// Its queue pair is closed.
+    Closing,
+}
+
 /// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum PoolCase {
@@ -126,14 +162,14 @@ pub fn run(args: &PoolArgs) -> Result<()> {
     ensure!(!args.cases.is_empty(), "--cases: name at least one");
     let peers: Vec<_> = (1..=args.peers).map(Node).collect();
     meta_server(&peers)?;
-    let mut json = JsonLines::create(args.common.json.as_deref())?;
+    let mut json = JsonLines::create(&args.common)?;
     let has = |case| args.cases.contains(&case);
     if has(PoolCase::Connections) || has(PoolCase::Pairs) {
         let rows = scale::measure(args, &peers, &mut json)?;
         result::print_scale(&rows);
     }
     if has(PoolCase::Opening) {
-        let rows = opening::measure(&peers, args.common.quick)?;
+        let rows = opening::measure(&peers, args)?;
         write_all(&mut json, &rows)?;
         result::print_latencies(&rows);
     }
@@ -148,7 +184,7 @@ pub fn run(args: &PoolArgs) -> Result<()> {
         row.print();
     }
     if has(PoolCase::Cut) {
-        let rows = cut::measure(&peers, args.common.quick)?;
+        let rows = cut::measure(&peers, args)?;
         write_all(&mut json, &rows)?;
         result::print_latencies(&rows);
     }
@@ -157,4 +193,33 @@ pub fn run(args: &PoolArgs) -> Result<()> {
 
 fn write_all(json: &mut JsonLines, rows: &[result::Latencies]) -> Result<()> {
     rows.iter().try_for_each(|row| json.write(row))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Cli, Command};
+    use clap::Parser;
+
+    fn args(list: &[&str]) -> PoolArgs {
+        let all = ["weft-bench", "pool"].iter().chain(list);
+        match Cli::try_parse_from(all).unwrap().command {
+            Command::Pool(args) => args,
+            _ => unreachable!(),
+        }
+    }
+
+    #[test]
+    fn a_quick_run_makes_few_queue_pairs_and_cuts_in_one_step() {
+        let peers: Vec<_> = (1..=16).map(Node).collect();
+        let quick = args(&["--quick"]);
+        assert_eq!(quick.opened(&peers), &peers[..4]);
+        assert_eq!(quick.opened(&peers[..2]), &peers[..2]);
+        assert_eq!(quick.cut_steps(), [CutStep::Moving]);
+        let full = args(&[]);
+        assert_eq!(full.opened(&peers), peers);
+        assert_eq!(full.cut_steps().len(), 3);
+        let told = args(&["--quick", "--cut-steps", "opening,closing"]);
+        assert_eq!(told.cut_steps(), [CutStep::Opening, CutStep::Closing]);
+    }
 }

@@ -6,9 +6,9 @@
 //!
 //! In each round each load is carried by RDMC in all its variants, and by each
 //! MPI, in turn, so that whatever else the machine does hits all of them. The first
-//! round tries each MPI with all its algorithms; the later ones have the fastest of
-//! them, and the best is what RDMC is compared with. A
-//! message's time is from the root's send to the last member's completion, by the
+//! round tries each MPI with all its algorithms; the later ones, or the same one if it
+//! is the only one, have the fastest of them, and the best is what RDMC is compared
+//! with. A message's time is from the root's send to the last member's completion, by the
 //! machine's clock.
 
 mod args;
@@ -36,7 +36,7 @@ use weft_testkit::place::Kind;
 
 /// Runs the benchmark.
 pub fn run(args: &RdmcArgs) -> Result<()> {
-    let mut json = JsonLines::create(args.common.json.as_deref())?;
+    let mut json = JsonLines::create(&args.common)?;
     let rounds = plan::plan(args);
     ensure!(!rounds.is_empty(), "nothing is left to measure");
     let steps = rounds.len() as u64 * u64::from(args.rounds());
@@ -84,15 +84,25 @@ fn measure(args: &RdmcArgs, round: &Round, nth: u32, results: &mut Results) -> R
     let quick = args.common.quick;
     for mpi in Implementation::ALL {
         let all = mpi.configurations(load, quick);
-        let (some, extent) = match nth {
-            0 => (all.iter().collect(), Extent::Trial { quick }),
-            _ => (results.fastest(load, &all, BEST), Extent::Whole),
-        };
-        for (one, samples) in some.iter().zip(mpi.run(programs, load, &some, extent)?) {
-            results.add_mpi(load, one, &samples);
+        for extent in extents(nth, args.rounds(), quick) {
+            let some = match extent {
+                Extent::Trial { .. } => all.iter().collect(),
+                Extent::Whole => results.fastest(load, &all, BEST),
+            };
+            for (one, samples) in some.iter().zip(mpi.run(programs, load, &some, extent)?) {
+                results.add_mpi(load, one, &samples);
+            }
         }
     }
     Ok(())
+}
+
+/// How much an MPI does in a round: the first one is a trial, and all others are whole. If
+/// there are no others, the first one is both.
+fn extents(nth: u32, rounds: u32, quick: bool) -> Vec<Extent> {
+    let trial = (nth == 0).then_some(Extent::Trial { quick });
+    let whole = (nth > 0 || rounds == 1).then_some(Extent::Whole);
+    trial.into_iter().chain(whole).collect()
 }
 
 fn name(load: &Load) -> String {
@@ -104,4 +114,17 @@ fn name(load: &Load) -> String {
         load.senders,
         size(load.bytes)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mpis_best_are_measured_whole_however_few_rounds_there_are() {
+        let trial = Extent::Trial { quick: true };
+        assert_eq!(extents(0, 1, true), [trial, Extent::Whole]);
+        assert_eq!(extents(0, 5, true), [trial]);
+        assert_eq!(extents(1, 5, true), [Extent::Whole]);
+    }
 }

@@ -29,7 +29,7 @@ use simulation::simulate;
 /// Runs the simulations.
 pub fn run(args: &RdmcSimArgs) -> Result<()> {
     let panels = plan::plan(args)?;
-    let mut json = JsonLines::create(args.common.json.as_deref())?;
+    let mut json = JsonLines::create(&args.common)?;
     println!("seed {}", args.seed);
     for panel in &panels {
         let rows = rows(panel)?;

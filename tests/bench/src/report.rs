@@ -12,6 +12,7 @@ use comfy_table::{presets, CellAlignment, Table};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
+use crate::cli::Common;
 use crate::environment::Environment;
 use crate::stats::CDF_PERCENTS;
 
@@ -31,15 +32,20 @@ struct Line<'a, T> {
 }
 
 impl JsonLines {
-    /// Opens `path` anew; without one, lines go nowhere.
-    pub fn create(path: Option<&Path>) -> Result<Self> {
+    /// Opens the file of results anew; without one, lines go nowhere.
+    pub fn create(common: &Common) -> Result<Self> {
         let create = |path: &Path| {
             let file = File::create(path);
             file.with_context(|| format!("cannot write results to {}", path.display()))
         };
         Ok(Self {
-            file: path.map(create).transpose()?.map(BufWriter::new),
-            environment: Environment::here(),
+            file: common
+                .json
+                .as_deref()
+                .map(create)
+                .transpose()?
+                .map(BufWriter::new),
+            environment: Environment::here(common.quick),
         })
     }
 
@@ -134,7 +140,7 @@ mod tests {
         struct Row {
             bytes: u32,
         }
-        let mut environment = Environment::here();
+        let mut environment = Environment::here(true);
         environment.name_version("perftest", "6.24".to_owned());
         let (row, environment) = (&Row { bytes: 8 }, &environment);
         let json = serde_json::to_value(Line { row, environment }).unwrap();

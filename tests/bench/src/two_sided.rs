@@ -128,7 +128,7 @@ enum Clients {
 
 /// Runs the benchmark.
 pub fn run(args: &TwoSidedArgs) -> Result<()> {
-    let mut json = JsonLines::create(args.common.json.as_deref())?;
+    let mut json = JsonLines::create(&args.common)?;
     let quick = args.common.quick;
     let sizes = match (&args.sizes[..], quick) {
         ([], true) => &QUICK_SIZES[..],

@@ -46,7 +46,7 @@ pub struct ViewsArgs {
     /// Over which fabrics: over VQPs and verbs on the nodes that `scripts/vm run` makes.
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [Kind::Shm], value_enum)]
     fabrics: Vec<Kind>,
-    /// Members of a group. Two of them go.
+    /// Members that found a group. Two of them go.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(4..=32))]
     members: u8,
     /// Groups of each kind.
@@ -116,6 +116,18 @@ enum Change {
     Hang,
 }
 
+impl Change {
+    /// Members that a group has before it changes, of those that founded it: one is killed before
+    /// another leaves.
+    fn members(self, founders: u8) -> usize {
+        let gone = match self {
+            Self::Leave => 1,
+            Self::Kill | Self::Join | Self::Hang => 0,
+        };
+        usize::from(founders - gone)
+    }
+}
+
 /// The fabric of a group, and how it takes members that hang.
 #[derive(Clone, Copy, Debug)]
 struct Ground {
@@ -129,6 +141,7 @@ struct Row {
     bench: &'static str,
     fabric: String,
     change: Change,
+    /// Of the group before the change.
     members: usize,
     bytes: usize,
     window: usize,
@@ -207,7 +220,7 @@ impl Measured {
             term_ms: self.ground.term_ms,
             wrong: self.wrong,
             change: self.change,
-            members: usize::from(args.members),
+            members: self.change.members(args.members),
             bytes: args.size,
             window: args.window,
             state_bytes: args.state,
@@ -227,7 +240,7 @@ impl Measured {
 
 /// Runs the benchmark.
 pub fn run(args: &ViewsArgs) -> Result<()> {
-    let mut json = JsonLines::create(args.common.json.as_deref())?;
+    let mut json = JsonLines::create(&args.common)?;
     let mut all = Vec::new();
     for &fabric in &args.fabrics {
         all.extend(measure(args, fabric)?);
@@ -398,4 +411,16 @@ fn round(args: &ViewsArgs, round: u32, kills: &mut Measured, leaves: &mut Measur
     let last = leaves.hear(&mut members.0, 3)?;
     leaves.resumed(last.saturating_sub(caused));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_that_a_member_leaves_has_lost_one_before() {
+        let members = |change: Change| change.members(4);
+        let all = [Change::Kill, Change::Leave, Change::Join, Change::Hang];
+        assert_eq!(all.map(members), [4, 3, 4, 4]);
+    }
 }

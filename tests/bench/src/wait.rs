@@ -14,8 +14,9 @@ pub enum Wait {
 }
 
 impl Wait {
-    /// The ways of verbs. Where clients outnumber processors those that sleep may be faster, so
-    /// that both are measured, and the better one is what Weft is compared with.
+    /// The ways of verbs. Clients that sleep may be faster, because they leave the processor to
+    /// others or to the driver. So both are measured, and the better one is what Weft is compared
+    /// with.
     pub const OF_VERBS: [Self; 2] = [Self::Poll, Self::Event];
 
     /// Its name in results.

@@ -236,7 +236,7 @@ pub fn run(args: &WorkerArgs) -> Result<()> {
     let samples = args
         .samples
         .unwrap_or(if quick { QUICK_SAMPLES } else { SAMPLES });
-    let mut json = JsonLines::create(args.common.json.as_deref())?;
+    let mut json = JsonLines::create(&args.common)?;
     let weft = args.systems.contains(&System::Weft);
     if weft {
         meta_server(&[SERVER])?;

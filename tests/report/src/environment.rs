@@ -2,14 +2,17 @@
 
 //! What the results come from, as their rows name it.
 
-use crate::rows::Rows;
+use anyhow::{ensure, Result};
+
+use crate::rows::{Row, Rows};
 
 /// Fields that name it, and what they are called in the report.
-const FIELDS: [(&str, &str); 7] = [
+const FIELDS: [(&str, &str); 8] = [
     ("kernel", "kernel"),
     ("accel", "accelerator"),
     ("cpus", "processors"),
     ("commit", "commit"),
+    ("quick", "fewer samples"),
     ("module_args", "module options"),
     ("perftest", "perftest"),
     ("mpi_version", "MPI"),
@@ -78,6 +81,52 @@ fn place(accel: &str) -> &str {
     }
 }
 
+/// Fields that rows have in common if they were measured in one place with the same programs.
+const PLACE: [&str; 4] = ["accel", "cpus", "commit", "kernel"];
+
+/// Whether figures may be made of these rows. Those of a benchmark are compared with one another:
+/// they have to be of one run, and in one place, of which there are two in a run: groups
+/// over shared memory are on the machine itself, others in the virtual one.
+pub fn check(rows: &Rows) -> Result<()> {
+    let all = rows.all();
+    let nameless = all.rows().iter().find(|row| row.text("commit").is_none());
+    ensure!(nameless.is_none(), "a row does not name its commit");
+    for bench in all.texts("bench") {
+        let own = rows.of(bench);
+        let (here, there): (Vec<&Row>, Vec<&Row>) = own
+            .rows()
+            .iter()
+            .partition(|row| row.text("fabric") == Some("shm"));
+        are_alike(bench, own.rows(), &["run"])?;
+        are_alike(bench, &here, &PLACE)?;
+        are_alike(bench, &there, &PLACE)?;
+    }
+    Ok(())
+}
+
+fn are_alike(bench: &str, rows: &[&Row], fields: &[&str]) -> Result<()> {
+    for field in fields {
+        let mut values = rows.iter().map(|row| row.shown(field));
+        let first = values.next().flatten();
+        let other = values.find(|value| *value != first);
+        ensure!(
+            other.is_none(),
+            "the rows of {bench} differ in `{field}`, so that they may not be compared with one \
+             another: {} and {}",
+            first.as_deref().unwrap_or("none"),
+            other.flatten().as_deref().unwrap_or("none"),
+        );
+    }
+    Ok(())
+}
+
+/// Whether all rows say that they are not of a quick run.
+pub fn is_full(rows: &Rows) -> bool {
+    let all = rows.all();
+    let mut quick = all.rows().iter().map(|row| row.shown("quick"));
+    quick.all(|quick| quick.as_deref() == Some("false"))
+}
+
 /// Whether all rows are of one commit without uncommitted changes.
 pub fn is_of_one_commit(rows: &Rows) -> bool {
     match &rows.all().texts("commit")[..] {
@@ -112,6 +161,62 @@ mod tests {
             "{said}"
         );
         assert!(said.contains("the machine itself") && said.contains("perftest 6.24"));
+    }
+
+    fn checked(lines: &[&str]) -> String {
+        let result = check(&Rows::parse(&lines.join("\n")).unwrap());
+        result.map_or_else(|error| error.to_string(), |()| "fine".to_owned())
+    }
+
+    #[test]
+    fn rows_that_are_compared_are_of_one_run_and_one_place() {
+        let one =
+            r#"{"bench":"tail","run":"a","accel":"tcg","cpus":2,"commit":"abc","kernel":"7"}"#;
+        assert_eq!(checked(&[one, one]), "fine");
+        for (field, from, to) in [
+            ("run", r#""a""#, r#""b""#),
+            ("accel", "tcg", "kvm"),
+            ("cpus", "2", "4"),
+            ("commit", "abc", "abd"),
+            ("kernel", "7", "8"),
+        ] {
+            let refusal = checked(&[one, &one.replace(from, to)]);
+            assert!(
+                refusal.contains(&format!("differ in `{field}`")),
+                "{refusal}"
+            );
+        }
+        let nameless = one.replace(r#""run":"a","#, "");
+        assert!(checked(&[one, &nameless]).contains("a and none"));
+        assert!(checked(&[&nameless, one]).contains("none and a"));
+        // Another benchmark may have a run of its own.
+        assert_eq!(
+            checked(&[one, &one.replace("tail", "mr").replace(r#""a""#, r#""b""#)]),
+            "fine"
+        );
+    }
+
+    #[test]
+    fn a_row_names_its_commit() {
+        assert!(checked(&[r#"{"bench":"tail","run":"a"}"#]).contains("commit"));
+    }
+
+    #[test]
+    fn groups_over_shared_memory_are_on_the_machine_itself() {
+        let of = |fabric, accel, run| {
+            format!(
+                r#"{{"bench":"rdmc","fabric":"{fabric}","accel":"{accel}","run":"{run}","commit":"abc"}}"#
+            )
+        };
+        let here = of("shm", "native", "a");
+        assert_eq!(
+            checked(&[&here, &of("weft", "tcg", "a"), &of("verbs", "tcg", "a")]),
+            "fine"
+        );
+        let refusal = checked(&[&of("weft", "tcg", "a"), &of("verbs", "kvm", "a")]);
+        assert!(refusal.contains("`accel`"), "{refusal}");
+        let refusal = checked(&[&here, &of("weft", "tcg", "b")]);
+        assert!(refusal.contains("`run`"), "{refusal}");
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //! The few results that README and page open with: what there is without Weft, with
 //! it, and how they compare. Sums are compared with sums, calls with calls.
 
+use anyhow::{ensure, Result};
+
 use crate::chart::{Chart, Unit};
 use crate::figure::ratio;
 use crate::own;
@@ -19,6 +21,9 @@ pub struct Headline {
     pub with: String,
     pub ratio: String,
 }
+
+/// A line of the table, or what it would be of, if rows for it lack.
+type Line = Result<Headline, String>;
 
 /// Two numbers of one kind, and which of two is the better one.
 struct Pair {
@@ -47,14 +52,16 @@ impl Pair {
         }
     }
 
-    /// None unless both are there.
-    fn named(&self, what: String) -> Option<Headline> {
-        let (without, with) = self.without.zip(self.with)?;
+    /// Both have to be there.
+    fn named(&self, what: String) -> Line {
+        let Some((without, with)) = self.without.zip(self.with) else {
+            return Err(what);
+        };
         let gain = match self.best {
             Best::Least => ratio(Some(without), Some(with)),
             Best::Most => ratio(Some(with), Some(without)),
         };
-        Some(Headline {
+        Ok(Headline {
             what,
             without: self.unit.show(without),
             with: self.unit.show(with),
@@ -65,13 +72,31 @@ impl Pair {
 
 /// All that the rows give.
 pub fn all(rows: &Rows) -> Vec<Headline> {
+    lines(rows).into_iter().flatten().collect()
+}
+
+/// All that there can be, if the rows give it.
+pub fn complete(rows: &Rows) -> Result<Vec<Headline>> {
+    let lines = lines(rows);
+    let absent: Vec<_> = lines
+        .iter()
+        .filter_map(|line| line.as_ref().err())
+        .collect();
+    ensure!(
+        absent.is_empty(),
+        "the results lack these lines of the table: {absent:?}"
+    );
+    Ok(lines.into_iter().flatten().collect())
+}
+
+fn lines(rows: &Rows) -> Vec<Line> {
     let mut all = control(rows);
     all.extend(data(rows));
     all.extend(replication(rows));
     all
 }
 
-fn control(rows: &Rows) -> Vec<Headline> {
+fn control(rows: &Rows) -> Vec<Line> {
     let sum = |case: &str| {
         let of = |system: &str| {
             let own = rows.of("connect").is("system", system).is("case", case);
@@ -82,8 +107,8 @@ fn control(rows: &Rows) -> Vec<Headline> {
     let workers = rows.of("worker").most("workers");
     let [verbs, weft] = cold_workers(rows, workers, "round_us_p50");
     let (mesh, [verbs_mesh, weft_mesh]) = largest_mesh(rows, MeshTime::Written);
-    let count = |of: Option<f64>| of.unwrap_or(0.0);
-    let all = [
+    let count = |of: Option<f64>| of.map_or_else(|| "many".to_owned(), |of| of.to_string());
+    vec![
         sum("cold").named("a new process, to its first WRITE".to_owned()),
         sum("warm").named("device open, a peer not seen before, to the first WRITE".to_owned()),
         sum("cached").named("connections or records cached, to the first WRITE".to_owned()),
@@ -95,11 +120,10 @@ fn control(rows: &Rows) -> Vec<Headline> {
             "a mesh of {} processes, each link written to",
             count(mesh)
         )),
-    ];
-    all.into_iter().flatten().collect()
+    ]
 }
 
-fn data(rows: &Rows) -> Vec<Headline> {
+fn data(rows: &Rows) -> Vec<Line> {
     let mut all = Vec::new();
     let alone = |mode: &str, bytes: f64| {
         let rows = rows.of("datapath").is("op", "read").is("mode", mode);
@@ -116,19 +140,19 @@ fn data(rows: &Rows) -> Vec<Headline> {
             let at = alone("sync", bytes).eq("pause_us", pause);
             let of = |system: System| system.of(at.clone()).least("lat_us_p50");
             let what = format!("READ of {} over {name}{words}", Unit::Bytes.show(bytes));
-            all.extend(Pair::times(of(System::Verbs), of(system)).named(what));
+            all.push(Pair::times(of(System::Verbs), of(system)).named(what));
         }
     }
     for (system, name) in systems {
         let at = alone("async", 1_048_576.0);
         let of = |system: System| system.of(at.clone()).most("gb_per_s");
         let what = format!("READs of 1 MiB over {name}, in batches");
-        all.extend(Pair::gb_per_s(of(System::Verbs), of(system)).named(what));
+        all.push(Pair::gb_per_s(of(System::Verbs), of(system)).named(what));
     }
     all
 }
 
-fn replication(rows: &Rows) -> Vec<Headline> {
+fn replication(rows: &Rows) -> Vec<Line> {
     let own = rows
         .of("multicast")
         .is("experiment", "single")
@@ -152,7 +176,7 @@ fn replication(rows: &Rows) -> Vec<Headline> {
     let us = |own: Selection<'_>| own.least("seconds_p50").map(|seconds| seconds * 1e6);
     let by_mpi = |how: &str| us(rdmc.clone().is("system", "mpi").is("algorithm", how));
     let by_rdmc = us(rdmc.clone().is("system", "weft"));
-    let all = [
+    vec![
         stream(&polled, "one").named(
             "multicast of 10 KiB messages in memory, beside plain writes and reads".to_owned(),
         ),
@@ -164,8 +188,7 @@ fn replication(rows: &Rows) -> Vec<Headline> {
             .named("64 MiB to three others in memory, beside MPI_Bcast".to_owned()),
         Pair::times(by_mpi("shared_window"), by_rdmc)
             .named("the same, beside plain copies from a window that MPI shares".to_owned()),
-    ];
-    all.into_iter().flatten().collect()
+    ]
 }
 
 /// The picture that README opens with.
@@ -176,6 +199,23 @@ pub fn picture(rows: &Rows) -> Vec<Chart> {
     charts.truncate(2);
     charts
 }
+
+/// The benchmarks that table and picture need, as `scripts/bench` names them, and options that
+/// leave out what neither of them shows.
+pub const RUNS: [(&str, &str); 6] = [
+    ("connect", "--clients 1"),
+    ("worker", "--workers 64"),
+    ("mesh", "--workers 64 --run-as processes"),
+    ("datapath", "--clients 1 --ops read"),
+    (
+        "multicast",
+        "--fabrics shm --experiments raw,single,ladder --members 2 --sizes 10240",
+    ),
+    (
+        "rdmc",
+        "--fabrics shm --experiments single --members 4 --sizes 67108864",
+    ),
+];
 
 /// Whether table or picture may need a row: only those are kept beside README.
 pub fn needs(row: &Row) -> bool {
@@ -199,6 +239,79 @@ pub fn needs(row: &Row) -> bool {
         }
         _ => false,
     }
+}
+
+/// Rows for the whole table.
+#[cfg(test)]
+pub fn all_rows() -> String {
+    let both = ["verbs", "weft"];
+    let row = |bench: &str, fields: &str| {
+        let from = r#""commit":"abc","run":"r","quick":false,"cpus":2,"accel":"tcg","kernel":"7""#;
+        format!("{{\"bench\":\"{bench}\",{fields},{from}}}\n")
+    };
+    let mut all = String::new();
+    for (case, system) in ["cold", "warm", "cached"]
+        .into_iter()
+        .flat_map(|case| both.map(|system| (case, system)))
+    {
+        let us = if system == "verbs" { 36000 } else { 1400 };
+        all += &row(
+            "connect",
+            &format!(
+                r#""system":"{system}","case":"{case}","clients":1,"total_us_p50":{us},"open_us_p50":{us}"#
+            ),
+        );
+    }
+    for system in both {
+        all += &row(
+            "worker",
+            &format!(r#""system":"{system}","case":"cold","workers":64,"round_us_p50":5"#),
+        );
+    }
+    for (system, meets) in [("verbs", true), ("weft", false)] {
+        all += &row(
+            "mesh",
+            &format!(
+                r#""system":"{system}","case":"warm","workers":8,"processes":8,"meets":{meets},"written_us":5"#
+            ),
+        );
+    }
+    for (system, transport) in [("verbs", "rc"), ("weft", "rc"), ("weft", "dc")] {
+        let of =
+            format!(r#""system":"{system}","transport":"{transport}","op":"read","clients":1"#);
+        for (bytes, pause) in [(8, 0), (8, 100), (65_536, 0), (1_048_576, 0)] {
+            all += &row(
+                "datapath",
+                &format!(r#"{of},"mode":"sync","bytes":{bytes},"pause_us":{pause},"lat_us_p50":9"#),
+            );
+        }
+        all += &row(
+            "datapath",
+            &format!(r#"{of},"mode":"async","bytes":1048576,"gb_per_s":2"#),
+        );
+    }
+    for (senders, note) in [
+        ("one", "null"),
+        ("one", r#""stepped""#),
+        ("all", "null"),
+        ("all", r#""stepped""#),
+    ] {
+        all += &row(
+            "multicast",
+            &format!(
+                r#""experiment":"single","fabric":"shm","touch":"full","bytes":10240,"members":2,"senders":"{senders}","note":{note},"gb_per_s":1,"raw_write_gb_per_s":2"#
+            ),
+        );
+    }
+    for (system, algorithm) in [("weft", "auto"), ("mpi", "bcast"), ("mpi", "shared_window")] {
+        all += &row(
+            "rdmc",
+            &format!(
+                r#""experiment":"single","fabric":"shm","system":"{system}","algorithm":"{algorithm}","members":4,"bytes":67108864,"seconds_p50":0.01"#
+            ),
+        );
+    }
+    all
 }
 
 #[cfg(test)]
@@ -228,6 +341,30 @@ mod tests {
                 ("0.08 GB/s", "0.2 GB/s", "2.5 ×")
             ]
         );
+    }
+
+    #[test]
+    fn a_table_without_all_its_lines_is_an_error() {
+        let error = complete(&Rows::parse(ROWS).unwrap())
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("a mesh of many processes"), "{error}");
+        assert!(error.contains("MPI_Bcast"), "{error}");
+        assert!(!error.contains("a new process"), "{error}");
+        let rows = Rows::parse(&all_rows()).unwrap();
+        let told = complete(&rows).unwrap();
+        assert_eq!(told, all(&rows));
+        assert_eq!(told.len(), 21);
+    }
+
+    #[test]
+    fn the_benchmarks_that_are_needed_are_those_whose_rows_are_kept() {
+        let rows = Rows::parse(&all_rows()).unwrap();
+        let kept = rows.kept(needs);
+        assert_eq!(kept.all().rows().len(), rows.all().rows().len());
+        assert_eq!(kept.all().texts("bench"), RUNS.map(|(bench, _)| bench));
+        let other = r#"{"bench":"tail","system":"weft","clients":1}"#;
+        assert!(Rows::parse(other).unwrap().kept(needs).is_empty());
     }
 
     #[test]

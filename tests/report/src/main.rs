@@ -17,6 +17,7 @@ mod systems;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use anyhow::{ensure, Context as _, Result};
 use clap::{Parser, Subcommand};
@@ -53,6 +54,8 @@ enum Command {
         #[arg(required = true, value_name = "FILE")]
         results: Vec<PathBuf>,
     },
+    /// Prints the benchmarks that README's picture and table need, as scripts/bench is told.
+    Needs,
     /// Puts picture and table into README.md, and their results beside them.
     Readme {
         /// The repository.
@@ -64,13 +67,29 @@ enum Command {
     },
 }
 
-fn main() -> Result<()> {
-    match Cli::parse().command {
+fn main() -> ExitCode {
+    match run(Cli::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("weft-report: error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Result<()> {
+    match command {
         Command::Page { out, results } => {
             let page = page::html(&read(&results)?)?;
             write(&out, &page)
         }
         Command::Svg { out, results } => svg(&out, &read(&results)?),
+        Command::Needs => {
+            for (bench, options) in headline::RUNS {
+                println!("{bench} {options}");
+            }
+            Ok(())
+        }
         Command::Readme { root, results } => readme::write(&root, &read(&results)?),
     }
 }
@@ -78,6 +97,7 @@ fn main() -> Result<()> {
 fn read(results: &[PathBuf]) -> Result<Rows> {
     let rows = Rows::read(results)?;
     ensure!(!rows.is_empty(), "there are no results in these files");
+    environment::check(&rows)?;
     Ok(rows)
 }
 

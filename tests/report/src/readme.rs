@@ -37,11 +37,7 @@ impl Made {
     /// Makes all of it.
     pub fn of(rows: &Rows) -> Result<Self> {
         let rows = rows.kept(headline::needs);
-        let headlines = headline::all(&rows);
-        ensure!(
-            !headlines.is_empty(),
-            "the results have nothing for README's table"
-        );
+        let headlines = headline::complete(&rows)?;
         let charts = headline::picture(&rows);
         ensure!(
             !charts.is_empty(),
@@ -96,6 +92,10 @@ pub fn write(root: &Path, rows: &Rows) -> Result<()> {
         "README takes results of one commit only, without changes that are not committed"
     );
     let made = Made::of(rows)?;
+    ensure!(
+        environment::is_full(&rows.kept(headline::needs)),
+        "README takes results of full runs only: measure again without --quick"
+    );
     let readme = made.readme(&read(root, README)?)?;
     fs::create_dir_all(root.join("docs")).context("cannot make docs")?;
     for (name, text) in [
@@ -117,6 +117,7 @@ fn read(root: &Path, name: &str) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::headline::all_rows;
 
     fn root() -> &'static Path {
         Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
@@ -136,7 +137,11 @@ mod tests {
             return;
         }
         let rows = Rows::read(&[root().join(RESULTS)]).unwrap();
+        environment::check(&rows).unwrap();
         assert!(environment::is_of_one_commit(&rows));
+        // Rows of an older form do not name their run, nor say whether it was a quick one.
+        let is_new = rows.all().without("run").rows().is_empty();
+        assert!(environment::is_full(&rows) || !is_new);
         let made = Made::of(&rows).unwrap();
         assert!(
             made.results == on_disk(RESULTS),
@@ -152,14 +157,9 @@ mod tests {
         );
     }
 
-    const ROWS: &str = r#"
-{"bench":"connect","system":"verbs","case":"cold","clients":1,"total_us_p50":36000,"open_us_p50":36000,"commit":"abc","cpus":2,"accel":"tcg","kernel":"7"}
-{"bench":"connect","system":"weft","case":"cold","clients":1,"total_us_p50":1400,"open_us_p50":1400,"commit":"abc","cpus":2,"accel":"tcg","kernel":"7"}
-"#;
-
     #[test]
     fn results_replace_those_between_the_marks() {
-        let made = Made::of(&Rows::parse(ROWS).unwrap()).unwrap();
+        let made = Made::of(&Rows::parse(&all_rows()).unwrap()).unwrap();
         let readme = made
             .readme(&format!("# A\n{BEGIN}old\n{END}rest\n"))
             .unwrap();
@@ -170,10 +170,34 @@ mod tests {
         assert!(made.readme("# A\n").is_err());
     }
 
+    /// Why these rows do not go into README.
+    fn refusal(rows: &str) -> String {
+        let rows = Rows::parse(rows).unwrap();
+        let error = write(Path::new("/nonexistent"), &rows).unwrap_err();
+        error.to_string()
+    }
+
     #[test]
     fn results_of_uncommitted_programs_do_not_go_into_readme() {
-        let rows = Rows::parse(&ROWS.replace("abc", "abc-dirty")).unwrap();
-        let error = write(Path::new("/nonexistent"), &rows).unwrap_err();
-        assert!(error.to_string().contains("one commit"), "{error}");
+        let error = refusal(&all_rows().replace("abc", "abc-dirty"));
+        assert!(error.contains("one commit"), "{error}");
+    }
+
+    #[test]
+    fn results_of_quick_runs_do_not_go_into_readme() {
+        let error = refusal(&all_rows().replacen("\"quick\":false", "\"quick\":true", 1));
+        assert!(error.contains("without --quick"), "{error}");
+        let error = refusal(&all_rows().replacen(",\"quick\":false", "", 1));
+        assert!(error.contains("without --quick"), "{error}");
+        let error = refusal(&all_rows());
+        assert!(error.contains("nonexistent/README.md"), "{error}");
+    }
+
+    #[test]
+    fn a_table_that_lacks_a_line_does_not_go_into_readme() {
+        let lines = all_rows();
+        let without_mpi = lines.lines().filter(|line| !line.contains("bcast"));
+        let error = refusal(&without_mpi.collect::<Vec<_>>().join("\n"));
+        assert!(error.contains("beside MPI_Bcast"), "{error}");
     }
 }

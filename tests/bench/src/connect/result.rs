@@ -162,18 +162,17 @@ impl Results {
         }
     }
 
-    /// A figure of a case with one client.
+    /// A figure of a case with one client. Of verbs, which polls and sleeps, the smaller one.
     fn figure(
         &self,
         system: ConnectSystem,
         case: &str,
         figure: fn(&Row) -> Option<f64>,
     ) -> Option<f64> {
-        let mut rows = self.0.iter();
-        let row = rows.find(|row| {
+        let rows = self.0.iter().filter(|row| {
             row.setting.clients == 1 && row.system == system.name() && row.case == case
-        })?;
-        figure(row)
+        });
+        rows.filter_map(figure).reduce(f64::min)
     }
 
     /// How the systems compare, of what was measured: sums with sums, calls with
@@ -328,5 +327,8 @@ mod tests {
         let ratios: Vec<_> = results.ratios().collect();
         assert_eq!(ratios.len(), 1);
         assert!((ratios[0].1 - 10.0).abs() < 0.1);
+        // Another way to wait, which is faster.
+        results.add(row(ConnectSystem::Verbs, "cold", 500));
+        assert!((results.ratios().next().unwrap().1 - 5.0).abs() < 0.1);
     }
 }

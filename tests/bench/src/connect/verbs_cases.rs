@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result};
 use weft_core::gid::Gid;
 use weft_verbs::{Context, LocalGid, Op, Route};
 
-use super::{choose, Cold, Named, Peers};
+use super::{choose, Cold, Named, Pace, Peers};
 use crate::cli::{ConnectSystem, ExchangeKind};
 use crate::newcomer::Task;
 use crate::nodes::{Node, CLIENT};
@@ -78,13 +78,10 @@ impl<'a> VerbsCases<'a> {
         })
     }
 
-    /// All cases, for so many clients. One that has a processor for itself polls.
-    pub fn cases(&self, clients: u16) -> Vec<Named<'_>> {
-        let waits = match clients {
-            1 => &[Wait::Poll][..],
-            _ => &Wait::OF_VERBS,
-        };
-        let each = waits.iter().flat_map(|&wait| self.that_wait(wait));
+    /// All cases.
+    pub fn cases(&self) -> Vec<Named<'_>> {
+        let waits = Wait::OF_VERBS.into_iter();
+        let each = waits.flat_map(|wait| self.that_wait(wait));
         let read8: MakeCase<'_> =
             Box::new(|| Ok(Box::new(VerbsReader::over(vec![self.any_link()?])?)));
         let read8 = Named {
@@ -92,7 +89,7 @@ impl<'a> VerbsCases<'a> {
             case: "read8",
             exchange: None,
             wait: Wait::Poll,
-            slow: false,
+            pace: Pace::Fast,
             make: read8,
         };
         each.chain([read8]).collect()
@@ -100,12 +97,12 @@ impl<'a> VerbsCases<'a> {
 
     /// Those in which clients wait for their WRITE in this way.
     fn that_wait(&self, wait: Wait) -> [Named<'_>; 3] {
-        let named = |case, exchange: Option<ExchangeKind>, slow, make| Named {
+        let named = |case, exchange: Option<ExchangeKind>, pace, make| Named {
             system: ConnectSystem::Verbs,
             case,
             exchange: exchange.map(ExchangeKind::name),
             wait,
-            slow,
+            pace,
             make,
         };
         let cold: MakeCase<'_> = Box::new(move || {
@@ -117,9 +114,9 @@ impl<'a> VerbsCases<'a> {
         let cache = Cache::default();
         let cached: MakeCase<'_> = Box::new(move || Ok(Box::new(self.cached(wait, &cache)?)));
         [
-            named("cold", Some(self.cold), true, cold),
-            named("warm", Some(self.warm), true, warm),
-            named("cached", None, false, cached),
+            named("cold", Some(self.cold), Pace::Slow, cold),
+            named("warm", Some(self.warm), Pace::Slow, warm),
+            named("cached", None, Pace::Fast, cached),
         ]
     }
 

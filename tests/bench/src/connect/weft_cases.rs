@@ -26,7 +26,7 @@ use std::time::Instant;
 use anyhow::{bail, ensure, Context as _, Result};
 use weft_shim::{Access, Device, MemoryRegion, Queues, Remote, SendWr, Vqp};
 
-use super::{Cold, Named, Peers};
+use super::{Cold, Named, Pace, Peers};
 use crate::cli::{ConnectSystem, Transport};
 use crate::newcomer::{qp_config, queues_config, vqp_config, write_once, Task};
 use crate::nodes::{Node, CLIENT};
@@ -96,8 +96,8 @@ impl<'a> WeftCases<'a> {
         let cold: MakeCase<'_> = Box::new(|| self.cold(Knows::Nothing));
         let cold_known: MakeCase<'_> = Box::new(|| self.cold(Knows::All));
         vec![
-            named(ConnectSystem::Weft, "cold", true, cold),
-            named(ConnectSystem::Weft, "cold_known", true, cold_known),
+            named(ConnectSystem::Weft, "cold", Pace::Slow, cold),
+            named(ConnectSystem::Weft, "cold_known", Pace::Slow, cold_known),
             weft("warm", self.connects(Knows::Nothing)),
             weft("cached", self.connects(Knows::All)),
             weft("same", self.connects(Knows::Last)),
@@ -105,7 +105,7 @@ impl<'a> WeftCases<'a> {
             weft("call_cached", self.calls(Knows::All)),
             weft("call_same", self.calls(Knows::Last)),
             weft("dc_read8", dc_read8),
-            named(ConnectSystem::Ref, "null_ioctl", false, null_ioctl()),
+            named(ConnectSystem::Ref, "null_ioctl", Pace::Fast, null_ioctl()),
         ]
     }
 
@@ -114,7 +114,12 @@ impl<'a> WeftCases<'a> {
         let in_a_row: MakeCase<'_> = Box::new(|| Ok(Box::new(InARow(self.targets()))));
         vec![
             weft("in_a_row", in_a_row),
-            named(ConnectSystem::Ref, "null_in_a_row", false, null_ioctl()),
+            named(
+                ConnectSystem::Ref,
+                "null_in_a_row",
+                Pace::Fast,
+                null_ioctl(),
+            ),
         ]
     }
 
@@ -189,7 +194,7 @@ impl<'a> WeftCases<'a> {
 fn named<'a>(
     system: ConnectSystem,
     case: &'static str,
-    slow: bool,
+    pace: Pace,
     make: MakeCase<'a>,
 ) -> Named<'a> {
     Named {
@@ -197,13 +202,13 @@ fn named<'a>(
         case,
         exchange: None,
         wait: Wait::Call,
-        slow,
+        pace,
         make,
     }
 }
 
 fn weft<'a>(case: &'static str, make: MakeCase<'a>) -> Named<'a> {
-    named(ConnectSystem::Weft, case, false, make)
+    named(ConnectSystem::Weft, case, Pace::Fast, make)
 }
 
 fn null_ioctl<'a>() -> MakeCase<'a> {

@@ -29,7 +29,7 @@ pub struct DatapathArgs {
           default_values_t = [Mode::Sync, Mode::Async], value_enum)]
     pub modes: Vec<Mode>,
     /// Bytes of a request, each 1 to 4194304; atomic operations have 8.
-    /// [default: 8,64,512,4096,65536,1048576,4194304; quick: 8,4096,65536,1048576]
+    /// [default: 8,64,512,4096,65536,1048576,4194304; quick: 8,4096, of messages 8]
     #[arg(long, value_name = "LIST", value_delimiter = ',',
           value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_REQUEST_BYTES)))]
     pub sizes: Vec<u32>,
@@ -44,7 +44,7 @@ pub struct DatapathArgs {
     pub samples: Option<u32>,
     /// Microseconds that a client computes between two samples, as one does that
     /// uses what it has read; 0 is a tight loop. They count for no time and no rate.
-    /// [default: sync: 0,100, in a quick run of several clients 0; async: 0]
+    /// [default: sync: 0,100, in a quick run 0 but for one client's READs of 8 bytes; async: 0]
     #[arg(long, value_name = "LIST", value_delimiter = ',',
           value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     pub pause_us: Vec<u32>,

@@ -8,13 +8,14 @@ use super::args::{Contender, DatapathArgs, Mode, Operation, MAX_REQUEST_BYTES};
 use super::senders::Senders;
 use super::{perftest, BATCH};
 use crate::cli::Transport;
-use crate::round_robin::{Amount, MakeCase, Outcome};
+use crate::round_robin::{Amount, Outcome};
 
 /// The peer's memory. Clients use it side by side as far as it goes.
 pub const PEER_BYTES: u32 = 4 * MAX_REQUEST_BYTES;
 /// Sizes, in bytes, unless told.
 const SIZES: [u32; 7] = [8, 64, 512, 4096, 65536, 1 << 20, 4 << 20];
-const QUICK_SIZES: [u32; 4] = [8, 4096, 65536, 1 << 20];
+/// In a quick run, of READs and WRITEs; all other requests have a word.
+const QUICK_SIZES: [u32; 2] = [WORD, 4096];
 /// Numbers of clients, unless told.
 const CLIENTS: [u16; 3] = [1, 8, 64];
 const QUICK_CLIENTS: [u16; 2] = [1, 8];
@@ -25,15 +26,14 @@ const WORD: u32 = 8;
 /// Bytes that all clients together may have on the way: more take soft-RoCE
 /// seconds, and their memory is the machine's.
 const MAX_ON_THE_WAY: u64 = 128 << 20;
-const QUICK_ON_THE_WAY: u64 = 32 << 20;
 /// How long each system is at a case.
 const CASE_TIME: Duration = Duration::from_secs(1);
 /// In a quick run at most so long, and all cases together at most so long. The
 /// rest of the minute is for connecting, for trials and for long samples.
 const QUICK_CASE_TIME: Duration = Duration::from_millis(500);
 const QUICK_TIME: Duration = Duration::from_secs(12);
-/// When a quick run begins no further case, however slow the machine is.
-const QUICK_LIMIT: Duration = Duration::from_secs(45);
+/// When a quick run begins no further case, however slow the machine is. It fails then.
+const QUICK_LIMIT: Duration = Duration::from_secs(57);
 /// Times that perftest has its turn, and the others theirs; the median counts, so
 /// that what else happens on the machine in one turn does not.
 const TURNS: u32 = 5;
@@ -113,16 +113,10 @@ pub fn clients(args: &DatapathArgs) -> Vec<u16> {
 
 /// All that so many clients have to do, in the table's order.
 pub fn works(args: &DatapathArgs, clients: u16) -> Vec<Work> {
-    let (sizes, limit) = match (&args.sizes[..], args.common.quick) {
-        ([], true) => (&QUICK_SIZES[..], QUICK_ON_THE_WAY),
-        ([], false) => (&SIZES[..], MAX_ON_THE_WAY),
-        (list, _) => (list, MAX_ON_THE_WAY),
-    };
     let mut works = Vec::new();
     for &op in &args.ops {
-        let sizes = if op.is_atomic() { &[WORD] } else { sizes };
         for &mode in args.modes.iter().filter(|&&mode| has(op, mode, clients)) {
-            for &pause_us in pauses(args, op, mode, clients) {
+            for &pause_us in pauses(args, op, mode) {
                 let work = |&bytes| Work {
                     op,
                     mode,
@@ -130,12 +124,33 @@ pub fn works(args: &DatapathArgs, clients: u16) -> Vec<Work> {
                     clients,
                     pause_us,
                 };
-                let fits = |work: &Work| work.bytes_on_the_way() <= limit && Senders::can(*work);
-                works.extend(sizes.iter().map(work).filter(fits));
+                let fits = |work: &Work| {
+                    work.bytes_on_the_way() <= MAX_ON_THE_WAY
+                        && Senders::can(*work)
+                        && has_time(args, *work)
+                };
+                works.extend(sizes(args, op).iter().map(work).filter(fits));
             }
         }
     }
     works
+}
+
+fn sizes(args: &DatapathArgs, op: Operation) -> &[u32] {
+    match &args.sizes[..] {
+        _ if op.is_atomic() => &[WORD],
+        [] if !args.common.quick => &SIZES,
+        [] if matches!(op, Operation::Send | Operation::SendPp) => &[WORD],
+        [] => &QUICK_SIZES,
+        list => list,
+    }
+}
+
+/// Whether a run has time for a work: unless it is told, a quick one has pauses between one
+/// client's READs of a word, and no others.
+fn has_time(args: &DatapathArgs, work: Work) -> bool {
+    let is_free = !args.common.quick || !args.pause_us.is_empty() || work.pause_us == 0;
+    is_free || (work.op, work.bytes, work.clients) == (Operation::Read, WORD, 1)
 }
 
 /// Whether there is such a case: a ping-pong is of one client and one request at a
@@ -144,23 +159,62 @@ fn has(op: Operation, mode: Mode, clients: u16) -> bool {
     !op.is_ping_pong() || (mode == Mode::Sync && clients == 1)
 }
 
-fn pauses(args: &DatapathArgs, op: Operation, mode: Mode, clients: u16) -> &[u32] {
+fn pauses(args: &DatapathArgs, op: Operation, mode: Mode) -> &[u32] {
     match &args.pause_us[..] {
         // Its two ends wait for one another anyway.
         _ if op.is_ping_pong() => &[0],
-        [] if mode == Mode::Async || (args.common.quick && clients > 1) => &[0],
+        [] if mode == Mode::Async => &[0],
         [] => &PAUSES,
         list => list,
     }
 }
 
-/// How much of each case to do.
+/// How the samples of a case are spread over its time. They are `turns` times `rounds` times
+/// a block, whose length is a system's own:
+///
+/// | | one client | several clients |
+/// |---|---|---|
+/// | turns of a full run, of a quick one | 5, 1 | 5, 1 |
+/// | rounds of a turn | 1 | 7, or so many that a block lasts 5 ms |
+/// | samples of a turn | those that take 1/5 s; quick: its share of 12 s | the same |
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    /// In each perftest has its turn, and then the systems have theirs.
+    pub turns: u32,
+    /// In each of a turn's rounds each system has a block. All have as many, so that they stay
+    /// interleaved.
+    rounds: u32,
+    /// Each system's samples of a block.
+    blocks: Vec<u32>,
+    /// After each block.
+    rest: Duration,
+    /// Samples of perftest in its turn: as many as the system has that takes the fewest, which is
+    /// one that is about as fast.
+    pub perftest: u32,
+}
+
+impl Schedule {
+    /// What each system is to do in its turn.
+    pub fn amounts(&self) -> impl Iterator<Item = Amount> + '_ {
+        self.blocks.iter().map(|&block| Amount {
+            block,
+            rounds: self.rounds,
+            rest: self.rest,
+        })
+    }
+}
+
+/// How much time there is for each case.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
+    /// Samples of a client, if they are told.
     samples: Option<u32>,
+    /// The fewest of them, if not.
     at_least: u32,
+    /// How long each system is at a case.
     time: Duration,
     turns: u32,
+    /// When no further case begins.
     limit: Option<Duration>,
 }
 
@@ -195,47 +249,38 @@ impl Budget {
         self.samples.is_none()
     }
 
-    /// How often the systems and perftest have a turn each.
-    pub fn turns(&self) -> u32 {
-        self.turns
-    }
-
-    /// What each system is to do in a turn, by what a trial gave. All have as many
-    /// rounds, so that they stay interleaved.
-    pub fn amounts(&self, trial: &[Outcome], work: Work) -> Vec<Amount> {
+    /// What each system is to do, by what a trial gave.
+    pub fn schedule(&self, trial: &[Outcome], work: Work) -> Schedule {
         let share = |outcome| {
             self.samples_of(sample_us(outcome, work.clients))
                 .div_ceil(self.turns)
         };
         let wanted: Vec<_> = trial.iter().map(share).collect();
-        let blocks = match work.clients {
+        let fewest = wanted.iter().copied().min();
+        let most_rounds = match work.clients {
             1 => ROUNDS,
             _ => self.blocks_of_many(),
         };
-        let rounds = wanted.iter().copied().min().unwrap_or(1).min(blocks);
-        let amount = |wanted: u32| Amount {
-            block: wanted.div_ceil(rounds),
+        let rounds = fewest.unwrap_or(1).min(most_rounds);
+        let block = |wanted: u32| wanted.div_ceil(rounds);
+        let blocks: Vec<_> = wanted.into_iter().map(block).collect();
+        let alone = self.samples.unwrap_or(LONE_PERFTEST_SAMPLES);
+        Schedule {
+            turns: self.turns,
             rounds,
+            perftest: blocks.iter().min().map_or(alone, |block| block * rounds),
+            blocks,
             rest: match work.op.is_ping_pong() {
                 true => PING_PONG_REST,
                 false => Duration::ZERO,
             },
-        };
-        wanted.into_iter().map(amount).collect()
+        }
     }
 
     fn blocks_of_many(&self) -> u32 {
         let fit = (self.time / self.turns).as_micros() / BLOCK_OF_MANY.as_micros();
         let fit = u32::try_from(fit).unwrap_or(u32::MAX);
         fit.clamp(1, ROUNDS_OF_MANY)
-    }
-
-    /// Samples for perftest: as many as the system that takes the fewest has, which is
-    /// one that is about as fast.
-    pub fn of_perftest(&self, cases: &[(MakeCase<'_>, Amount)]) -> u32 {
-        let each = cases.iter().map(|(_, amount)| amount.block * amount.rounds);
-        let fewest = each.min().or(self.samples);
-        fewest.unwrap_or(LONE_PERFTEST_SAMPLES)
     }
 
     /// Samples of `sample_us` each.
@@ -350,6 +395,51 @@ mod tests {
     }
 
     #[test]
+    fn a_quick_run_has_something_of_everything() {
+        let args = args(&["--quick"]);
+        let plan = clients(&args).into_iter();
+        let all: Vec<_> = plan.flat_map(|count| works(&args, count)).collect();
+        for count in QUICK_CLIENTS {
+            for op in Operation::ALL {
+                let own = all.iter().filter(|work| work.op == op);
+                let own: Vec<_> = own.filter(|work| work.clients == count).collect();
+                for mode in [Mode::Sync, Mode::Async] {
+                    let is_there = own.iter().any(|work| work.mode == mode);
+                    assert_eq!(is_there, has(op, mode, count), "{op:?}, {mode:?}, {count}");
+                }
+            }
+        }
+        let pauses = all.iter().filter(|work| work.pause_us > 0);
+        let pauses: Vec<_> = pauses.map(|work| (work.op, work.bytes)).collect();
+        assert_eq!(pauses, [(Operation::Read, WORD)]);
+        assert!(all.iter().all(|work| QUICK_SIZES.contains(&work.bytes)));
+        // A second and a half for each, of which perftest takes most.
+        assert_eq!(all.len(), 32);
+        assert!(all.iter().filter(|&&work| perftest::can(work)).count() <= 13);
+    }
+
+    #[test]
+    fn a_quick_run_does_what_it_is_told() {
+        let told = [
+            "--quick",
+            "--sizes",
+            "65536",
+            "--pause-us",
+            "7",
+            "--modes",
+            "sync",
+        ];
+        let of = |op| works(&args(&[&told[..], &["--ops", op]].concat()), 8);
+        for op in ["read", "send"] {
+            let own: Vec<_> = of(op)
+                .iter()
+                .map(|work| (work.bytes, work.pause_us))
+                .collect();
+            assert_eq!(own, [(65536, 7)], "{op}");
+        }
+    }
+
+    #[test]
     fn a_turn_of_one_client_is_in_one_piece_as_perftests_is() {
         let budget = Budget::new(&args(&[]), 1);
         let mut trial = Outcome::empty();
@@ -365,10 +455,29 @@ mod tests {
                 clients,
                 pause_us: 0,
             };
-            budget.amounts(&[trial.clone()], work)[0].rounds
+            budget.schedule(&[trial.clone()], work).rounds
         };
         assert_eq!(rounds(1), 1);
         assert_eq!(rounds(8), ROUNDS_OF_MANY);
+    }
+
+    #[test]
+    fn perftest_has_as_many_samples_as_the_system_with_the_fewest() {
+        let work = Work {
+            op: Operation::Read,
+            mode: Mode::Sync,
+            bytes: 8,
+            clients: 1,
+            pause_us: 0,
+        };
+        let told = Budget::new(&args(&["--samples", "30"]), 1);
+        let schedule = told.schedule(&[Outcome::empty(), Outcome::empty()], work);
+        assert_eq!((schedule.turns, schedule.perftest), (5, 6));
+        assert!(schedule.amounts().all(|amount| amount.block == 6));
+        assert_eq!(schedule.amounts().count(), 2);
+        assert_eq!(told.schedule(&[], work).perftest, 30);
+        let open = Budget::new(&args(&[]), 1);
+        assert_eq!(open.schedule(&[], work).perftest, LONE_PERFTEST_SAMPLES);
     }
 
     #[test]

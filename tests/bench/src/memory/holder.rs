@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure, Context as _, Result};
 use clap::Args;
+use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
 use weft_shim::{Access, Device, MemoryRegion, PeerHandle, Qp, Queues, SendWr, Wc};
 use weft_verbs::{Cq, Endpoint, InitQp, LocalGid, Mr, Op, Pd, QpConfig, RcQp, WorkRequest};
@@ -60,8 +61,9 @@ pub enum Order {
 pub struct Answer {
     /// Addresses of queue pairs.
     pub endpoints: Vec<[u8; Endpoint::BYTES]>,
-    /// Why there are no more connections. What was made before that is told all the same.
-    pub failure: Option<String>,
+    /// The limit of the device or the module that was reached: there are no more connections.
+    /// What was made before that is told all the same.
+    pub limit: Option<String>,
     /// Times of the calls that made and connected each.
     #[serde(default)]
     pub calls: Recorded,
@@ -74,11 +76,14 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// The same, and why there are no more.
-    fn failed(self, error: &anyhow::Error) -> Self {
-        Self {
-            failure: Some(format!("{error:#}")),
-            ..self
+    /// The same, and why there are no more, if that is a limit.
+    fn ended(self, error: anyhow::Error) -> Result<Self> {
+        match is_limit(&error) {
+            true => Ok(Self {
+                limit: Some(format!("{error:#}")),
+                ..self
+            }),
+            false => Err(error),
         }
     }
 
@@ -88,10 +93,30 @@ impl Answer {
     }
 }
 
+/// The errors of a device that has no more of something.
+const LIMITS: [Errno; 4] = [Errno::ENOMEM, Errno::EMFILE, Errno::ENOSPC, Errno::EAGAIN];
+
+/// Whether an error says that there is no more of something. Any other one ends the benchmark.
+fn is_limit(error: &anyhow::Error) -> bool {
+    use weft_shim::Error as Weft;
+    error.chain().any(|cause| {
+        if let Some(verbs) = cause.downcast_ref::<weft_verbs::Error>() {
+            let errno = verbs.errno().map(Errno::from_raw);
+            return errno.is_some_and(|errno| LIMITS.contains(&errno));
+        }
+        match cause.downcast_ref() {
+            Some(Weft::System { errno, .. }) => LIMITS.contains(errno),
+            Some(Weft::OutOfMemory | Weft::TooManyVqps | Weft::TooManyPeers) => true,
+            Some(Weft::TooManyStreams | Weft::TooManyQueues | Weft::TooManyRegions) => true,
+            _ => false,
+        }
+    })
+}
+
 /// Makes up to so many connections, by their number; what each and the WRITE over it took.
-fn made(count: usize, mut one: impl FnMut(usize) -> Result<[Duration; 2]>) -> Answer {
+fn made(count: usize, mut one: impl FnMut(usize) -> Result<[Duration; 2]>) -> Result<Answer> {
     let (mut calls, mut writes) = (Times::new(), Times::new());
-    let failure = (0..count).find_map(|at| match one(at) {
+    let error = (0..count).find_map(|at| match one(at) {
         Ok([call, write]) => {
             calls.record(call);
             writes.record(write);
@@ -104,9 +129,9 @@ fn made(count: usize, mut one: impl FnMut(usize) -> Result<[Duration; 2]>) -> An
         first_writes: (&writes).into(),
         ..Answer::default()
     };
-    match failure {
-        Some(error) => answer.failed(&error),
-        None => answer,
+    match error {
+        Some(error) => answer.ended(error),
+        None => Ok(answer),
     }
 }
 
@@ -181,10 +206,7 @@ trait Holder {
 fn serve(holder: &mut impl Holder) -> Result<()> {
     say_ready(&holder.region())?;
     while let Some(order) = next_word()? {
-        // A limit of the device or the module is an answer.
-        let answer = holder.obey(order);
-        let answer = answer.unwrap_or_else(|error| Answer::default().failed(&error));
-        say_ready(&answer)?;
+        say_ready(&holder.obey(order)?)?;
     }
     Ok(())
 }
@@ -229,7 +251,7 @@ impl VerbsHolder {
                     answer.endpoints.push(qp.endpoint().encode());
                     self.offered.push((qp, create));
                 }
-                Err(error) => return Ok(answer.failed(&error.into())),
+                Err(error) => return answer.ended(error.into()),
             }
         }
         Ok(answer)
@@ -246,7 +268,7 @@ impl VerbsHolder {
         let answer = made(endpoints.len(), |at| {
             let (qp, create) = offered.next().context("not one for each")?;
             self.connect((qp, create), &endpoints[at], region)
-        });
+        })?;
         if let Some(region) = region {
             self.targets.add(answer.count(), region);
         }
@@ -359,7 +381,7 @@ impl WeftHolder {
         let answer = made(count, |_| match by_handle {
             true => self.open_handle(to, region),
             false => self.connect(to, region),
-        });
+        })?;
         if !by_handle {
             self.targets.add(answer.count(), region);
         }
@@ -404,18 +426,39 @@ impl Holder for WeftHolder {
 mod tests {
     use super::*;
 
+    const TOOK: [Duration; 2] = [Duration::from_micros(1); 2];
+
+    /// Two connections, and an error in place of the third.
+    fn two(error: impl Fn() -> anyhow::Error) -> Result<Answer> {
+        made(3, |at| if at < 2 { Ok(TOOK) } else { Err(error()) })
+    }
+
+    fn of_verbs(errno: Errno) -> anyhow::Error {
+        let reason = std::io::Error::from_raw_os_error(errno as i32);
+        let call = "ibv_create_qp";
+        weft_verbs::Error::Call { call, reason }.into()
+    }
+
     #[test]
     fn what_was_made_before_the_limit_counts() {
-        let all = made(3, |_| Ok([Duration::from_micros(1); 2]));
-        assert_eq!((all.count(), all.failure), (3, None));
-        let some = made(3, |at| {
-            ensure!(at < 2, "no more");
-            Ok([Duration::from_micros(1); 2])
-        });
-        assert_eq!(
-            (some.count(), some.failure.as_deref()),
-            (2, Some("no more"))
-        );
+        let all = made(3, |_| Ok(TOOK)).unwrap();
+        assert_eq!((all.count(), all.limit), (3, None));
+        for errno in LIMITS {
+            let some = two(|| of_verbs(errno).context("no more")).unwrap();
+            assert_eq!(some.count(), 2);
+            assert!(some.limit.unwrap().starts_with("no more: ibv_create_qp"));
+        }
+        let some = two(|| weft_shim::Error::TooManyVqps.into()).unwrap();
+        assert_eq!((some.count(), some.limit.is_some()), (2, true));
+    }
+
+    #[test]
+    fn what_is_no_limit_ends_the_benchmark() {
+        assert!(two(|| of_verbs(Errno::EINVAL)).is_err());
+        assert!(two(|| weft_shim::Error::MetaTimeout.into()).is_err());
+        // The module answers with EAGAIN then.
+        assert!(two(|| weft_shim::Error::NoMetaServer.into()).is_err());
+        assert!(two(|| anyhow::anyhow!("a WRITE has failed")).is_err());
     }
 
     #[test]

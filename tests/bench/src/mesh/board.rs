@@ -21,6 +21,7 @@ use nix::sys::mman::{mmap, munmap, MapFlags, ProtFlags};
 use weft_testkit::pace::patient;
 use weft_verbs::Endpoint;
 
+use super::MESHES;
 use crate::peer::Region;
 
 /// Words of the barrier: who has come, and up to whom all have come.
@@ -28,7 +29,7 @@ const ARRIVED: usize = 0;
 const RELEASED: usize = 1;
 const HEAD: usize = 2;
 /// Meshes that a worker has memory for.
-pub const KINDS: usize = 8;
+const KINDS: usize = MESHES.len();
 const REGION_WORDS: usize = Region::BYTES / 4;
 const ENDPOINT_WORDS: usize = Endpoint::BYTES / 4;
 /// How long a worker waits for the others, and how often it looks.

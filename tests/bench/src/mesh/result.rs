@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::worker::Span;
+use super::Mesh;
 use crate::cli::System;
 use crate::report::{number, rounded, Sheet};
 use crate::stats::Times;
@@ -83,13 +84,8 @@ pub struct Row {
 }
 
 impl Row {
-    /// What was measured of a system's case, with workers in so many processes.
-    pub fn new(
-        (system, case, meets, wait): (System, &'static str, bool, Wait),
-        (workers, processes): (u16, u16),
-        nodes: u16,
-        rounds: &Rounds,
-    ) -> Self {
+    /// What was measured of a mesh, with workers in so many processes.
+    pub fn new(mesh: Mesh, (workers, processes): (u16, u16), nodes: u16, rounds: &Rounds) -> Self {
         let Rounds {
             connected,
             written,
@@ -98,10 +94,10 @@ impl Row {
         } = rounds;
         Self {
             bench: "mesh",
-            system: system.name(),
-            case,
-            meets,
-            wait: wait.name(),
+            system: mesh.system.name(),
+            case: mesh.case.name(),
+            meets: mesh.meets,
+            wait: mesh.wait.name(),
             workers,
             processes,
             nodes,
@@ -232,6 +228,7 @@ impl Results {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mesh::Case;
 
     fn rounds(us: u64) -> Rounds {
         let mut rounds = Rounds::none();
@@ -244,17 +241,18 @@ mod tests {
         rounds
     }
 
-    fn row(system: System, case: &'static str, meets: bool, us: u64) -> Row {
+    fn row(system: System, case: Case, meets: bool, us: u64) -> Row {
         let wait = match system {
             System::Verbs => Wait::Poll,
             System::Weft => Wait::Call,
         };
-        Row::new((system, case, meets, wait), (4, 4), 2, &rounds(us))
+        let mesh = Mesh::new(system, case, wait, meets);
+        Row::new(mesh, (4, 4), 2, &rounds(us))
     }
 
     #[test]
     fn a_mesh_takes_from_the_first_start_to_the_last_end() {
-        let json = serde_json::to_value(row(System::Weft, "warm", false, 10)).unwrap();
+        let json = serde_json::to_value(row(System::Weft, Case::Warm, false, 10)).unwrap();
         let near = |field: &str, us: f64| (json[field].as_f64().unwrap() - us).abs() < 0.02;
         assert!(near("total_us", 5.5) && near("written_us", 10.0), "{json}");
         assert_eq!(
@@ -266,15 +264,15 @@ mod tests {
     #[test]
     fn a_mesh_that_is_made_is_compared_until_connected_and_until_written() {
         let mut results = Results::default();
-        results.add(row(System::Verbs, "warm", true, 30));
+        results.add(row(System::Verbs, Case::Warm, true, 30));
         assert!(results.ratios().is_empty());
-        results.add(row(System::Weft, "warm", false, 10));
-        results.add(row(System::Weft, "warm", true, 15));
+        results.add(row(System::Weft, Case::Warm, false, 10));
+        results.add(row(System::Weft, Case::Warm, true, 15));
         let near = |(_, ratio): &(String, f64), wanted: f64| (ratio - wanted).abs() < 0.2;
         let ratios = results.ratios();
         assert_eq!(ratios.len(), 2);
         assert!(near(&ratios[0], 3.0) && near(&ratios[1], 2.0), "{ratios:?}");
-        let sleeping = (System::Verbs, "warm", true, Wait::Event);
+        let sleeping = Mesh::new(System::Verbs, Case::Warm, Wait::Event, true);
         results.add(Row::new(sleeping, (4, 4), 2, &rounds(20)));
         let ratios = results.ratios();
         assert_eq!(ratios.len(), 2);
@@ -282,7 +280,7 @@ mod tests {
             near(&ratios[0], 2.0) && near(&ratios[1], 1.33),
             "{ratios:?}"
         );
-        results.add(row(System::Verbs, "cached", false, 20));
+        results.add(row(System::Verbs, Case::Cached, false, 20));
         let last = results.ratios().pop().unwrap();
         assert_eq!(last.0, "4 processes, written: verbs cached / Weft warm");
         assert!(near(&last, 2.0));

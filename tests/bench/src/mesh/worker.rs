@@ -14,8 +14,9 @@ use serde::{Deserialize, Serialize};
 use super::board::Board;
 use super::verbs_mesh::VerbsWorker;
 use super::weft_mesh::WeftWorker;
-use super::{places, Mesh};
+use super::{places, Case, MESHES};
 use crate::child::{next_word, say_ready};
+use crate::cli::System;
 use crate::newcomer::now_ns;
 
 /// What a process of workers is told.
@@ -32,8 +33,9 @@ pub struct MeshWorkerArgs {
     processes: u16,
     #[arg(long)]
     index: u16,
-    #[arg(long, value_delimiter = ',', value_enum)]
-    meshes: Vec<Mesh>,
+    /// Meshes that may be wanted, by their places among all.
+    #[arg(long, value_delimiter = ',')]
+    kinds: Vec<usize>,
 }
 
 /// When a worker began, when it was connected to all others, and when each of these
@@ -73,41 +75,32 @@ pub fn work(args: &MeshWorkerArgs) -> Result<()> {
         places[usize::from(args.index)].enter()?;
     }
     let board = Arc::new(Board::open(&args.board, workers)?);
-    let make = |mesh: Mesh, index| -> Result<Box<dyn Worker>> {
-        let kind = mesh as usize;
-        Ok(match mesh {
-            Mesh::VerbsWarm
-            | Mesh::VerbsCached
-            | Mesh::VerbsWarmAsleep
-            | Mesh::VerbsCachedAsleep => {
+    let make = |kind: usize, index| -> Result<Box<dyn Worker>> {
+        let mesh = MESHES.get(kind).context("no such mesh")?;
+        let is_cached = mesh.case == Case::Cached;
+        Ok(match mesh.system {
+            System::Verbs => {
                 let all = (index, workers);
-                let worker = VerbsWorker::new(all, places[index], &board, kind, mesh.wait())?;
-                Box::new(worker.that_keeps(mesh.case() == "cached"))
+                let worker = VerbsWorker::new(all, places[index], &board, kind, mesh.wait)?;
+                Box::new(worker.that_keeps(is_cached))
             }
-            Mesh::WeftWarm | Mesh::WeftCached | Mesh::WeftWarmMet | Mesh::WeftCachedMet => {
-                let forget = mesh.case() == "warm";
-                let worker = WeftWorker::new(index, &places, &board, kind, forget)?;
-                Box::new(worker.that_meets(mesh.meets()))
+            System::Weft => {
+                let worker = WeftWorker::new(index, &places, &board, kind, !is_cached)?;
+                Box::new(worker.that_meets(mesh.meets))
             }
         })
     };
-    let mut meshes = args
-        .meshes
-        .iter()
-        .map(|&mesh| {
-            Ok((
-                mesh,
-                here.clone()
-                    .map(|index| make(mesh, index))
-                    .collect::<Result<Workers>>()?,
-            ))
-        })
-        .collect::<Result<Vec<_>>>()?;
+    let of_kind = |&kind| {
+        let workers = here.clone().map(|index| make(kind, index));
+        Ok((kind, workers.collect::<Result<Workers>>()?))
+    };
+    let meshes = args.kinds.iter().map(of_kind);
+    let mut meshes = meshes.collect::<Result<Vec<_>>>()?;
     say_ready(&())?;
-    while let Some(wanted) = next_word::<Mesh>()? {
+    while let Some(wanted) = next_word::<usize>()? {
         let mut known = meshes.iter_mut();
         let (_, workers) = known
-            .find(|(mesh, _)| *mesh == wanted)
+            .find(|(kind, _)| *kind == wanted)
             .context("a mesh that was not asked for")?;
         say_ready(&round(workers, &board)?)?;
     }

@@ -20,7 +20,7 @@ use super::flow::{Flow as _, WeftFlow};
 use super::moves::while_moved;
 use super::opening::{read, wait_until_closed, Beside, Now, QUIET};
 use super::result::Latencies;
-use super::PoolCase;
+use super::{CutStep, PoolArgs, PoolCase};
 use crate::cli::Transport;
 use crate::counters::counter;
 use crate::nodes::{Node, CLIENT};
@@ -51,9 +51,6 @@ const CLOSED: u8 = 3;
 /// READs beside each thing.
 type Found = [Times; BESIDE.len()];
 
-/// Cuts the peer off in one step; calls this when the step begins.
-type Cut = fn(&mut Victim, &dyn Fn()) -> Result<()>;
-
 /// The peer that is cut off.
 struct Victim {
     node: Node,
@@ -68,11 +65,15 @@ struct Victim {
 }
 
 /// Measures READs from the first peer and the second, while the third is cut off.
-pub fn measure(peers: &[Node], quick: bool) -> Result<Vec<Latencies>> {
+pub fn measure(peers: &[Node], args: &PoolArgs) -> Result<Vec<Latencies>> {
     let [by_dc, by_rc, node, ..] = *peers else {
         bail!("`cut` needs three peers: --peers 3")
     };
-    let rounds = if quick { QUICK_ROUNDS } else { ROUNDS };
+    let rounds = if args.common.quick {
+        QUICK_ROUNDS
+    } else {
+        ROUNDS
+    };
     let served = |node| Peer::start(node, true, KEY_BYTES as usize);
     let (dc, rc, peer) = (served(by_dc)?, served(by_rc)?, served(node)?);
     let _ways = [
@@ -88,7 +89,7 @@ pub fn measure(peers: &[Node], quick: bool) -> Result<Vec<Latencies>> {
     let found = thread::scope(|scope| -> Result<Found> {
         let read = |reader| scope.spawn(|| read::<{ BESIDE.len() }>(reader, &beside));
         let reads = readers.each_mut().map(read);
-        let done = victim.cut_often(rounds, &beside);
+        let done = victim.cut_often(rounds, args.cut_steps(), &beside);
         beside.set(Now::Over);
         let mut all: Found = std::array::from_fn(|_| Times::new());
         for read in reads {
@@ -99,20 +100,28 @@ pub fn measure(peers: &[Node], quick: bool) -> Result<Vec<Latencies>> {
         }
         done.map(|()| all)
     })?;
-    Ok(rows(&found, rounds))
+    Ok(rows(&found, rounds, args.cut_steps()))
 }
 
-fn rows(found: &Found, rounds: u32) -> Vec<Latencies> {
-    let row = |(beside, times)| {
-        let row = Latencies::new(PoolCase::Cut, beside, times).with_longest(times);
-        match beside == BESIDE[usize::from(QUIET)] {
-            true => row,
-            false => row.with_cuts(rounds),
-        }
+/// A row for quiet, and one for each step.
+fn rows(found: &Found, rounds: u32, steps: &[CutStep]) -> Vec<Latencies> {
+    let row = |thing: u8| {
+        let times = &found[usize::from(thing)];
+        Latencies::new(PoolCase::Cut, BESIDE[usize::from(thing)], times).with_longest(times)
     };
-    let rows: Vec<_> = BESIDE.into_iter().zip(found).map(row).collect();
-    let quiet = rows[usize::from(QUIET)].clone();
-    rows.into_iter().map(|row| row.over(&quiet)).collect()
+    let quiet = row(QUIET);
+    let each = steps.iter().map(|&step| row(thing(step)).with_cuts(rounds));
+    let rows = std::iter::once(quiet.clone()).chain(each);
+    rows.map(|row| row.over(&quiet)).collect()
+}
+
+/// A step's place among the things that are told apart.
+fn thing(step: CutStep) -> u8 {
+    match step {
+        CutStep::Opening => OPENING,
+        CutStep::Moving => MOVED,
+        CutStep::Closing => CLOSED,
+    }
 }
 
 impl Victim {
@@ -134,15 +143,11 @@ impl Victim {
         })
     }
 
-    fn cut_often(&mut self, rounds: u32, beside: &Beside) -> Result<()> {
+    fn cut_often(&mut self, rounds: u32, steps: &[CutStep], beside: &Beside) -> Result<()> {
         let bar = progress("cut".to_owned(), rounds.into());
         for _ in 0..rounds {
-            for (step, cut) in [
-                (OPENING, Self::cut_while_opening as Cut),
-                (MOVED, Self::cut_while_moving),
-                (CLOSED, Self::cut_while_closing),
-            ] {
-                cut(self, &|| beside.set(Now::Thing(step)))?;
+            for &step in steps {
+                self.cut(step, &|| beside.set(Now::Thing(thing(step))))?;
                 beside.set(Now::Other);
                 wait_until_closed(self.queues)?;
                 beside.set(Now::Thing(QUIET));
@@ -153,6 +158,15 @@ impl Victim {
         }
         bar.finish_and_clear();
         Ok(())
+    }
+
+    /// Cuts it off in one step; calls `begins` when the step begins.
+    fn cut(&mut self, step: CutStep, begins: &dyn Fn()) -> Result<()> {
+        match step {
+            CutStep::Opening => self.cut_while_opening(begins),
+            CutStep::Moving => self.cut_while_moving(begins),
+            CutStep::Closing => self.cut_while_closing(begins),
+        }
     }
 
     fn cut_while_opening(&mut self, begins: &dyn Fn()) -> Result<()> {

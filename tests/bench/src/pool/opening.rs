@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{anyhow, ensure, Context as _, Result};
 
 use super::result::Latencies;
-use super::PoolCase;
+use super::{PoolArgs, PoolCase};
 use crate::cli::Transport;
 use crate::counters::counter;
 use crate::nodes::{Node, CLIENT};
@@ -44,9 +44,14 @@ const OTHER: u8 = u8::MAX - 1;
 const OVER: u8 = u8::MAX;
 
 /// Measures both.
-pub fn measure(peers: &[Node], quick: bool) -> Result<Vec<Latencies>> {
+pub fn measure(peers: &[Node], args: &PoolArgs) -> Result<Vec<Latencies>> {
     let (&server, others) = peers.split_first().context("there is no peer")?;
-    let rounds = if quick { QUICK_ROUNDS } else { ROUNDS };
+    let others = args.opened(others);
+    let rounds = if args.common.quick {
+        QUICK_ROUNDS
+    } else {
+        ROUNDS
+    };
     let peer = Peer::start(server, true, KEY_BYTES as usize)?;
     let _way = Way::force(CLIENT, server, Transport::Dc)?;
     let mut reader = WeftReader::connect(server, &peer.ready, Transport::Dc)?;

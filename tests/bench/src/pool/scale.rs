@@ -22,11 +22,12 @@ const WRITING: Duration = Duration::from_secs(2);
 const QUICK_WRITING: Duration = Duration::from_millis(500);
 
 /// One experiment, and what each measurement of it found.
-struct Experiment {
+struct Experiment<'a> {
     case: PoolCase,
     system: PoolSystem,
     /// Connections that are wanted; of pairs there are as many as there are.
     count: u32,
+    peers: &'a [Node],
     /// What the module was loaded with.
     module_args: String,
     found: Vec<Measured>,
@@ -37,13 +38,13 @@ pub fn measure(args: &PoolArgs, peers: &[Node], json: &mut JsonLines) -> Result<
     let quick = args.common.quick;
     let writing = if quick { QUICK_WRITING } else { WRITING };
     let repeats = args.repeats.unwrap_or(if quick { 1 } else { REPEATS });
-    let mut experiments = plan(args);
+    let mut experiments = plan(args, peers);
     let steps = u64::from(repeats) * experiments.len() as u64;
     let bar = progress("connections".to_owned(), steps);
     let mut module = Module::here()?;
     for _ in 0..repeats {
         for experiment in &mut experiments {
-            experiment.measure(&mut module, peers, writing)?;
+            experiment.measure(&mut module, writing)?;
             bar.inc(1);
         }
     }
@@ -51,7 +52,8 @@ pub fn measure(args: &PoolArgs, peers: &[Node], json: &mut JsonLines) -> Result<
     drop(module);
     let mut rows = Vec::new();
     for one in experiments {
-        let row = Scale::new(one.case, one.system, (one.count, args.peers), &one.found);
+        let peers = u16::try_from(one.peers.len())?;
+        let row = Scale::new(one.case, one.system, (one.count, peers), &one.found);
         json.name_module_args(&one.module_args);
         json.write(&row)?;
         rows.push(row);
@@ -60,16 +62,17 @@ pub fn measure(args: &PoolArgs, peers: &[Node], json: &mut JsonLines) -> Result<
     Ok(rows)
 }
 
-fn plan(args: &PoolArgs) -> Vec<Experiment> {
+fn plan<'a>(args: &PoolArgs, peers: &'a [Node]) -> Vec<Experiment<'a>> {
     let connections = match (&args.connections[..], args.common.quick) {
         ([], true) => &[1000][..],
         ([], false) => &[100, 1000, 2500, 5000],
         (list, _) => list,
     };
-    let experiment = |case, system, count| Experiment {
+    let experiment = |case, system, count, peers| Experiment {
         case,
         system,
         count,
+        peers,
         module_args: String::new(),
         found: Vec::new(),
     };
@@ -77,23 +80,24 @@ fn plan(args: &PoolArgs) -> Vec<Experiment> {
     if args.cases.contains(&PoolCase::Connections) {
         for &count in connections {
             let each = args.systems.iter();
-            all.extend(each.map(|&system| experiment(PoolCase::Connections, system, count)));
+            all.extend(each.map(|&system| experiment(PoolCase::Connections, system, count, peers)));
         }
     }
     if args.cases.contains(&PoolCase::Pairs) {
-        let nodes = u32::from(args.peers) + 1;
+        let peers = args.opened(peers);
         let weft = args
             .systems
             .iter()
             .filter(|system| **system != PoolSystem::Verbs);
-        let count = nodes * (nodes - 1) / 2;
-        all.extend(weft.map(|&system| experiment(PoolCase::Pairs, system, count)));
+        // Each connects to those before it, of which the clients' node is the first.
+        let count = (1..).zip(peers).map(|(before, _)| before).sum();
+        all.extend(weft.map(|&system| experiment(PoolCase::Pairs, system, count, peers)));
     }
     all
 }
 
-impl Experiment {
-    fn measure(&mut self, module: &mut Module, peers: &[Node], writing: Duration) -> Result<()> {
+impl Experiment<'_> {
+    fn measure(&mut self, module: &mut Module, writing: Duration) -> Result<()> {
         let pool = match self.system {
             PoolSystem::WeftRc => Some("rc"),
             PoolSystem::Verbs | PoolSystem::Weft => None,
@@ -101,8 +105,8 @@ impl Experiment {
         self.module_args = module.reload(pool)?;
         let queues = counter("rc_queues")?;
         let found = match self.case {
-            PoolCase::Pairs => Pairs::measure(peers)?,
-            _ => self.connections(peers, writing)?,
+            PoolCase::Pairs => Pairs::measure(self.peers)?,
+            _ => self.connections(writing)?,
         };
         self.found.push(Measured {
             rc_queues: found.rc_queues.saturating_sub(queues),
@@ -111,12 +115,12 @@ impl Experiment {
         Ok(())
     }
 
-    fn connections(&self, peers: &[Node], writing: Duration) -> Result<Measured> {
+    fn connections(&self, writing: Duration) -> Result<Measured> {
         let kind = match self.system {
             PoolSystem::Verbs => Kind::Verbs,
             PoolSystem::Weft | PoolSystem::WeftRc => Kind::Weft,
         };
-        let mut held = Held::make(kind, peers, usize::try_from(self.count)?)?;
+        let mut held = Held::make(kind, self.peers, usize::try_from(self.count)?)?;
         // Before the WRITEs: a pool that decides by itself may make some for them.
         let rc_queues = counter("rc_queues")?;
         let writes_per_sec = held.writes_per_sec(writing)?;

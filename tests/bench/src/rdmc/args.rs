@@ -45,7 +45,8 @@ pub struct RdmcArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',',
           value_parser = clap::value_parser!(u64).range(1..=MAX_BLOCK_BYTES as u64))]
     pub blocks: Vec<u64>,
-    /// Samples of each case in a round. [default: by length, 2 to 500]
+    /// Samples of each case in a round. [default: by length, 2 to 500;
+    /// quick: to 50]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub samples: Option<u32>,
     /// Times that each case is measured. [default: 5; quick: 1]

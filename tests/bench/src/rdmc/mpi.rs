@@ -20,9 +20,12 @@ use serde::{Deserialize, Serialize};
 use super::load::Load;
 use tried::WINDOW;
 
-/// After so long a configuration has no further sample: ranks that wait for a
-/// processor may take a thousand times as long as the others.
+/// After so long a configuration has no further sample, if it has [`LEAST_SAMPLES`]: ranks
+/// that wait for a processor may take a thousand times as long as the others.
 const BUDGET: Duration = Duration::from_secs(1);
+/// A round's samples of a configuration that is measured whole, however long they take, if
+/// RDMC has as many.
+pub const LEAST_SAMPLES: usize = 50;
 /// The same while configurations are tried.
 const TRIAL: Duration = Duration::from_millis(100);
 const QUICK_TRIAL: Duration = Duration::from_millis(20);
@@ -101,10 +104,10 @@ impl Implementation {
         extent: Extent,
     ) -> Result<Vec<Samples>> {
         let name = self.name();
-        let (budget, warm_up) = match extent {
-            Extent::Trial { quick: true } => (QUICK_TRIAL, TRIAL_WARM_UP),
-            Extent::Trial { quick: false } => (TRIAL, TRIAL_WARM_UP),
-            Extent::Whole => (BUDGET, load.warm_up),
+        let (budget, warm_up, least) = match extent {
+            Extent::Trial { quick: true } => (QUICK_TRIAL, TRIAL_WARM_UP, 1),
+            Extent::Trial { quick: false } => (TRIAL, TRIAL_WARM_UP, 1),
+            Extent::Whole => (BUDGET, load.warm_up, load.samples.min(LEAST_SAMPLES)),
         };
         let numbers = [
             load.bytes,
@@ -112,6 +115,7 @@ impl Implementation {
             load.senders,
             warm_up,
             load.samples,
+            least,
         ];
         let output = self
             .launcher(load)

@@ -7,6 +7,7 @@ use weft_testkit::place::Kind;
 use super::args::RdmcArgs;
 use super::load::{Experiment, Load, Variant, Wait, Way};
 use super::member::Session;
+use super::mpi::LEAST_SAMPLES;
 
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
@@ -17,6 +18,8 @@ const ROUND_BYTES: usize = 256 * MIB;
 /// Samples of a round, at most: so many that a scheduler has placed the threads
 /// before most of them.
 const MOST_SAMPLES: usize = 500;
+/// In a quick run, in which each MPI has as many.
+const QUICK_MOST_SAMPLES: usize = LEAST_SAMPLES;
 /// The same on the virtual machine's devices.
 const EMULATED_ROUND_BYTES: usize = 32 * MIB;
 const MOST_EMULATED_SAMPLES: usize = 30;
@@ -141,9 +144,10 @@ fn load(
 ) -> Load {
     let is_shm = fabric == Kind::Shm;
     // An emulated device moves in a second what memory moves in milliseconds.
-    let (round_bytes, most_samples) = match is_shm {
-        true => (ROUND_BYTES, MOST_SAMPLES),
-        false => (EMULATED_ROUND_BYTES, MOST_EMULATED_SAMPLES),
+    let (round_bytes, most_samples) = match (is_shm, args.common.quick) {
+        (true, false) => (ROUND_BYTES, MOST_SAMPLES),
+        (true, true) => (ROUND_BYTES, QUICK_MOST_SAMPLES),
+        (false, _) => (EMULATED_ROUND_BYTES, MOST_EMULATED_SAMPLES),
     };
     let messages = match experiment {
         Experiment::Rate if !is_shm => 20,

@@ -335,7 +335,7 @@ fn wait_numbers(rows: &Rows) -> Vec<Compared> {
         ),
         Compared::new(
             "bandwidth of sleeping over polling, 1 MiB",
-            "about 0.95 ×",
+            "an impact that is “quite minimal”",
             speed,
             Unit::Times,
         ),
@@ -352,7 +352,7 @@ fn many_nodes(rows: &Rows) -> Vec<Compared> {
     vec![
         Compared::new(
             "511 copies over 127, binomial pipeline",
-            "about 1 ×",
+            "“almost the same”",
             ratio(pipeline(512.0), pipeline(128.0)),
             Unit::Times,
         ),

@@ -1,0 +1,61 @@
+#!/bin/bash
+# scripts/report --readme measures what README shows, with the options that weft-report names,
+# and leaves README alone if a benchmark has failed.
+# checks: 8
+ROOT=$(cd "$(dirname "$0")/../.." && pwd)
+export VM_SLOWNESS=1
+. "$ROOT/tests/vm/lib.sh"
+set +e
+
+SCRATCH=$(mktemp -d)
+trap 'rm -rf "$SCRATCH"' EXIT
+export CALLS=$SCRATCH/calls
+
+# A repository whose build makes a report that only says how it is called, and whose benchmarks
+# do the same; that of $BROKEN fails.
+mkdir -p "$SCRATCH/scripts" "$SCRATCH/cache"
+cp -r "$ROOT/scripts/lib" "$ROOT/scripts/report" "$SCRATCH/scripts/"
+echo 'in_tree() { "$@"; }' >>"$SCRATCH/scripts/lib/common.sh"
+touch "$SCRATCH/cache/setup.done"
+cat >"$SCRATCH/weft-report" <<'END'
+#!/bin/bash
+echo "weft-report $1" >>"$CALLS"
+case $1 in
+  needs) printf '%s\n' 'connect --clients 1' 'worker ' ;;
+  page) : >"$3" ;;
+esac
+END
+cat >"$SCRATCH/weft-bench" <<'END'
+#!/bin/bash
+printf '%s\n' 'Commands:' '  tail  Latencies' '  help  Helps' ''
+END
+cat >"$SCRATCH/scripts/build" <<END
+#!/bin/bash
+mkdir -p "\$WEFT_OUT/target/release" && cp "$SCRATCH"/weft-{report,bench} "\$WEFT_OUT/target/release"
+END
+cat >"$SCRATCH/scripts/bench" <<'END'
+#!/bin/bash
+cat >/dev/null
+echo "bench ${*%/*}" >>"$CALLS"
+[ "$1" != "${BROKEN:-}" ]
+END
+chmod +x "$SCRATCH"/weft-{report,bench} "$SCRATCH/scripts/"{build,bench}
+
+# report ARG...: its status; CALLS has what it has called.
+report() {
+  : >"$CALLS"
+  WEFT_CACHE=$SCRATCH/cache "$SCRATCH/scripts/report" --out "$SCRATCH/page.html" "$@" >"$SCRATCH/out" 2>&1 </dev/null
+  echo $?
+}
+benches() { grep -o '^bench .* --built' "$CALLS" | tr '\n' ' '; }
+
+is "a report for README ends well" "$(report --readme)" 0
+is "it has measured what README shows" "$(benches)" "bench connect --clients 1 --built bench worker --built "
+is "and has written README, after the page" "$(grep -c 'weft-report page' "$CALLS") $(tail -n 1 "$CALLS")" "1 weft-report readme"
+is "one of which a benchmark fails fails" "$(BROKEN=connect report --readme)" 1
+is "the others have run" "$(benches)" "bench connect --clients 1 --built bench worker --built "
+is "and README is as it was" "$(tail -n 1 "$CALLS"): $(grep -c 'README.md is as it was' "$SCRATCH/out")" "weft-report page: 1"
+is "those that are named are measured, however they are parted" "$(report --only tail,mesh) $(benches)" \
+  "0 bench tail --built bench mesh --built "
+is "without names all of them are" "$(report) $(benches)" "0 bench tail --built "
+done_testing
