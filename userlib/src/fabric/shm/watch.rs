@@ -56,6 +56,6 @@ fn watch(shared: &Shared, mut lines: Vec<(usize, UnixStream)>, stop: &EventFd) {
             }
             !gone
         });
-        shared.memory.bell().rouse();
+        shared.memory.bell().ring();
     }
 }

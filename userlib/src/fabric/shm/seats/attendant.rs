@@ -188,7 +188,7 @@ fn attend(inner: &Inner, listener: &UnixListener, mut lines: Vec<Line>, stop: &E
             accept(listener, &mut lines);
         }
         if heard {
-            inner.memory.bell().rouse();
+            inner.memory.bell().ring();
         }
     }
 }
