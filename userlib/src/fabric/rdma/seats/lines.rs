@@ -4,7 +4,7 @@
 //! stopped keeps each line and answers nothing, so a line to it stays open and the node is not
 //! called again; a host that is gone opens none.
 
-use super::super::line::keep_alive;
+use super::super::line::{is_to_itself, keep_alive};
 use super::super::speech::RETRY;
 use crate::fabric::NodeSet;
 use nix::errno::Errno;
@@ -149,6 +149,7 @@ fn open(addr: &SocketAddr) -> Option<TcpStream> {
 /// Whether a line has opened, and can be spoken on. If the host goes later, the line ends.
 fn is_open(line: &TcpStream) -> bool {
     matches!(line.take_error(), Ok(None))
+        && !is_to_itself(line)
         && line.set_nonblocking(false).is_ok()
         && keep_alive(line).is_ok()
 }
