@@ -8,7 +8,7 @@
 use super::super::frame::{brought, Frame, Kind};
 use super::super::rendezvous::{has_met, is_own_user, Failure, RETRY};
 use super::calling::{self, Called};
-use super::inner::{Inner, Peer};
+use super::inner::{Call, Inner, Peer};
 use crate::fabric::thread::Thread;
 use crate::fabric::{FabricError, MAX_NODES};
 use nix::errno::Errno;
@@ -143,7 +143,8 @@ fn last_word(line: &UnixStream, inner: &Inner, seat: usize, peer: Peer) -> Optio
         return None;
     }
     let incarnation = peer.incarnation;
-    let is_new = inner.note_call(seat, peer);
+    let line = line.try_clone().ok()?;
+    let is_new = inner.note_call(seat, Call { peer, line });
     tracing::debug!(seat, incarnation, is_new, "has called");
     is_new.then_some(Stage::Met { seat, incarnation })
 }
