@@ -158,6 +158,7 @@ impl Views {
             self.status.add_failed(node);
             self.tell_event(Event::Failed(node));
         }
+        self.board.note_told();
     }
 
     /// Looks which members have installed the view, and erases their rows of the next one:

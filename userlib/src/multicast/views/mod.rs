@@ -95,7 +95,8 @@ pub(super) struct Views {
     phase: Phase,
     /// The subgroups were opened in this view.
     opened: bool,
-    /// The view was installed in this step, and the application was not told of it yet.
+    /// The application was not told of the view yet: it is in the step in which the view was
+    /// installed, a founder in its first one.
     is_new: bool,
     accused: NodeSet,
     suspects: NodeSet,
@@ -195,7 +196,9 @@ impl Views {
             views.lay_out();
             views.tell_rings();
             views.tell_installed(1, members);
-            views.tell_view();
+            views.ring_posted();
+            views.board.install(views.view.clone());
+            views.is_new = true;
         }
         Ok(views)
     }
@@ -203,19 +206,27 @@ impl Views {
     /// What there is to do now.
     pub(super) fn step(&mut self) -> Outcome {
         self.status.note_polling_thread();
-        let mut fired = false;
-        self.post_together(|views| fired = views.advance());
+        // A founder, before it does anything in its first view.
+        let mut fired = self.tell_if_new();
+        self.post_together(|views| fired |= views.advance());
         if self.phase == Phase::Changing {
             // Its echo is under way: the application may take its time with deliveries.
             self.post_together(|views| fired |= views.decide());
         }
-        if std::mem::take(&mut self.is_new) {
-            // The others go on meanwhile: the application may take its time.
-            self.post_together(Self::tell_application);
-        }
+        self.tell_if_new();
         #[cfg(test)]
         self.board.note_fingerprint(self.fingerprint());
         fired.into()
+    }
+
+    /// Tells the application of the view, if it was not told yet; answers whether it did.
+    fn tell_if_new(&mut self) -> bool {
+        let is_new = std::mem::take(&mut self.is_new);
+        if is_new {
+            // The others go on meanwhile: the application may take its time.
+            self.post_together(Self::tell_application);
+        }
+        is_new
     }
 
     /// Does a part of a step. What it posts may be on its way only when it has returned; then
@@ -228,6 +239,11 @@ impl Views {
                 part(self);
             }
         });
+        self.ring_posted();
+    }
+
+    /// Wakes those to whom something was posted.
+    fn ring_posted(&mut self) {
         for part in &mut self.parts {
             self.rung = self.rung.union(part.member.take_rung());
         }
