@@ -69,6 +69,7 @@
 pub mod conformance;
 mod error;
 mod newcomer;
+mod polling;
 #[cfg(any(feature = "verbs", feature = "weft"))]
 mod rdma;
 mod region;
