@@ -104,7 +104,7 @@ impl Views {
         self.suspects = self.suspects.and(view.members);
         // One may have been seen when it was agreed already that this view is without it.
         self.status.forget_suspected_but(view.members);
-        self.erased = NodeSet::EMPTY.with(self.rank);
+        self.ready = NodeSet::EMPTY.with(self.rank);
         self.turn_rings(view.number, view.members);
         self.view = view;
         self.lay_out();
@@ -165,8 +165,8 @@ impl Views {
     /// all that they wrote in the one before has arrived. `None` if a member has gone on
     /// without this one: it may have written rows of the next view already.
     pub(super) fn note_installed(&mut self) -> Option<bool> {
-        let missing = self.trusted().minus(self.erased);
-        let before = self.erased;
+        let missing = self.trusted().minus(self.ready);
+        let before = self.ready;
         for peer in missing.iter() {
             let installed = self.seats.row(peer).installed.get();
             if installed > self.view.number {
@@ -180,15 +180,15 @@ impl Views {
                     part.states[parity].row(peer).erase();
                     part.rings[parity].row(peer).erase();
                 }
-                self.erased = self.erased.with(peer);
+                self.ready = self.ready.with(peer);
             }
         }
-        Some(self.erased != before)
+        Some(self.ready != before)
     }
 
     /// Lets messages flow, once all members have installed the view.
     pub(super) fn open_if_all_installed(&mut self) -> bool {
-        if !self.view.members.minus(self.erased).is_empty() {
+        if !self.view.members.minus(self.ready).is_empty() {
             return false;
         }
         if self.follows_view() && self.suspect_other_layouts() {

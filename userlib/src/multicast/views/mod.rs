@@ -100,8 +100,9 @@ pub(super) struct Views {
     is_new: bool,
     accused: NodeSet,
     suspects: NodeSet,
-    /// Members that have installed the view, and whose rows of the next one are erased.
-    erased: NodeSet,
+    /// Members that have installed the view, and whose rows of the next one are clean: what they
+    /// wrote in the view before has arrived, and is erased.
+    ready: NodeSet,
     /// Newcomers that this member has admitted, and that no view has had yet.
     candidates: NodeSet,
     /// Whom it has admitted, by seat; 0 where there was no newcomer.
@@ -178,7 +179,7 @@ impl Views {
             is_new: false,
             accused: NodeSet::EMPTY,
             suspects: NodeSet::EMPTY,
-            erased: NodeSet::EMPTY.with(rank),
+            ready: NodeSet::EMPTY.with(rank),
             candidates: NodeSet::EMPTY,
             incarnations: Box::new([0; MAX_NODES]),
             lacking: NodeSet::EMPTY,
