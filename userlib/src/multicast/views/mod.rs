@@ -11,6 +11,38 @@
 //! what members do for a newcomer, [`arriving`] what it does itself, and [`state`] how it gets
 //! the application's state; [`entering`] how those who enter a subgroup get its state. [`ring`]
 //! is where members find one another's messages.
+//!
+//! | term | meaning |
+//! |---|---|
+//! | wedge | To send, receive and deliver nothing more in a view that is to end. |
+//! | trim | So many of a view's messages count in a subgroup. |
+//! | cut | Where a subgroup's sequence is then: what comes behind it is of the next view. |
+//! | echo | To copy the leader's proposal into the own row, as a vote for it. |
+//! | install | To deliver up to the trims, begin the next view, and say so (`installed`). |
+//! | ready | A member that has installed the view, and whose rows of the next one are clean. |
+//! | open | To let messages flow in a view, when all its members are ready. |
+//! | before | Those who were in a subgroup in the view before, and have delivered all of it. |
+//!
+//! A member's step follows from how far it is ([`Phase`]) and from what it reads in the rows of
+//! the others:
+//!
+//! | phase | what it reads | what it does |
+//! |---|---|---|
+//! | joining | a welcome, and that its writer has `installed` that view | installs it |
+//! | installed, open, changing | `installed` is the view's number | counts the peer as ready |
+//! | installed, open, changing | a peer that is not ready has `installed` more | is out |
+//! | installed | all are ready | opens the view |
+//! | installed, open | a peer is down, corrupt, `stopped` or `wedged` | changes |
+//! | installed, open | it wants to leave, and others have the states | changes |
+//! | open | all trusted peers have `admitted` the same newcomer | changes |
+//! | changing | all trusted are ready, and one has `installed` more | copies its proposal |
+//! | changing | `accused` or `suspects` of trusted peers have others | suspects them too |
+//! | changing | it is suspected, or trusts no majority | is out |
+//! | changing | it has not wedged | wedges |
+//! | changing, leader | trusted are ready and `wedged`, and suspect each lower seat | proposes |
+//! | changing, others | trusted are ready, and the leader has a higher `ballot` | echoes |
+//! | changing | all trusted have the own `ballot` | installs the next view, lingers, or is out |
+//! | lingering | others of the next view have `installed` it, `stopped` or gone | is out |
 
 mod agreement;
 mod arriving;
