@@ -3,11 +3,13 @@
 //! Groups of processes over shared memory. This test binary runs itself once
 //! for each member ([`as_member`]).
 
+use nix::sys::resource::{getrlimit, setrlimit, Resource};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{mpsc, Arc, Mutex};
-use std::time::Duration;
-use weft::fabric::{shm::Shm, Fabric};
+use std::time::{Duration, Instant};
+use weft::fabric::shm::{Shm, ShmSeats};
+use weft::fabric::{Connected, Fabric};
 use weft::{Event, Group, SendError, Subgroup, SubgroupHandle};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -53,6 +55,7 @@ fn as_member() {
         "stream" => stream(node),
         "victim" => victim(node),
         "survivor" => survivor(node),
+        "frugal" => frugal(),
         role => panic!("no role {role}"),
     };
     println!("\nANSWER {answer}");
@@ -162,6 +165,37 @@ fn survivor(node: Shm) -> String {
     format!("{failed:?} {ending:?} {at_the_news:?}")
 }
 
+/// Lowers its limit of descriptors when it has more.
+fn frugal() -> String {
+    hears_two_deaths(Shm::threads(4).expect("a fabric"));
+    hears_two_deaths(ShmSeats::threads(4, 4).expect("a fabric").1);
+    "it hears".to_owned()
+}
+
+fn hears_two_deaths<F: Fabric + Send>(nodes: Vec<F>) {
+    let connect = |node: F| {
+        // SAFETY: nobody posts, or looks at regions.
+        unsafe { node.connect(64, b"", PATIENCE) }.expect("they meet")
+    };
+    let mut connected: Vec<Connected> = std::thread::scope(|scope| {
+        let threads = nodes.into_iter().map(|node| scope.spawn(|| connect(node)));
+        let threads: Vec<_> = threads.collect();
+        let joined = threads.into_iter().map(|thread| thread.join());
+        joined.map(|node| node.expect("no panic")).collect()
+    });
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit");
+    setrlimit(Resource::RLIMIT_NOFILE, 2, hard).expect("a lower limit");
+    let end = Instant::now() + PATIENCE;
+    for rank in [3, 2] {
+        drop(connected.pop());
+        while !connected[0].endpoint.down().contains(rank) {
+            assert!(Instant::now() < end, "it does not hear of node {rank}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    setrlimit(Resource::RLIMIT_NOFILE, soft, hard).expect("the limit that was");
+}
+
 fn endless(node: Shm) -> (weft::multicast::Builder<Shm>, SubgroupHandle) {
     let mut builder = Group::builder(node);
     let handle = builder.subgroup(Subgroup::new("test").window(10));
@@ -180,6 +214,11 @@ fn processes_of_any_number_deliver_one_sequence() {
         let hashes: Vec<String> = children.into_iter().map(wait).collect();
         assert!(hashes.iter().all(|hash| *hash == hashes[0]), "{hashes:?}");
     }
+}
+
+#[test]
+fn a_process_that_may_open_fewer_descriptors_than_it_has_hears_of_deaths() {
+    assert_eq!(wait(spawn("frugal", "frugal", 0, 1)), "it hears");
 }
 
 #[test]

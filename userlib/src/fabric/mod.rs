@@ -69,6 +69,7 @@
 pub mod conformance;
 mod error;
 mod newcomer;
+mod polling;
 #[cfg(any(feature = "verbs", feature = "weft"))]
 mod rdma;
 mod region;
@@ -350,7 +351,7 @@ pub unsafe trait Endpoint: Send + Sync + fmt::Debug {
     fn ring(&self, node: usize);
 
     /// Puts the calling thread to sleep until a peer or a thread of this node
-    /// rings, a peer dies, or the time is over. At most one thread sleeps.
+    /// rings, a peer dies or is cut off, or the time is over. At most one thread sleeps.
     ///
     /// `ready` is asked once, after the sleep has been announced to whoever
     /// rings: it answers whether there is something to do after all, in which

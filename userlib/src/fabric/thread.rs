@@ -25,7 +25,7 @@ impl Thread {
         name: &str,
         work: impl FnOnce(&EventFd) + Send + 'static,
     ) -> Result<Self, FabricError> {
-        let stop = EventFd::from_flags(EfdFlags::EFD_CLOEXEC)
+        let stop = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
             .map_err(|errno| FabricError::system("eventfd", errno))?;
         let stop = Arc::new(stop);
         let stopped = Arc::clone(&stop);

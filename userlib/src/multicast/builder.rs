@@ -122,8 +122,9 @@ impl<F: Fabric> Builder<F> {
         self
     }
 
-    /// Meets the other nodes and starts. A newcomer ([`ShmSeats::newcomer`]) returns when it is in
-    /// the group, has its state and was told of its first view.
+    /// Meets the other nodes and starts. In a group with views it returns when the node was told
+    /// of its first view ([`Self::on_view`]): a newcomer ([`ShmSeats::newcomer`]) is in the group
+    /// then, and has its state.
     ///
     /// [`ShmSeats::newcomer`]: crate::fabric::shm::ShmSeats::newcomer
     ///
@@ -151,10 +152,11 @@ impl<F: Fabric> Builder<F> {
     /// thread and a thread that sends take turns, which takes time, and messages have left
     /// the processor's caches when they are delivered.
     ///
-    /// Closures are called within steps. Nothing goes on between two: others wait for
-    /// this member meanwhile, no call to send waits for room ([`SendError::Full`]), and
-    /// whoever waits for [`Deliveries`] waits for another thread's step. A newcomer is in when
-    /// it has a view ([`Group::view`]).
+    /// Closures are called within steps, but for a function that says a subgroup's members
+    /// ([`Self::members_by_view`]): a founder calls it here for the first view. Nothing goes on
+    /// between two steps: others wait for this member meanwhile, no call to send waits for room
+    /// ([`SendError::Full`]), and whoever waits for [`Deliveries`] waits for another thread's
+    /// step. A newcomer is in when it has a view ([`Group::view`]).
     ///
     /// [`SendError::Full`]: super::SendError::Full
     /// [`Deliveries`]: super::Deliveries

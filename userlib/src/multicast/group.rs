@@ -346,7 +346,7 @@ impl Group {
         self.board.as_ref().map_or(0, |board| board.fingerprint())
     }
 
-    /// Waits until a newcomer is in.
+    /// Waits until the application was told of the first view: a newcomer is in then.
     pub(super) fn wait_until_in(&self, end: Instant) -> Result<(), Error> {
         let Some(board) = &self.board else {
             return Ok(());

@@ -57,6 +57,32 @@ fn taken(log: &Mutex<Log>) -> Log {
 }
 
 #[test]
+fn a_founder_is_told_of_its_first_view_on_the_thread_that_polls() {
+    let here = std::thread::current().id();
+    let founder = || {
+        let (told, views) = channel();
+        let node = Shm::threads(1).expect("a fabric").remove(0);
+        let (builder, ..) = logged(node);
+        let builder = builder.on_view(move |view| {
+            told.send((view.number, std::thread::current().id())).ok();
+        });
+        (builder, views)
+    };
+    let (builder, views) = founder();
+    let _group = builder.join().expect("a group");
+    let (number, there) = views.try_recv().expect("it was told");
+    assert_eq!(number, 1);
+    assert_ne!(there, here);
+    // Where nothing polls but its steps it has the view, and is told in a step.
+    let (builder, views) = founder();
+    let group = builder.join_stepped().expect("a group");
+    assert_eq!(group.view().map(|view| view.number), Some(1));
+    assert!(views.try_recv().is_err());
+    group.step();
+    assert_eq!(views.try_recv(), Ok((1, here)));
+}
+
+#[test]
 fn members_leave_one_after_the_other_and_what_they_sent_is_delivered_by_all() {
     let logs = members(NODES, |node| {
         let rank = node.rank();

@@ -8,8 +8,20 @@
 //! announcement is remembered and answers it. So whichever of a ring and an
 //! announcement comes first, the sleeper is rung; and it is rung over the
 //! connection that carried the data, behind the data.
+//!
+//! | as the ringer knows the sleeper | it rings | it hears the announcement |
+//! |---|---|---|
+//! | [`AWAKE`] | no message: [`RUNG`] | [`ASLEEP`] |
+//! | [`RUNG`] | no message | a message goes: [`AWAKE`] |
+//! | [`ASLEEP`] | a message goes: [`AWAKE`] | (not before the message) |
+//!
+//! | what the sleeper has said | it goes to sleep | it is rung by message |
+//! |---|---|---|
+//! | [`UNTOLD`] | announces it: [`TOLD`] | |
+//! | [`TOLD`] | says nothing | [`UNTOLD`] |
+//! | [`SHUT`] | says nothing | (the door is opened: [`UNTOLD`]) |
 
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 /// As far as this node knows, the peer is awake, and was not rung since it
 /// slept last.
@@ -19,12 +31,20 @@ const RUNG: u8 = 1;
 /// It said that it sleeps.
 const ASLEEP: u8 = 2;
 
+/// The peer was not told that this node sleeps, since it has rung last.
+const UNTOLD: u8 = 0;
+/// It was told, and has not rung since.
+const TOLD: u8 = 1;
+/// It waits for another word of this node first.
+const SHUT: u8 = 2;
+
 /// What stands between this node and one peer.
 #[derive(Debug, Default)]
 pub(super) struct Door {
+    /// The peer, as this node knows it.
     peer: AtomicU8,
-    /// Whether the peer has our announcement, and did not ring since.
-    announced: AtomicBool,
+    /// How far the peer knows of this node's sleep.
+    own: AtomicU8,
 }
 
 impl Door {
@@ -33,7 +53,7 @@ impl Door {
     pub(super) fn shut() -> Self {
         Self {
             peer: AtomicU8::new(AWAKE),
-            announced: AtomicBool::new(true),
+            own: AtomicU8::new(SHUT),
         }
     }
 
@@ -61,12 +81,15 @@ impl Door {
 
     /// This node goes to sleep. Answers whether the peer has to be told.
     pub(super) fn announce(&self) -> bool {
-        !self.announced.swap(true, Ordering::AcqRel)
+        let told = self
+            .own
+            .compare_exchange(UNTOLD, TOLD, Ordering::AcqRel, Ordering::Acquire);
+        told.is_ok()
     }
 
     /// The peer has rung, or a door that was shut is opened.
     pub(super) fn rang(&self) {
-        self.announced.store(false, Ordering::Release);
+        self.own.store(UNTOLD, Ordering::Release);
     }
 }
 

@@ -251,26 +251,38 @@ impl<T: Transport> Inner<T> {
         NodeSet::from_bits(self.severed.load(Ordering::Acquire))
     }
 
-    /// Cuts off the peers that are down, where the transport can, and answers which are.
+    /// Cuts off the peers that are down, where the transport can, and answers which are. Whichever
+    /// thread does it, it ends the sleep of the one that waits for it.
     pub(super) fn severed(&self) -> NodeSet {
-        let severed = self.known_severed();
-        let due = self.health().down().minus(severed);
-        let cut: NodeSet = due
-            .iter()
-            .filter(|&peer| self.transport.sever(peer))
-            .collect();
-        for peer in cut.iter() {
-            // Of who has the seat next nothing has arrived.
-            if let Ok(word) = self.memory.all.word(control::rung_by(peer)) {
-                word.store(0, Ordering::Release);
-            }
-            // If it runs, it learns it by that: what it posts may never be answered.
-            if let Some(peer) = self.holder(peer) {
-                peer.line.hang_up();
-            }
+        let due = self.health().down().minus(self.known_severed());
+        let cut = due.iter().filter(|&peer| self.sever(peer)).count();
+        if cut > 0 {
+            self.health().bell.ring();
         }
-        self.severed.fetch_or(cut.bits(), Ordering::AcqRel);
-        severed.union(cut)
+        self.known_severed()
+    }
+
+    /// Cuts off the holder of a seat, unless that was done, and answers whether it did it now.
+    /// Nobody else gets the seat meanwhile.
+    fn sever(&self, rank: usize) -> bool {
+        let place = self.seats[rank].read();
+        let place = place.unwrap_or_else(PoisonError::into_inner);
+        // In this order: [`Self::take_seat`] marks the next holder up first.
+        let is_due = !self.known_severed().contains(rank) && self.health().is_down(rank);
+        if !is_due || !self.transport.sever(rank) {
+            return false;
+        }
+        // Of who has the seat next nothing has arrived.
+        if let Ok(word) = self.memory.all.word(control::rung_by(rank)) {
+            word.store(0, Ordering::Release);
+        }
+        // If it runs, it learns it by that: what it posts may never be answered.
+        if let Some(peer) = &*place {
+            peer.line.hang_up();
+        }
+        let bit = NodeSet::EMPTY.with(rank).bits();
+        self.severed.fetch_or(bit, Ordering::AcqRel);
+        true
     }
 
     /// Does something to the holder of a seat, if it is this peer, which stays it meanwhile: the

@@ -7,7 +7,7 @@ use super::meeting::say_ready;
 use crate::fabric::FabricError;
 use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::{
-    KeepAlive, TcpKeepCount, TcpKeepIdle, TcpKeepInterval, TcpUserTimeout,
+    KeepAlive, Linger, TcpKeepCount, TcpKeepIdle, TcpKeepInterval, TcpUserTimeout,
 };
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -66,6 +66,25 @@ pub(super) fn keep_alive(stream: &TcpStream) -> Result<(), FabricError> {
     setsockopt(stream, TcpKeepInterval, &1).map_err(set)?;
     setsockopt(stream, TcpKeepCount, &KEEP_PROBES).map_err(set)?;
     setsockopt(stream, TcpUserTimeout, &USER_TIMEOUT_MS).map_err(set)
+}
+
+/// Whether a line connects to itself: nobody has listened at the address, and the kernel has
+/// drawn its port for this end (RFC 9293, 3.5: a simultaneous open). It is nobody's line, and
+/// leaves the port to the node that the address is for as soon as it is dropped.
+pub(super) fn is_to_itself(stream: &TcpStream) -> bool {
+    let is_so = matches!(
+        (stream.local_addr(), stream.peer_addr()),
+        (Ok(own), Ok(other)) if own == other
+    );
+    if is_so {
+        let at_once = libc::linger {
+            l_onoff: 1,
+            l_linger: 0,
+        };
+        // Else the port is free a minute later, and that node tries again until then.
+        let _ = setsockopt(stream, Linger, &at_once);
+    }
+    is_so
 }
 
 /// A line that never blocks.

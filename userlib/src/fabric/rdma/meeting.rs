@@ -15,6 +15,7 @@
 mod tests;
 
 use super::frame::{Frame, Purpose};
+use super::line::is_to_itself;
 use super::place::Place;
 use super::speech::{hear_frame, hear_rest, read_by, wait_readable, Failure, Heard, Node, RETRY};
 use crate::fabric::{FabricError, NodeSet, MAX_HELLO_BYTES};
@@ -171,6 +172,10 @@ impl Own<'_> {
         called: Option<usize>,
     ) -> Result<Met, Failure> {
         if let Some(rank) = called {
+            if is_to_itself(&line) {
+                // The peer is not there yet.
+                return Err(Failure::Gone);
+            }
             self.tell(&mut line, rank)?;
         }
         let frame = hear_frame(&mut line, end)?;

@@ -7,10 +7,10 @@
 use super::inner::{Inner, Peer};
 use super::line::{Note, Notes};
 use super::Transport;
+use crate::fabric::polling::{has_fired, wait_or_stop};
 use crate::fabric::thread::Thread;
 use crate::fabric::FabricError;
-use nix::errno::Errno;
-use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
+use nix::poll::{PollFd, PollFlags, PollTimeout};
 use nix::sys::eventfd::EventFd;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -50,10 +50,12 @@ struct Listener<'a, T: Transport> {
     rounds: u32,
 }
 
-/// What has woken the thread.
-struct Woken {
-    is_end: bool,
-    are_others: bool,
+/// For what the thread has woken.
+enum Woken {
+    End,
+    /// There are others to listen to.
+    OtherLines,
+    Lines,
 }
 
 impl<T: Transport> Listener<'_, T> {
@@ -61,19 +63,13 @@ impl<T: Transport> Listener<'_, T> {
         self.look_for_lines();
         loop {
             match self.wait(stop) {
-                Ok(Woken { is_end: true, .. }) => return,
-                Ok(Woken { are_others, .. }) => {
-                    if are_others {
-                        // Before the lines are looked at: what is written later wakes again.
-                        let _ = self.inner.relisten.read();
-                        self.look_for_lines();
-                    }
+                Woken::End => return,
+                Woken::OtherLines => {
+                    // Before the lines are looked at: what is written later wakes again.
+                    let _ = self.inner.relisten.read();
+                    self.look_for_lines();
                 }
-                Err(Errno::EINTR) => {}
-                Err(errno) => {
-                    tracing::error!(%errno, "deaths of peers are no longer noticed");
-                    return;
-                }
+                Woken::Lines => {}
             }
             for heard in self.peers.iter_mut().filter(|heard| !heard.is_over) {
                 if !heard.listen(self.inner) {
@@ -105,7 +101,7 @@ impl<T: Transport> Listener<'_, T> {
     }
 
     /// Waits until there is something to hear or to look for.
-    fn wait(&mut self, stop: &EventFd) -> Result<Woken, Errno> {
+    fn wait(&mut self, stop: &EventFd) -> Woken {
         let listened = || self.peers.iter().filter(|heard| !heard.is_over);
         let expects = listened().any(|heard| heard.expected.is_some());
         let rounds = if expects { self.rounds + 1 } else { 0 };
@@ -120,14 +116,13 @@ impl<T: Transport> Listener<'_, T> {
         let events = [stop.as_fd(), self.inner.relisten.as_fd()].into_iter();
         let all = events.chain(listened().map(|heard| heard.peer.line.as_fd()));
         let mut fds: Vec<PollFd<'_>> = all.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
-        poll(&mut fds, timeout)?;
-        let has_fired = |at: usize| fds[at].any().unwrap_or(true);
-        let woken = Woken {
-            is_end: has_fired(0),
-            are_others: has_fired(1),
+        let woken = match wait_or_stop(&mut fds, timeout, stop) {
+            true => Woken::End,
+            false if has_fired(&fds, 1) => Woken::OtherLines,
+            false => Woken::Lines,
         };
         self.rounds = rounds;
-        Ok(woken)
+        woken
     }
 }
 

@@ -2,9 +2,12 @@
 
 //! The doorbell: a futex word in a node's memory (spindle §II.D).
 //!
-//! Who sleeps announces it, then looks once more for work, then waits. Who has
-//! written looks for an announcement afterwards. Both have a full fence in
-//! between, so that one of the two sees the other.
+//! A sleeper announces its sleep, then looks once more for work, then waits. A ringer has
+//! written, and looks for an announcement afterwards. Both have a full fence in between, so that
+//! one of the two sees the other.
+//!
+//! A ringer may be stopped or killed before it wakes the sleeper that it has rung. So the word
+//! says that there is a sleeper until the sleeper itself is awake, and each ringer wakes it.
 
 use crate::deadline::end_of;
 use crate::futex::{self, Scope};
@@ -13,6 +16,8 @@ use std::time::{Duration, Instant};
 
 const AWAKE: u32 = 0;
 const ASLEEP: u32 = 1;
+/// The sleeper was rung, and has not woken yet.
+const RUNG: u32 = 2;
 
 /// A node's doorbell, wherever it is mapped.
 #[derive(Clone, Copy, Debug)]
@@ -28,18 +33,20 @@ impl<'a> Bell<'a> {
     /// Wakes the sleeper, if there is one. Two instructions if not.
     pub(super) fn ring(self) {
         fence(Ordering::SeqCst);
-        if self.word.load(Ordering::Relaxed) == ASLEEP
-            && self.word.swap(AWAKE, Ordering::SeqCst) == ASLEEP
-        {
-            futex::wake(self.word, 1, Scope::Host);
+        if self.word.load(Ordering::Relaxed) != AWAKE {
+            self.wake();
         }
     }
 
-    /// Wakes the sleeper even if somebody seems to have done it: a node that is killed between
-    /// the two instructions of [`Self::ring`] has said so and woken nobody.
-    pub(super) fn rouse(self) {
-        self.word.store(AWAKE, Ordering::SeqCst);
-        futex::wake(self.word, 1, Scope::Host);
+    /// Never changes the word of a node that is awake: only the sleeper itself knows that it is.
+    #[cold]
+    fn wake(self) {
+        let rung = self
+            .word
+            .compare_exchange(ASLEEP, RUNG, Ordering::SeqCst, Ordering::SeqCst);
+        if rung != Err(AWAKE) {
+            futex::wake(self.word, 1, Scope::Host);
+        }
     }
 
     /// Waits for a ring, unless `ready` has seen something.
@@ -66,20 +73,20 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn a_sleeper_whose_ringer_was_killed_is_woken_when_the_death_is_noticed() {
+    fn a_sleeper_whose_ringer_was_killed_or_stopped_is_woken_by_the_next_ring() {
         let word = Arc::new(AtomicU32::new(AWAKE));
         let sleeping = Arc::clone(&word);
         let sleeper = std::thread::spawn(move || Bell::new(&sleeping).sleep(None, &mut || false));
         while word.load(Ordering::SeqCst) != ASLEEP {
             std::thread::yield_now();
         }
-        // Given a node that rang and was killed before it woke anybody: to others there is
-        // nobody to be woken.
+        // Given a node that rang and was stopped before it woke anybody,
         std::thread::sleep(Duration::from_millis(10));
-        word.store(AWAKE, Ordering::SeqCst);
+        word.store(RUNG, Ordering::SeqCst);
+        // when another one rings,
         Bell::new(&word).ring();
-        // When its death is noticed, the sleeper wakes.
-        Bell::new(&word).rouse();
+        // then the sleeper wakes, and is known to be awake.
         sleeper.join().expect("it wakes");
+        assert_eq!(word.load(Ordering::SeqCst), AWAKE);
     }
 }

@@ -6,10 +6,10 @@
 //! nobody has to ask peers whether they live, and an idle node runs nothing.
 
 use super::Shared;
+use crate::fabric::polling::{has_fired, wait_or_stop};
 use crate::fabric::thread::Thread;
 use crate::fabric::FabricError;
-use nix::errno::Errno;
-use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
+use nix::poll::{PollFd, PollFlags, PollTimeout};
 use nix::sys::eventfd::EventFd;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -26,25 +26,14 @@ pub(super) fn start(
 
 fn watch(shared: &Shared, mut lines: Vec<(usize, UnixStream)>, stop: &EventFd) {
     loop {
-        let mut fds: Vec<PollFd<'_>> = lines
-            .iter()
-            .map(|(_, line)| PollFd::new(line.as_fd(), PollFlags::POLLIN))
-            .collect();
-        fds.push(PollFd::new(stop.as_fd(), PollFlags::POLLIN));
-        match poll(&mut fds, PollTimeout::NONE) {
-            Ok(_) | Err(Errno::EINTR) => {}
-            Err(errno) => {
-                tracing::error!(%errno, "deaths of peers are no longer noticed");
-                // The lines stay open: peers take the end of one for a death.
-                let _ = stop.read();
-                return;
-            }
-        }
-        let fired: Vec<bool> = fds.iter().map(|fd| fd.any().unwrap_or(true)).collect();
-        drop(fds);
-        if fired.last() == Some(&true) {
+        let all = [stop.as_fd()].into_iter();
+        let all = all.chain(lines.iter().map(|(_, line)| line.as_fd()));
+        let mut fds: Vec<PollFd<'_>> = all.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+        if wait_or_stop(&mut fds, PollTimeout::NONE, stop) {
             return;
         }
+        let fired: Vec<bool> = (1..fds.len()).map(|at| has_fired(&fds, at)).collect();
+        drop(fds);
         // Nobody speaks on a line after the meeting: anything is its end.
         let mut at = 0;
         lines.retain(|(rank, _)| {
@@ -56,6 +45,6 @@ fn watch(shared: &Shared, mut lines: Vec<(usize, UnixStream)>, stop: &EventFd) {
             }
             !gone
         });
-        shared.memory.bell().rouse();
+        shared.memory.bell().ring();
     }
 }

@@ -40,10 +40,11 @@ impl<F: Fabric> Builder<F> {
     }
 
     /// Lets a subgroup's members and senders follow from the view, by a function of it alone:
-    /// shards, a few members that keep a copy, a subgroup of those who came first. It is called on
-    /// the polling thread when a view begins, and when members leave, for views that may follow.
-    /// All nodes give the same function; nodes whose functions say different things of a view take
-    /// each other for failed when it begins.
+    /// shards, a few members that keep a copy, a subgroup of those who came first. It is called
+    /// when a view begins, and when members leave, for views that may follow: on the polling
+    /// thread, but for the view that the group begins with, which a founder computes while it
+    /// joins. All nodes give the same function; nodes whose functions say different things of a
+    /// view take each other for failed when it begins.
     ///
     /// Members that the view does not have are left out, and so are senders that are not
     /// members or that [`Subgroup::senders`] does not allow. There may be none of both.

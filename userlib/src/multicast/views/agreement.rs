@@ -146,9 +146,9 @@ impl Views {
     }
 
     /// Whether this member may take part in the end of the view: nobody writes rows of the
-    /// next one before that, which are to be erased first.
+    /// next one before that, and they are clean.
     fn may_agree(&self) -> bool {
-        self.trusted().minus(self.erased).is_empty()
+        self.trusted().minus(self.ready).is_empty()
     }
 
     fn ballot(&self, member: usize) -> Ballot {

@@ -17,7 +17,7 @@ pub(in super::super) struct Board {
     /// Whether there are any accusations: the polling thread looks at each step.
     has_accused: AtomicBool,
     accusations: Mutex<Accusations>,
-    /// Opened when the member is in, and when it is out.
+    /// Opened when the application was told of the first view, and when the member is out.
     changed: Gate,
     /// Of the state behind the last step, for models.
     #[cfg(test)]
@@ -28,6 +28,8 @@ pub(in super::super) struct Board {
 struct State {
     /// None before a newcomer is in.
     view: Option<View>,
+    /// The application was told of a view.
+    is_told: bool,
     /// It has left, and nobody needs it any more.
     has_left: bool,
     /// It is out, because it has failed or too few are left.
@@ -97,16 +99,21 @@ impl Board {
     }
 
     pub(super) fn install(&self, view: View) {
-        let before = self.lock().view.replace(view);
-        if before.is_none() {
+        self.lock().view = Some(view);
+    }
+
+    /// The application was told of the view.
+    pub(super) fn note_told(&self) {
+        let was_told = std::mem::replace(&mut self.lock().is_told, true);
+        if !was_told {
             self.changed.open();
         }
     }
 
-    /// Waits until a newcomer is in, or out.
+    /// Waits until the application was told of the first view, or the member is out.
     pub(in super::super) fn wait_until_in(&self, end: Instant) {
         self.changed
-            .wait_until(Some(end), || self.view().is_some() || self.is_out());
+            .wait_until(Some(end), || self.lock().is_told || self.is_out());
     }
 
     pub(super) fn leave(&self) {

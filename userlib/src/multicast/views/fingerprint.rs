@@ -12,7 +12,7 @@ impl Views {
     pub(super) fn fingerprint(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         (&self.view, self.phase, self.opened).hash(&mut hasher);
-        (self.accused, self.suspects, self.erased).hash(&mut hasher);
+        (self.accused, self.suspects, self.ready).hash(&mut hasher);
         (self.candidates, &self.incarnations, self.lacking).hash(&mut hasher);
         self.status.suspected().hash(&mut hasher);
         let fetched = |transfer: &Option<Transfer>| transfer.as_ref().map(Transfer::fetched);

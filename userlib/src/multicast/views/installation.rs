@@ -66,36 +66,13 @@ impl Views {
 
     /// Delivers what was agreed on; false if this member does not have it.
     fn deliver(&mut self, ends: &[PartEnd]) -> bool {
-        let is_lacking = self.is_lacking();
-        for (part, &PartEnd { trim, .. }) in self.parts.iter_mut().zip(ends) {
+        let (opened, is_lacking, rank) = (self.opened, self.is_lacking(), self.rank);
+        let mut ends = self.parts.iter_mut().zip(ends);
+        ends.all(|(part, &PartEnd { trim, .. })| {
             // Wrapping, because a row of a peer says it.
             part.sequence = part.sequence.wrapping_add(trim);
-            if !part.takes_part {
-                continue;
-            }
-            // Of a view that this member has not opened it has received nothing.
-            let received = match self.opened {
-                true => part.member.received(),
-                false => 0,
-            };
-            if trim > received {
-                return false;
-            }
-            if !self.opened {
-                continue;
-            }
-            let delivered = match is_lacking || part.lacking.contains(self.rank) {
-                // It is given the state behind them.
-                true => part.member.skip_to(trim),
-                false => part.member.deliver_to(trim),
-            };
-            if delivered.is_err() {
-                return false;
-            }
-            let resumption = part.member.resumption(part.resumption.slot);
-            part.resumption = resumption.unwrap_or(part.resumption);
-        }
-        true
+            part.take(trim, part.takes(opened, is_lacking, rank))
+        })
     }
 
     /// Goes over to the next view, of which the others know nothing yet.
@@ -104,7 +81,7 @@ impl Views {
         self.suspects = self.suspects.and(view.members);
         // One may have been seen when it was agreed already that this view is without it.
         self.status.forget_suspected_but(view.members);
-        self.erased = NodeSet::EMPTY.with(self.rank);
+        self.ready = NodeSet::EMPTY.with(self.rank);
         self.turn_rings(view.number, view.members);
         self.view = view;
         self.lay_out();
@@ -158,14 +135,15 @@ impl Views {
             self.status.add_failed(node);
             self.tell_event(Event::Failed(node));
         }
+        self.board.note_told();
     }
 
     /// Looks which members have installed the view, and erases their rows of the next one:
     /// all that they wrote in the one before has arrived. `None` if a member has gone on
     /// without this one: it may have written rows of the next view already.
     pub(super) fn note_installed(&mut self) -> Option<bool> {
-        let missing = self.trusted().minus(self.erased);
-        let before = self.erased;
+        let missing = self.trusted().minus(self.ready);
+        let before = self.ready;
         for peer in missing.iter() {
             let installed = self.seats.row(peer).installed.get();
             if installed > self.view.number {
@@ -179,15 +157,15 @@ impl Views {
                     part.states[parity].row(peer).erase();
                     part.rings[parity].row(peer).erase();
                 }
-                self.erased = self.erased.with(peer);
+                self.ready = self.ready.with(peer);
             }
         }
-        Some(self.erased != before)
+        Some(self.ready != before)
     }
 
     /// Lets messages flow, once all members have installed the view.
     pub(super) fn open_if_all_installed(&mut self) -> bool {
-        if !self.view.members.minus(self.erased).is_empty() {
+        if !self.view.members.minus(self.ready).is_empty() {
             return false;
         }
         if self.follows_view() && self.suspect_other_layouts() {
@@ -269,7 +247,48 @@ impl Views {
     }
 }
 
+/// How a member takes the messages of a view that count in a subgroup.
+#[derive(Clone, Copy, Debug)]
+enum Takes {
+    /// It is not in the subgroup.
+    No,
+    /// It has not opened the view, and has received nothing.
+    NotOpened,
+    /// It is given the state behind them.
+    Skips,
+    Delivers,
+}
+
 impl Part {
+    fn takes(&self, opened: bool, is_lacking: bool, rank: usize) -> Takes {
+        if !self.takes_part {
+            Takes::No
+        } else if !opened {
+            Takes::NotOpened
+        } else if is_lacking || self.lacking.contains(rank) {
+            Takes::Skips
+        } else {
+            Takes::Delivers
+        }
+    }
+
+    /// Takes so many messages of the view; false if this member does not have them.
+    fn take(&mut self, trim: u64, takes: Takes) -> bool {
+        let taken = match takes {
+            Takes::No => return true,
+            Takes::NotOpened => return trim == 0,
+            _ if trim > self.member.received() => return false,
+            Takes::Skips => self.member.skip_to(trim),
+            Takes::Delivers => self.member.deliver_to(trim),
+        };
+        if taken.is_err() {
+            return false;
+        }
+        let resumption = self.member.resumption(self.resumption.slot);
+        self.resumption = resumption.unwrap_or(self.resumption);
+        true
+    }
+
     /// Where the ring of a sender goes on in the view of this parity, as its row says.
     fn start_of(&self, node: usize, parity: usize) -> usize {
         let start = self.rings[parity].row(node).start.get();

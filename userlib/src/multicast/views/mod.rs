@@ -11,6 +11,38 @@
 //! what members do for a newcomer, [`arriving`] what it does itself, and [`state`] how it gets
 //! the application's state; [`entering`] how those who enter a subgroup get its state. [`ring`]
 //! is where members find one another's messages.
+//!
+//! | term | meaning |
+//! |---|---|
+//! | wedge | To send, receive and deliver nothing more in a view that is to end. |
+//! | trim | So many of a view's messages count in a subgroup. |
+//! | cut | Where a subgroup's sequence is then: what comes behind it is of the next view. |
+//! | echo | To copy the leader's proposal into the own row, as a vote for it. |
+//! | install | To deliver up to the trims, begin the next view, and say so (`installed`). |
+//! | ready | A member that has installed the view, and whose rows of the next one are clean. |
+//! | open | To let messages flow in a view, when all its members are ready. |
+//! | before | Those who were in a subgroup in the view before, and have delivered all of it. |
+//!
+//! A member's step follows from how far it is ([`Phase`]) and from what it reads in the rows of
+//! the others:
+//!
+//! | phase | what it reads | what it does |
+//! |---|---|---|
+//! | joining | a welcome, and that its writer has `installed` that view | installs it |
+//! | installed, open, changing | `installed` is the view's number | counts the peer as ready |
+//! | installed, open, changing | a peer that is not ready has `installed` more | is out |
+//! | installed | all are ready | opens the view |
+//! | installed, open | a peer is down, corrupt, `stopped` or `wedged` | changes |
+//! | installed, open | it wants to leave, and others have the states | changes |
+//! | open | all trusted peers have `admitted` the same newcomer | changes |
+//! | changing | all trusted are ready, and one has `installed` more | copies its proposal |
+//! | changing | `accused` or `suspects` of trusted peers have others | suspects them too |
+//! | changing | it is suspected, or trusts no majority | is out |
+//! | changing | it has not wedged | wedges |
+//! | changing, leader | trusted are ready and `wedged`, and suspect each lower seat | proposes |
+//! | changing, others | trusted are ready, and the leader has a higher `ballot` | echoes |
+//! | changing | all trusted have the own `ballot` | installs the next view, lingers, or is out |
+//! | lingering | others of the next view have `installed` it, `stopped` or gone | is out |
 
 mod agreement;
 mod arriving;
@@ -95,12 +127,14 @@ pub(super) struct Views {
     phase: Phase,
     /// The subgroups were opened in this view.
     opened: bool,
-    /// The view was installed in this step, and the application was not told of it yet.
+    /// The application was not told of the view yet: it is in the step in which the view was
+    /// installed, a founder in its first one.
     is_new: bool,
     accused: NodeSet,
     suspects: NodeSet,
-    /// Members that have installed the view, and whose rows of the next one are erased.
-    erased: NodeSet,
+    /// Members that have installed the view, and whose rows of the next one are clean: what they
+    /// wrote in the view before has arrived, and is erased.
+    ready: NodeSet,
     /// Newcomers that this member has admitted, and that no view has had yet.
     candidates: NodeSet,
     /// Whom it has admitted, by seat; 0 where there was no newcomer.
@@ -177,7 +211,7 @@ impl Views {
             is_new: false,
             accused: NodeSet::EMPTY,
             suspects: NodeSet::EMPTY,
-            erased: NodeSet::EMPTY.with(rank),
+            ready: NodeSet::EMPTY.with(rank),
             candidates: NodeSet::EMPTY,
             incarnations: Box::new([0; MAX_NODES]),
             lacking: NodeSet::EMPTY,
@@ -195,7 +229,9 @@ impl Views {
             views.lay_out();
             views.tell_rings();
             views.tell_installed(1, members);
-            views.tell_view();
+            views.ring_posted();
+            views.board.install(views.view.clone());
+            views.is_new = true;
         }
         Ok(views)
     }
@@ -203,19 +239,27 @@ impl Views {
     /// What there is to do now.
     pub(super) fn step(&mut self) -> Outcome {
         self.status.note_polling_thread();
-        let mut fired = false;
-        self.post_together(|views| fired = views.advance());
+        // A founder, before it does anything in its first view.
+        let mut fired = self.tell_if_new();
+        self.post_together(|views| fired |= views.advance());
         if self.phase == Phase::Changing {
             // Its echo is under way: the application may take its time with deliveries.
             self.post_together(|views| fired |= views.decide());
         }
-        if std::mem::take(&mut self.is_new) {
-            // The others go on meanwhile: the application may take its time.
-            self.post_together(Self::tell_application);
-        }
+        self.tell_if_new();
         #[cfg(test)]
         self.board.note_fingerprint(self.fingerprint());
         fired.into()
+    }
+
+    /// Tells the application of the view, if it was not told yet; answers whether it did.
+    fn tell_if_new(&mut self) -> bool {
+        let is_new = std::mem::take(&mut self.is_new);
+        if is_new {
+            // The others go on meanwhile: the application may take its time.
+            self.post_together(Self::tell_application);
+        }
+        is_new
     }
 
     /// Does a part of a step. What it posts may be on its way only when it has returned; then
@@ -228,6 +272,11 @@ impl Views {
                 part(self);
             }
         });
+        self.ring_posted();
+    }
+
+    /// Wakes those to whom something was posted.
+    fn ring_posted(&mut self) {
         for part in &mut self.parts {
             self.rung = self.rung.union(part.member.take_rung());
         }

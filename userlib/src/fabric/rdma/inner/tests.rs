@@ -7,6 +7,9 @@ use crate::fabric::rdma::control::CONTROL_BYTES;
 use crate::fabric::rdma::Gone;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::ptr::NonNull;
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::{Duration, Instant};
 
 pub(in crate::fabric::rdma) const REGION_BYTES: usize = 64;
 
@@ -15,6 +18,8 @@ pub(in crate::fabric::rdma) const REGION_BYTES: usize = 64;
 pub(in crate::fabric::rdma) struct Silence {
     health: Arc<Health>,
     posted: Mutex<Vec<usize>>,
+    /// The first cut takes until something is sent by this.
+    hold: Mutex<Option<Receiver<()>>>,
 }
 
 impl Transport for Silence {
@@ -34,7 +39,8 @@ impl Transport for Silence {
     fn poll(&self) {}
 
     fn sever(&self, _peer: usize) -> bool {
-        true
+        let hold = self.hold.lock().expect("no panic").take();
+        hold.is_none_or(|hold| hold.recv().is_ok())
     }
 
     fn health(&self) -> &Arc<Health> {
@@ -92,4 +98,71 @@ fn what_a_former_holder_has_said_is_nothing_to_the_next_one() {
     // then it rings nobody, and the next one is not taken for down.
     assert!(inner.transport.posted.lock().expect("no panic").is_empty());
     assert!(!inner.health().is_down(1));
+}
+
+const MOMENT: Duration = Duration::from_millis(50);
+
+/// Whether somebody cuts off a peer by now.
+fn is_cutting(inner: &Inner<Silence>) -> bool {
+    inner.transport.hold.lock().expect("no panic").is_none()
+}
+
+/// A node with a peer that is down. The first cut takes until something is sent by the answer.
+fn node_with_a_slow_cut() -> (Inner<Silence>, TcpStream, mpsc::Sender<()>) {
+    let (go_on, hold) = mpsc::channel();
+    let transport = Silence {
+        hold: Mutex::new(Some(hold)),
+        ..Silence::default()
+    };
+    let inner = Inner::new(0, 2, memory(), transport).expect("a node");
+    let (former, its_end) = peer(1);
+    inner.seat(1, former, ());
+    inner.evict(1);
+    (inner, its_end, go_on)
+}
+
+#[test]
+fn a_cut_by_one_thread_ends_the_sleep_of_another() {
+    const LONG: Duration = Duration::from_secs(20);
+    let (inner, _its_end, go_on) = node_with_a_slow_cut();
+    thread::scope(|scope| {
+        // Given a thread that cuts a peer off,
+        scope.spawn(|| inner.severed());
+        while !is_cutting(&inner) {
+            thread::yield_now();
+        }
+        scope.spawn(|| {
+            thread::sleep(MOMENT);
+            go_on.send(()).expect("it waits");
+        });
+        // when another one sleeps until that is done,
+        let begin = Instant::now();
+        let mut is_cut = || inner.known_severed().contains(1);
+        inner.health().bell.sleep(Some(LONG), &mut is_cut);
+        // then it wakes.
+        assert!(is_cut());
+        assert!(begin.elapsed() < LONG);
+    });
+}
+
+#[test]
+fn a_thread_that_is_late_with_a_cut_does_not_cut_off_the_next_holder() {
+    let (inner, _its_end, go_on) = node_with_a_slow_cut();
+    let (next, _next_end) = peer(2);
+    thread::scope(|scope| {
+        // Given a thread that is late with a cut,
+        scope.spawn(|| inner.severed());
+        while !is_cutting(&inner) {
+            thread::yield_now();
+        }
+        // when another one has made it, and gives the seat away,
+        assert!(inner.severed().contains(1));
+        scope.spawn(|| inner.seat(1, next, ()));
+        thread::sleep(MOMENT);
+        go_on.send(()).expect("it waits");
+    });
+    // then who has the seat then is not cut off.
+    assert!(!inner.severed().contains(1));
+    let holder = inner.holder(1).expect("the next one");
+    assert!(holder.line.tell(Note::Sleeps).is_ok());
 }

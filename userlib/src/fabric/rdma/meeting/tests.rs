@@ -4,7 +4,9 @@
 
 use super::super::frame::MAX_CARD_BYTES;
 use super::*;
+use nix::sys::socket::{bind, connect, socket, AddressFamily, SockFlag, SockType, SockaddrStorage};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::AsRawFd;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -92,6 +94,40 @@ fn strangers_do_not_keep_nodes_from_meeting() {
         assert!(first.join().expect("no panic").is_ok());
         assert!(second.join().expect("no panic").is_ok());
     });
+}
+
+/// A line that connects to itself.
+fn loop_at(addr: SocketAddr) -> TcpStream {
+    let flags = SockFlag::SOCK_CLOEXEC;
+    let line = socket(AddressFamily::Inet, SockType::Stream, flags, None).expect("a socket");
+    let addr = SockaddrStorage::from(addr);
+    bind(line.as_raw_fd(), &addr).expect("the port is free");
+    connect(line.as_raw_fd(), &addr).expect("it meets itself");
+    TcpStream::from(line)
+}
+
+#[test]
+fn a_line_to_itself_is_nobodys_and_leaves_the_address_to_its_node() {
+    let addrs = addrs(2);
+    let node = Node {
+        place: Place::new(1, &addrs).expect("a place"),
+        kind: 1,
+        region_bytes: 4096,
+        hello: Vec::new(),
+        incarnation: 0,
+    };
+    let card = |_| Vec::new();
+    let own = Own {
+        node: &node,
+        card: &card,
+    };
+    // Given a node that calls one on its own host that is not there, and is connected to itself,
+    let line = loop_at(addrs[0]);
+    // when it says who it is,
+    let answer = own.introduce(line, Instant::now() + PATIENCE, Some(0));
+    // then nobody is there, who can come yet.
+    assert!(matches!(answer, Err(Failure::Gone)), "{answer:?}");
+    TcpListener::bind(addrs[0]).expect("the address is free");
 }
 
 #[test]

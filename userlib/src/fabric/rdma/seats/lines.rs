@@ -4,11 +4,12 @@
 //! stopped keeps each line and answers nothing, so a line to it stays open and the node is not
 //! called again; a host that is gone opens none.
 
-use super::super::line::keep_alive;
+use super::super::line::{is_to_itself, keep_alive};
 use super::super::speech::RETRY;
+use crate::fabric::polling::{has_fired, poll_all};
 use crate::fabric::NodeSet;
 use nix::errno::Errno;
-use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
+use nix::poll::{PollFd, PollFlags, PollTimeout};
 use nix::sys::socket::{connect, socket, AddressFamily, SockFlag, SockType, SockaddrStorage};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, AsRawFd};
@@ -105,15 +106,15 @@ impl<T> Lines<T> {
         let mut fds: Vec<_> = self.fds().collect();
         let timeout = PollTimeout::try_from(RETRY).unwrap_or(PollTimeout::ZERO);
         // If that fails they are looked at all the same.
-        let _ = poll(&mut fds, timeout);
+        let _ = poll_all(&mut fds, timeout);
     }
 
     /// Takes out those that have opened, or on which there is an answer. Those that could not be
     /// opened are dropped.
     pub(super) fn take_ready(&mut self) -> Ready<T> {
         let mut fds: Vec<_> = self.fds().collect();
-        let is_known = poll(&mut fds, PollTimeout::ZERO).is_ok();
-        let fired = fds.iter().map(|fd| is_known && fd.any().unwrap_or(true));
+        let is_known = poll_all(&mut fds, PollTimeout::ZERO).is_ok();
+        let fired = (0..fds.len()).map(|at| is_known && has_fired(&fds, at));
         let fired: Vec<bool> = fired.collect();
         let mut ready = Ready {
             opened: Vec::new(),
@@ -149,6 +150,7 @@ fn open(addr: &SocketAddr) -> Option<TcpStream> {
 /// Whether a line has opened, and can be spoken on. If the host goes later, the line ends.
 fn is_open(line: &TcpStream) -> bool {
     matches!(line.take_error(), Ok(None))
+        && !is_to_itself(line)
         && line.set_nonblocking(false).is_ok()
         && keep_alive(line).is_ok()
 }

@@ -12,10 +12,10 @@ use super::super::meeting::{hear_ready, STRANGER_PATIENCE};
 use super::super::speech::{hear_frame, hear_rest, Failure, Node, RETRY};
 use super::super::Linker;
 use super::lines::Lines;
+use crate::fabric::polling::wait_or_stop;
 use crate::fabric::thread::Thread;
 use crate::fabric::FabricError;
-use nix::errno::Errno;
-use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
+use nix::poll::{PollFd, PollFlags, PollTimeout};
 use nix::sys::eventfd::EventFd;
 use std::io::ErrorKind;
 use std::net::{TcpListener, TcpStream};
@@ -66,13 +66,8 @@ impl<L: Linker> Reception<L> {
                 true => self.called.clear(),
                 false => self.call_others(),
             }
-            match self.wait(stop) {
-                Ok(true) => return,
-                Ok(false) | Err(Errno::EINTR) => {}
-                Err(errno) => {
-                    tracing::error!(%errno, "newcomers are no longer received");
-                    return;
-                }
+            if self.wait(stop) {
+                return;
             }
             self.accept();
         }
@@ -114,7 +109,7 @@ impl<L: Linker> Reception<L> {
     }
 
     /// Waits until somebody has called, answered or gone. Answers whether it is the end.
-    fn wait(&self, stop: &EventFd) -> Result<bool, Errno> {
+    fn wait(&self, stop: &EventFd) -> bool {
         let timeout = match self.inner.is_settled() {
             true => PollTimeout::NONE,
             false => PollTimeout::try_from(RETRY).unwrap_or(PollTimeout::ZERO),
@@ -126,8 +121,7 @@ impl<L: Linker> Reception<L> {
             of(self.listener.as_fd()),
         ];
         let mut fds: Vec<PollFd<'_>> = own.into_iter().chain(self.called.fds()).collect();
-        poll(&mut fds, timeout)?;
-        Ok(fds[0].any().unwrap_or(true))
+        wait_or_stop(&mut fds, timeout, stop)
     }
 
     /// Answers who has called, and links to it if it is a newcomer.

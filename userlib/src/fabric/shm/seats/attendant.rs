@@ -8,11 +8,11 @@
 use super::super::frame::{brought, Frame, Kind};
 use super::super::rendezvous::{has_met, is_own_user, Failure, RETRY};
 use super::calling::{self, Called};
-use super::inner::{Inner, Peer};
+use super::inner::{Call, Inner, Peer};
+use crate::fabric::polling::{has_fired, wait_or_stop};
 use crate::fabric::thread::Thread;
 use crate::fabric::{FabricError, MAX_NODES};
-use nix::errno::Errno;
-use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
+use nix::poll::{PollFd, PollFlags, PollTimeout};
 use nix::sys::eventfd::EventFd;
 use std::io::{ErrorKind, Write};
 use std::os::fd::AsFd;
@@ -143,7 +143,8 @@ fn last_word(line: &UnixStream, inner: &Inner, seat: usize, peer: Peer) -> Optio
         return None;
     }
     let incarnation = peer.incarnation;
-    let is_new = inner.note_call(seat, peer);
+    let line = line.try_clone().ok()?;
+    let is_new = inner.note_call(seat, Call { peer, line });
     tracing::debug!(seat, incarnation, is_new, "has called");
     is_new.then_some(Stage::Met { seat, incarnation })
 }
@@ -172,9 +173,6 @@ fn attend(inner: &Inner, listener: &UnixListener, mut lines: Vec<Line>, stop: &E
         let Some(fired) = wait(listener, &lines, stop, timeout) else {
             return;
         };
-        if fired.stop {
-            return;
-        }
         let heard = fired.lines.iter().any(|&fired| fired);
         let mut left = Vec::with_capacity(lines.len() + 1);
         for (at, line) in lines.into_iter().enumerate() {
@@ -188,18 +186,18 @@ fn attend(inner: &Inner, listener: &UnixListener, mut lines: Vec<Line>, stop: &E
             accept(listener, &mut lines);
         }
         if heard {
-            inner.memory.bell().rouse();
+            inner.memory.bell().ring();
         }
     }
 }
 
 /// Who has something to say.
 struct Fired {
-    stop: bool,
     listener: bool,
     lines: Vec<bool>,
 }
 
+/// Waits until somebody has. None at the end.
 fn wait(
     listener: &UnixListener,
     lines: &[Line],
@@ -209,20 +207,12 @@ fn wait(
     let others = [stop.as_fd(), listener.as_fd()].into_iter();
     let all = others.chain(lines.iter().map(|line| line.stream.as_fd()));
     let mut fds: Vec<PollFd<'_>> = all.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
-    match poll(&mut fds, timeout) {
-        Ok(_) | Err(Errno::EINTR) => {}
-        Err(errno) => {
-            tracing::error!(%errno, "deaths of peers are no longer noticed");
-            // The lines stay open: peers take the end of one for a death.
-            let _ = stop.read();
-            return None;
-        }
+    if wait_or_stop(&mut fds, timeout, stop) {
+        return None;
     }
-    let mut fired = fds.iter().map(|fd| fd.any().unwrap_or(true));
     Some(Fired {
-        stop: fired.next().unwrap_or(true),
-        listener: fired.next().unwrap_or(false),
-        lines: fired.collect(),
+        listener: has_fired(&fds, 1),
+        lines: (2..fds.len()).map(|at| has_fired(&fds, at)).collect(),
     })
 }
 

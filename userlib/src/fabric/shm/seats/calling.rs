@@ -6,8 +6,9 @@ use super::super::frame::{brought, Frame, Kind};
 use super::super::rendezvous::{dial, hear, listen, read_by, tell_met, Failure, RETRY};
 use super::attendant::Line;
 use super::inner::{Inner, Peer};
+use crate::fabric::polling::{has_fired, poll_all};
 use crate::fabric::{FabricError, NodeSet};
-use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
+use nix::poll::{PollFd, PollFlags, PollTimeout};
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
@@ -111,11 +112,8 @@ fn answered<'a>(lines: impl Iterator<Item = &'a UnixStream>) -> Vec<usize> {
     let fds = lines.map(|line| PollFd::new(line.as_fd(), PollFlags::POLLIN));
     let mut fds: Vec<PollFd<'_>> = fds.collect();
     let timeout = PollTimeout::try_from(RETRY).unwrap_or(PollTimeout::ZERO);
-    match poll(&mut fds, timeout) {
-        Ok(_) => {
-            let fired = |at: &usize| fds[*at].any().unwrap_or(true);
-            (0..fds.len()).filter(fired).collect()
-        }
+    match poll_all(&mut fds, timeout) {
+        Ok(()) => (0..fds.len()).filter(|&at| has_fired(&fds, at)).collect(),
         Err(_) => Vec::new(),
     }
 }

@@ -8,7 +8,9 @@
 
 use super::super::memory::Memory;
 use crate::fabric::{FabricError, NodeSet};
+use std::net::Shutdown;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -17,6 +19,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub(super) struct Peer {
     pub(super) incarnation: u64,
     pub(super) memory: OwnedFd,
+}
+
+/// A newcomer that has called for a seat.
+#[derive(Debug)]
+pub(super) struct Call {
+    pub(super) peer: Peer,
+    /// The line to it, which the attendant listens to.
+    pub(super) line: UnixStream,
 }
 
 /// A seat.
@@ -47,7 +57,7 @@ pub(super) struct Inner {
     held: AtomicU64,
     down: AtomicU64,
     /// Newcomers that have called.
-    calls: Mutex<Vec<Option<Peer>>>,
+    calls: Mutex<Vec<Option<Call>>>,
     /// Those of them that can be admitted.
     callers: AtomicU64,
     /// Newcomers may call.
@@ -114,7 +124,7 @@ impl Inner {
         seat.map(|seat| &seat.memory)
     }
 
-    fn calls(&self) -> MutexGuard<'_, Vec<Option<Peer>>> {
+    fn calls(&self) -> MutexGuard<'_, Vec<Option<Call>>> {
         // Each change is one store: a panic leaves nothing half-done.
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -166,13 +176,14 @@ impl Inner {
     }
 
     /// A newcomer has called for a seat. False if another one has, that came later.
-    pub(super) fn note_call(&self, seat: usize, peer: Peer) -> bool {
+    pub(super) fn note_call(&self, seat: usize, call: Call) -> bool {
         let mut calls = self.calls();
-        let is_later = |known: &Peer| known.incarnation < peer.incarnation;
+        let incarnation = call.peer.incarnation;
+        let is_later = |known: &Call| known.peer.incarnation < incarnation;
         if !calls[seat].as_ref().is_none_or(is_later) {
             return false;
         }
-        calls[seat] = Some(peer);
+        calls[seat] = Some(call);
         self.recount(&calls);
         true
     }
@@ -181,7 +192,7 @@ impl Inner {
     pub(super) fn note_end(&self, seat: usize, incarnation: u64) {
         let mut calls = self.calls();
         let caller = calls[seat].as_ref();
-        if caller.is_some_and(|caller| caller.incarnation == incarnation) {
+        if caller.is_some_and(|caller| caller.peer.incarnation == incarnation) {
             calls[seat] = None;
         }
         if self.is_holder(seat, incarnation) {
@@ -191,7 +202,7 @@ impl Inner {
         self.recount(&calls);
     }
 
-    fn recount(&self, calls: &[Option<Peer>]) {
+    fn recount(&self, calls: &[Option<Call>]) {
         let taken = self.held().minus(self.down());
         let can_come = |&seat: &usize| calls[seat].is_some() && !taken.contains(seat);
         let callers: NodeSet = (0..calls.len()).filter(can_come).collect();
@@ -203,16 +214,22 @@ impl Inner {
         NodeSet::from_bits(self.callers.load(Ordering::Acquire))
     }
 
-    /// Gives a seat to the newcomer that has called for it, and answers with its incarnation.
+    /// Gives a seat to the newcomer that has called for it, and answers with its incarnation. One
+    /// whose memory cannot be mapped is hung up on: it may call again.
     pub(super) fn admit(&self, seat: usize) -> Result<u64, FabricError> {
         let mut calls = self.calls();
         let is_free = self.callers().contains(seat);
         let caller = calls.get_mut(seat).filter(|_| is_free);
         let caller = caller.and_then(Option::take);
-        let caller = caller.ok_or(FabricError::NoCaller(seat))?;
-        let seated = self.take_seat(seat, &caller);
+        let Call { peer, line } = caller.ok_or(FabricError::NoCaller(seat))?;
+        let seated = self.take_seat(seat, &peer);
         self.recount(&calls);
-        seated.map(|()| caller.incarnation)
+        if let Err(error) = &seated {
+            tracing::warn!(seat, %error, "a newcomer cannot be admitted");
+            // It may have gone already.
+            let _ = line.shutdown(Shutdown::Both);
+        }
+        seated.map(|()| peer.incarnation)
     }
 }
 

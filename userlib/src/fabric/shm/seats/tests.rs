@@ -7,9 +7,13 @@ use super::super::memory::Memory;
 use super::super::rendezvous::{abstract_name, address, dial, tell_met};
 use super::inner::number_of;
 use super::*;
+use crate::fabric::NodeSet;
+use nix::fcntl::{fcntl, FcntlArg, SealFlag};
+use nix::sys::memfd::{memfd_create, MFdFlags};
 use nix::sys::socket::{self, AddressFamily, Backlog, SockFlag, SockType, UnixAddr};
+use nix::unistd::ftruncate;
 use std::io::Read;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -28,12 +32,9 @@ fn founder() -> (String, Connected) {
     (name, connected.expect("it meets nobody"))
 }
 
-#[test]
-fn a_newcomer_is_no_caller_before_it_can_post() {
-    let (name, founder) = founder();
-    // Given a newcomer that has called and was answered,
-    let (_memory, fd) = Memory::create(REGION_BYTES).expect("memory");
-    let mut line = dial(&name, 0).expect("a line");
+/// The line of a newcomer that has called the founder and was answered.
+fn called(name: &str, memory: &OwnedFd) -> UnixStream {
+    let mut line = dial(name, 0).expect("a line");
     let call = Frame {
         rank: 1,
         nodes: number_of(HELLO),
@@ -41,10 +42,26 @@ fn a_newcomer_is_no_caller_before_it_can_post() {
         incarnation: 7,
         ..Frame::new(Kind::Call)
     };
-    assert!(call.send(&line, Some(&fd)).is_ok());
+    assert!(call.send(&line, Some(memory)).is_ok());
     let answer = Frame::receive(&line).ok().map(|heard| heard.0);
     assert!(answer.is_some_and(|answer| answer.kind == Kind::Answer));
     line.read_exact(&mut [0; HELLO.len()]).expect("the hello");
+    line
+}
+
+fn wait_for_a_caller(founder: &Connected) {
+    let end = Instant::now() + LONG;
+    while founder.endpoint.callers().is_empty() && Instant::now() < end {
+        std::thread::sleep(rendezvous::RETRY);
+    }
+}
+
+#[test]
+fn a_newcomer_is_no_caller_before_it_can_post() {
+    let (name, founder) = founder();
+    // Given a newcomer that has called and was answered,
+    let (_memory, fd) = Memory::create(REGION_BYTES).expect("memory");
+    let line = called(&name, &fd);
     // when it takes its time,
     std::thread::sleep(Duration::from_millis(50));
     // then nobody admits it,
@@ -52,11 +69,37 @@ fn a_newcomer_is_no_caller_before_it_can_post() {
     assert_eq!(founder.endpoint.admit(1), Err(refusal));
     // until it has said that it knows the other one.
     tell_met(&line).expect("the line goes on");
-    let end = Instant::now() + LONG;
-    while founder.endpoint.callers().is_empty() && Instant::now() < end {
-        std::thread::sleep(rendezvous::RETRY);
-    }
+    wait_for_a_caller(&founder);
     assert_eq!(founder.endpoint.admit(1), Ok(7));
+}
+
+/// Memory that nobody can map to write there.
+fn memory_to_read() -> OwnedFd {
+    let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+    let fd = memfd_create(c"to-read", flags).expect("memory");
+    ftruncate(&fd, 2 * 4096).expect("it has a length");
+    let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_WRITE;
+    fcntl(&fd, FcntlArg::F_ADD_SEALS(seals)).expect("it is sealed");
+    fd
+}
+
+#[test]
+fn a_newcomer_whose_memory_cannot_be_mapped_is_hung_up_on() {
+    let (name, founder) = founder();
+    // Given a caller whose memory cannot be written,
+    let mut line = called(&name, &memory_to_read());
+    tell_met(&line).expect("the line goes on");
+    wait_for_a_caller(&founder);
+    // when it is to be admitted,
+    let refusal = founder.endpoint.admit(1);
+    assert!(
+        matches!(refusal, Err(FabricError::System { .. })),
+        "{refusal:?}"
+    );
+    // then it is no caller any more, and its line ends.
+    assert_eq!(founder.endpoint.callers(), NodeSet::EMPTY);
+    line.set_read_timeout(Some(LONG)).expect("a time");
+    assert_eq!(line.read(&mut [0]).expect("its end"), 0);
 }
 
 /// Somebody who has a seat, and is stopped: what comes in stays where it is, and there is room for
