@@ -2,6 +2,7 @@
 
 //! The limits that README.md and docs/operating.md tell are those that there are.
 
+use weft_core::rc::MAX_MORE_LINKS;
 use weft_core::uapi::*;
 
 /// The table under "Limits": what is limited, and the numbers.
@@ -55,6 +56,11 @@ fn operators_are_told_the_limits() {
             vec![MAX_MWS_PER_SESSION as u64, MAX_MWS_PER_USER.into()],
         ),
         (
+            "registrations with a node's RDMA device, of a user: one for each window and each \
+             2 MiB of a region (soft-RoCE); what has none is used by DC",
+            vec![MAX_BLOCKS_PER_USER.into()],
+        ),
+        (
             "queues (rings) of a session, each `Vqp` having its own",
             sizes(&[MAX_RINGS_PER_SESSION]),
         ),
@@ -76,7 +82,7 @@ fn operators_are_told_the_limits() {
         ),
         (
             "peers of a node with RC queue pairs; further queue pairs of all of them",
-            vec![of_module("MAX_WANTS"), of_module("MAX_MORE_LANES")],
+            vec![of_module("MAX_WANTS"), MAX_MORE_LINKS as u64],
         ),
     ];
     assert_eq!(told(), wanted);

@@ -1,13 +1,14 @@
 #!/bin/bash
 # The benchmark of look-ups runs, with a meta server that takes a tool's records, and its
 # result has the fields that others read. What it finds is nobody's business here.
-# vm: --no-module --nodes 2
+# vm: --no-module --nodes 3
 # checks: 7
 . "$(dirname "$0")/lib.sh"
 
-readonly META=10.77.0.1:7471 JSON=$VM_RUN/meta.json
+# On a node of its own, so that look-ups cross the network.
+readonly META=10.77.0.3:7471 JSON=$VM_RUN/meta.json
 
-weft-meta --listen "$META" --registrar 10.77.0.1 >/tmp/meta.out 2>/tmp/meta.log &
+ip netns exec n2 weft-meta --listen "$META" --registrar 10.77.0.1 >/tmp/meta.out 2>/tmp/meta.log &
 server=$!
 check "the server is ready" within 20 grep -q '^weft-meta ready' /tmp/meta.out
 check "the module loads" insmod "$WEFT_KO" "meta=$META"
