@@ -53,7 +53,7 @@ at_most "they share no set" "$(counter longest_context_set)" 100
 
 # One address has a quarter of all: a 64th of the memory, 1 KiB or more each, or 8,192. The
 # first ones may have taken it.
-limit=$(awk '$1 == "MemTotal:" { quarter = int($2 / 1024 * 4); print quarter > 2048 ? quarter : 2048 }' /proc/meminfo)
+limit=$(awk '$1 == "MemTotal:" { quarter = int($2 / 1024 * 4); print (quarter > 2048 ? quarter : 2048) }' /proc/meminfo)
 within 60 few_contexts
 opened=$(hostile 10.77.0.2 contexts "${NODE1[@]}" $((limit * 5 / 2)))
 check "a member opens contexts" test "$opened" -gt 0
