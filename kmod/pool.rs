@@ -113,8 +113,10 @@ impl<R: Requester> Pool<R> {
         if by_rc != ByRc::default() {
             self.lead(&route, self.rc.queue(gid).as_ref(), by_rc);
         }
-        routes.push(route.clone(), GFP_KERNEL)?;
-        routes[at..].rotate_right(1);
+        routes.reserve(1, GFP_KERNEL)?;
+        routes
+            .insert_within_capacity(at, route.clone())
+            .map_err(|_| ENOMEM)?;
         let route = RouteUse::new(route);
         drop(routes);
         self.work.schedule(LOOK_MS);

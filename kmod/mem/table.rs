@@ -19,7 +19,6 @@ use kernel::alloc::{KBox, KVBox};
 use kernel::prelude::*;
 use kernel::rbtree::{RBTree, RBTreeNodeReservation};
 use kernel::sync::{Arc, Mutex};
-use weft_core::gid::Gid;
 use weft_core::mr::{Ledger, Notice, ACCESS_CHANGE};
 use weft_core::uapi::{self, Pod};
 
@@ -206,8 +205,8 @@ impl MrTable {
     /// # Errors
     ///
     /// `ENOSPC`: there are too many, or one has the token.
-    pub(crate) fn add_link(&self, token: u64, peer: Gid) -> Result {
-        let opened = self.state.lock().ledger.open(token, peer);
+    pub(crate) fn add_link(&self, token: u64) -> Result {
+        let opened = self.state.lock().ledger.open(token);
         opened.then_some(()).ok_or(ENOSPC)
     }
 
@@ -222,8 +221,7 @@ impl MrTable {
     pub(crate) fn next_notice(&self) -> Option<Notice> {
         let mut state = self.state.lock();
         let State { frees, ledger, .. } = &mut *state;
-        let (_, notice) = ledger.next(frees.removed(), now_ns())?;
-        Some(notice)
+        ledger.next(frees.removed(), now_ns())
     }
 
     /// A peer has answered one.

@@ -154,7 +154,7 @@ impl<R: Requester> Opening<R> {
         let port = self.hardware.port;
         let sends = READ_DEPTH.min(port.device.read_depths().1);
         // Before the peer can reach a region, so that none goes behind its back.
-        queue.mrs.add_link(queue.token, queue.lane.gid)?;
+        queue.mrs.add_link(queue.token)?;
         let hello = &self.hello;
         let qp = qp
             .connect(port, &hello.gid, &to, hello.psn, (hello.read_depth, sends))

@@ -12,7 +12,6 @@
 
 use super::notice::{Keys, Notice, NoticeKind};
 use super::{LEASE_MAX_NS, LEASE_NS};
-use crate::gid::Gid;
 
 /// Connections that a node may have, those that are being opened or closed
 /// included.
@@ -28,7 +27,6 @@ pub const REPEAT_NS: u64 = 250_000_000;
 #[derive(Clone, Copy)]
 struct Line {
     token: u64,
-    peer: Gid,
     /// The last removal that the peer was told, or that is none of its concern.
     told: u64,
     /// The last removal that it has answered.
@@ -64,7 +62,7 @@ impl Ledger {
     /// A peer can use regions from now on, by the connection of this token. What
     /// was removed before it cannot have seen. `false`: there are too many, or one
     /// has this token.
-    pub fn open(&mut self, token: u64, peer: Gid) -> bool {
+    pub fn open(&mut self, token: u64) -> bool {
         if self.line(token).is_some() {
             return false;
         }
@@ -74,7 +72,6 @@ impl Ledger {
         // INVARIANT: all three are equal.
         *place = Some(Line {
             token,
-            peer,
             told: self.last,
             acked: self.last,
             told_ns: 0,
@@ -117,13 +114,13 @@ impl Ledger {
         self.lines.iter().flatten().all(|line| line.acked >= seq)
     }
 
-    /// The next notice to send, and to whom. `removed`: the removals that are not
+    /// The next notice to send, to the peer of the connection that it names. `removed`: the removals that are not
     /// [unused](Ledger::is_unused), with their keys, in their order.
     pub fn next(
         &mut self,
         removed: impl Iterator<Item = (u64, u32)>,
         now_ns: u64,
-    ) -> Option<(Gid, Notice)> {
+    ) -> Option<Notice> {
         let last = self.last;
         let is_due = |line: &&mut Line| {
             if line.owes() {
@@ -148,12 +145,11 @@ impl Ledger {
         // INVARIANT: at least what it has answered, and a removal's number.
         line.told = told;
         line.sent_ns = now_ns;
-        let notice = Notice {
+        Some(Notice {
             token: line.token,
             seq: told,
             kind: NoticeKind::Gone(keys),
-        };
-        Some((line.peer, notice))
+        })
     }
 
     /// The line of a connection whose peer was just told of this removal.

@@ -9,12 +9,10 @@ use std::collections::{BTreeMap, VecDeque};
 use proptest::prelude::*;
 
 use super::{name, REGION};
-use crate::gid::Gid;
 use crate::mr::*;
 use crate::rc::{Poster, Window};
 
 const TOKEN: u64 = 77;
-const PEER: Gid = Gid([7; 16]);
 
 #[test]
 fn notices_survive_the_wire_and_nothing_else_is_one() {
@@ -64,15 +62,15 @@ proptest! {
 fn many_removals_cost_few_notices() {
     const REGIONS: u64 = 100;
     let mut ledger = Ledger::EMPTY;
-    assert!(ledger.open(TOKEN, PEER));
+    assert!(ledger.open(TOKEN));
     let removed: Vec<_> = (0..REGIONS).map(|n| (ledger.remove(), n as u32)).collect();
     let (mut notices, mut named) = (0, Vec::new());
     while ledger.is_waiting() {
-        let (peer, notice) = ledger.next(removed.iter().copied(), 5).unwrap();
+        let notice = ledger.next(removed.iter().copied(), 5).unwrap();
         let NoticeKind::Gone(keys) = notice.kind else {
             panic!("an answer");
         };
-        assert_eq!((peer, notice.token), (PEER, TOKEN));
+        assert_eq!(notice.token, TOKEN);
         assert!(
             ledger.next(removed.iter().copied(), 5).is_none(),
             "one at a time"
@@ -89,11 +87,11 @@ fn many_removals_cost_few_notices() {
 #[test]
 fn a_silent_peer_is_asked_again_and_then_loses_its_connection() {
     let mut ledger = Ledger::EMPTY;
-    assert!(ledger.open(TOKEN, PEER));
+    assert!(ledger.open(TOKEN));
     let seq = ledger.remove();
     let ask = |ledger: &mut Ledger, now_ns| {
         let next = ledger.next([(seq, 3)].into_iter(), now_ns);
-        next.map(|(_, notice)| notice.seq)
+        next.map(|notice| notice.seq)
     };
     assert_eq!(ask(&mut ledger, 0), Some(seq));
     assert_eq!(ask(&mut ledger, REPEAT_NS - 1), None);
@@ -113,7 +111,7 @@ fn a_silent_peer_is_asked_again_and_then_loses_its_connection() {
 #[test]
 fn a_peer_that_says_that_it_uses_a_region_has_more_time_but_not_for_ever() {
     let mut ledger = Ledger::EMPTY;
-    assert!(ledger.open(TOKEN, PEER));
+    assert!(ledger.open(TOKEN));
     let seq = ledger.remove();
     assert!(ledger.next([(seq, 3)].into_iter(), 0).is_some());
     ledger.in_use(TOKEN + 1, seq, 1);
@@ -137,9 +135,9 @@ fn a_peer_that_says_that_it_uses_a_region_has_more_time_but_not_for_ever() {
 #[test]
 fn who_connects_later_has_nothing_to_answer() {
     let mut ledger = Ledger::EMPTY;
-    assert!(ledger.open(TOKEN, PEER));
+    assert!(ledger.open(TOKEN));
     let seq = ledger.remove();
-    assert!(ledger.open(TOKEN + 1, PEER));
+    assert!(ledger.open(TOKEN + 1));
     ledger.close(TOKEN);
     assert!(ledger.is_unused(seq) && !ledger.is_waiting());
 }
@@ -148,12 +146,12 @@ fn who_connects_later_has_nothing_to_answer() {
 fn there_is_an_end_to_connections() {
     let mut ledger = Ledger::EMPTY;
     for token in 0..LEDGER_LINES as u64 {
-        assert!(ledger.open(token, PEER));
+        assert!(ledger.open(token));
     }
-    assert!(!ledger.open(1000, PEER));
+    assert!(!ledger.open(1000));
     ledger.close(3);
-    assert!(!ledger.open(4, PEER), "it is there");
-    assert!(ledger.open(1000, PEER));
+    assert!(!ledger.open(4), "it is there");
+    assert!(ledger.open(1000));
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -242,7 +240,7 @@ impl Sim {
     fn new() -> Self {
         let (window, poster) = Window::new(8, 4, 1 << 20).unwrap();
         let mut ledger = Ledger::EMPTY;
-        assert!(ledger.open(TOKEN, PEER));
+        assert!(ledger.open(TOKEN));
         Self {
             regions: BTreeMap::new(),
             ledger,
@@ -277,7 +275,7 @@ impl Sim {
 
     fn tell(&mut self) {
         let next = self.ledger.next(self.waiting().into_iter(), self.now_ns);
-        self.to_peer.extend(next.map(|(_, notice)| notice));
+        self.to_peer.extend(next);
     }
 
     fn free(&mut self) {
