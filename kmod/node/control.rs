@@ -22,11 +22,15 @@ use crate::vqp::Peer;
 /// The DC initiator that these messages go by.
 const INITIATOR: usize = 0;
 
+fn post(peer: &Peer, message: &[u8]) -> Result {
+    peer.stream(NODE_USER, INITIATOR)?
+        .post_control_message(message)
+}
+
 impl Exchange for Node {
     fn send(&self, to: &Gid, message: &[u8]) -> Result {
         let (peer, _) = self.find_peer(to)?;
-        peer.stream(NODE_USER, INITIATOR)?
-            .post_control_message(message)
+        post(&peer, message)
     }
 
     fn tell(&self, to: &Claim, message: &[u8]) -> Result {
@@ -34,8 +38,7 @@ impl Exchange for Node {
         let peer = self
             .dccache
             .find_sender(to.from, to.node, &self.dc, &self.pool)?;
-        peer.stream(NODE_USER, INITIATOR)?
-            .post_control_message(message)
+        post(&peer, message)
     }
 
     fn knows(&self, claim: &Claim) -> bool {
