@@ -9,6 +9,26 @@ use crate::mr::BlockSize;
 use proptest::prelude::*;
 use std::collections::VecDeque;
 
+/// A node's answer to an offer of the first queue pair.
+pub(super) fn answer(gid: Gid, token: u64) -> Hello {
+    Hello {
+        role: Role::Answer,
+        gid,
+        lane: 0,
+        token,
+        qpn: 17,
+        psn: 1,
+        mtu: 5,
+        read_depth: 1,
+        table_addr: 0,
+        table_rkey: 1,
+        geometry: Geometry::new(64, 80).unwrap(),
+        blocks: BlockSize::new(21).unwrap(),
+        nonce: 1,
+        packets: None,
+    }
+}
+
 /// A queue pair with queues of fixed size, as hardware has them: overflow is an
 /// error there.
 struct Hardware {

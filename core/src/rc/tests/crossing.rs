@@ -8,12 +8,10 @@ use core::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::vec::Vec;
 
+use super::answer;
 use crate::gid::Gid;
-use crate::kv::Geometry;
-use crate::mr::BlockSize;
 use crate::rc::{
-    displaced, half_open, is_superseded, usable, Hello, Lane, LinkView, Role, Seen, Stage, Step,
-    Want, WantedBy,
+    displaced, half_open, is_superseded, usable, Lane, LinkView, Seen, Stage, Step, Want, WantedBy,
 };
 
 const SEEDS: u64 = 20_000;
@@ -131,26 +129,6 @@ impl End {
 
     fn used(&self) -> Option<Token> {
         usable(self.views(), self.want.lane()).map(|index| self.links[index].token)
-    }
-
-    /// The answer of its peer to an offer of its own.
-    fn answer(&self, token: Token) -> Hello {
-        Hello {
-            role: Role::Answer,
-            gid: self.want.lane().gid,
-            lane: 0,
-            token,
-            qpn: 17,
-            psn: 1,
-            mtu: 5,
-            read_depth: 1,
-            table_addr: 0,
-            table_rkey: 1,
-            geometry: Geometry::new(64, 80).unwrap(),
-            blocks: BlockSize::new(21).unwrap(),
-            nonce: 1,
-            packets: None,
-        }
     }
 }
 
@@ -373,8 +351,8 @@ impl World {
             Event::AnswerMade(token) => self.answered(end, token),
             Event::Answer(token) => {
                 let this = &mut self.ends[end];
-                let (from, answer) = (this.want.lane().gid, this.answer(token));
-                if this.want.answered(&from, &answer) {
+                let from = this.want.lane().gid;
+                if this.want.answered(&from, &answer(from, token)) {
                     self.work(end);
                 }
             }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
 use super::*;
-use crate::kv::Geometry;
-use crate::mr::BlockSize;
+use crate::rc::tests::answer;
 use proptest::prelude::*;
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -26,25 +25,6 @@ const UP: Seen = Seen {
     is_connected: true,
     ..MISSING
 };
-
-fn answer(gid: Gid, token: u64) -> Hello {
-    Hello {
-        role: Role::Answer,
-        gid,
-        lane: 0,
-        token,
-        qpn: 17,
-        psn: 1,
-        mtu: 5,
-        read_depth: 1,
-        table_addr: 0,
-        table_rkey: 1,
-        geometry: Geometry::new(64, 80).unwrap(),
-        blocks: BlockSize::new(21).unwrap(),
-        nonce: 1,
-        packets: None,
-    }
-}
 
 #[test]
 fn only_the_peer_answers_its_offer() {
