@@ -123,7 +123,7 @@ impl Vqp {
         wanted
     }
 
-    /// What says whether it leaves its way for one of this version.
+    /// Its state before it goes over to the way of this version.
     fn crossing(&self, current: Option<&VqpQueue>, version: u32) -> Crossing {
         let has_seen = self.route_seen.load(Ordering::Relaxed) == version;
         Crossing {

@@ -1,5 +1,5 @@
-# Which commit programs and module were built from, for the results of benchmarks: the build
-# writes it beside them, because the sources may have changed since. Sourced after common.sh.
+# The build writes beside programs and module from which commit they were made, because the
+# sources may have changed when results are to name it. Sourced after common.sh.
 
 # The commit of the sources; with what is not committed it is "dirty".
 source_commit() { git -C "$WEFT_ROOT" describe --always --dirty --abbrev=12 --exclude '*' 2>/dev/null || echo unknown; }

@@ -226,7 +226,7 @@ impl Initiator {
         self.base = 0;
         self.resend = 0;
         self.next = 0;
-        self.patience.start_over();
+        self.patience.calm();
         self.repeats_left = u32::MAX;
         self.hurried = None;
         self.broken = false;

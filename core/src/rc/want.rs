@@ -148,7 +148,7 @@ impl Want {
         is_missing.then(|| now_ns.saturating_sub(self.missing_since_ns))
     }
 
-    /// What is to be done now.
+    /// Answers with the next thing to do.
     pub fn step(&mut self, seen: Seen, now_ns: u64, random: u32) -> Step {
         let is_connected = seen.is_connected;
         if is_connected || self.is_up {

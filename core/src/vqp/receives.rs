@@ -122,6 +122,7 @@ mod tests {
         assert_eq!(ring.take(), 1);
         assert_eq!(ring.next(1), None);
     }
+
     #[test]
     fn a_ring_is_one_vqps_own_or_shared() {
         let mut ring = Receives::new(4);

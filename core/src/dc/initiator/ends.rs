@@ -137,7 +137,7 @@ impl Initiator {
         self.cut_op = self.next_op;
         self.base = self.next;
         self.resend = self.next;
-        self.patience.start_over();
+        self.patience.calm();
         self.repeats_left = u32::MAX;
         self.broken = true;
     }

@@ -34,7 +34,7 @@ pub(super) struct Patience {
     last_used_ns: u64,
 }
 
-/// What the clock asks for.
+/// The stream does this at the look at the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
     Nothing,
@@ -55,8 +55,8 @@ impl Patience {
         last_used_ns: 0,
     };
 
-    /// Nothing is on its way.
-    pub(super) fn start_over(&mut self) {
+    /// No timeout in a row, and no receiver without a buffer.
+    pub(super) fn calm(&mut self) {
         self.tries = 0;
         self.ready();
     }
@@ -83,7 +83,7 @@ impl Patience {
         if let Some(sent_ns) = sent_ns {
             self.round_trip.learn(now_ns.saturating_sub(sent_ns));
         }
-        self.start_over();
+        self.calm();
     }
 
     /// Another chunk is the oldest.

@@ -194,7 +194,7 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// What each system is to do in its turn.
+    /// Each system has so much to do in its turn.
     pub fn amounts(&self) -> impl Iterator<Item = Amount> + '_ {
         self.blocks.iter().map(|&block| Amount {
             block,
@@ -249,7 +249,7 @@ impl Budget {
         self.samples.is_none()
     }
 
-    /// What each system is to do, by what a trial gave.
+    /// Spreads the time of a case, by what a trial of each system gave.
     pub fn schedule(&self, trial: &[Outcome], work: Work) -> Schedule {
         let share = |outcome| {
             self.samples_of(sample_us(outcome, work.clients))

@@ -62,7 +62,7 @@ pub struct Answer {
     /// Addresses of queue pairs.
     pub endpoints: Vec<[u8; Endpoint::BYTES]>,
     /// The limit of the device or the module that was reached: there are no more connections.
-    /// What was made before that is told all the same.
+    /// The answer tells of those before it all the same.
     pub limit: Option<String>,
     /// Times of the calls that made and connected each.
     #[serde(default)]

@@ -84,7 +84,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// What was measured of a mesh, with workers in so many processes.
+    /// The rounds of a mesh whose workers are in so many processes make this row.
     pub fn new(mesh: Mesh, (workers, processes): (u16, u16), nodes: u16, rounds: &Rounds) -> Self {
         let Rounds {
             connected,
