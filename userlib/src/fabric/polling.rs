@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 /// How long the first piece is waited for before the others are looked at again.
 const PIECE_WAIT_MS: u16 = 10;
-/// How long a thread waits that cannot poll at all, before it tries again.
-const RETRY: Duration = Duration::from_millis(100);
+/// How long a thread waits that cannot poll at all, before it says so and tries again.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// Waits until one of them has fired, a signal has come, or the time is over.
 pub(super) fn poll_all(fds: &mut [PollFd<'_>], timeout: PollTimeout) -> Result<(), Errno> {
@@ -31,7 +31,7 @@ pub(super) fn wait_or_stop(fds: &mut [PollFd<'_>], timeout: PollTimeout, stop: &
     match poll_all(fds, timeout) {
         Ok(()) => has_fired(fds, 0),
         Err(errno) => {
-            tracing::warn!(%errno, "deaths of peers are not noticed for the moment");
+            tracing::warn!(%errno, "peers cannot be listened to for the moment");
             std::thread::sleep(RETRY);
             stop.read().is_ok()
         }
