@@ -3,16 +3,9 @@
 # the status of a run; and one that is ended leaves no emulator behind, also if it is about to boot
 # a machine again.
 # checks: 14
-ROOT=$(cd "$(dirname "$0")/../.." && pwd)
-export VM_SLOWNESS=1
-. "$ROOT/tests/vm/lib.sh"
-set +e
+. "$(dirname "$0")/lib/scratch.sh"
 
-SCRATCH=$(mktemp -d)
-trap 'rm -rf "$SCRATCH"' EXIT
-mkdir -p "$SCRATCH/scripts" "$SCRATCH/cache"
-cp -r "$ROOT/scripts/lib" "$ROOT/scripts/vm" "$SCRATCH/scripts/"
-touch "$SCRATCH/cache/setup.done"
+scratch_with vm
 echo 7.0-test >"$SCRATCH/cache/kernel.release"
 cat >>"$SCRATCH/scripts/lib/vm-scan.sh" <<'END'
 ensure_images() { :; }

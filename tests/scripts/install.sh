@@ -46,7 +46,7 @@ check "weft.h is there" cmp "$ROOT/shim/include/weft.h" "$DESTDIR/opt/weft/inclu
 check "so is libweft.so" has /opt/weft/lib/libweft.so
 is "by the name that programs are linked with" "$(readlink "$DESTDIR/opt/weft/lib/libweft.so")" libweft.so.1
 check "weft.pc says where they are" grep -qx prefix=/opt/weft "$DESTDIR/opt/weft/lib/pkgconfig/weft.pc"
-check "the module is there, for its kernel, for its kernel" has /lib/modules/7.0-test/updates/weft.ko
+check "the module is there, for its kernel" has /lib/modules/7.0-test/updates/weft.ko
 is "the unit starts the program that was installed" \
   "$(sed -n 's/^ExecStart=\([^ ]*\).*/\1/p' "$DESTDIR/opt/weft/lib/systemd/system/weft-meta.service")" /opt/weft/bin/weft-meta
 check "others can read all of it, whatever root's umask is" for_others

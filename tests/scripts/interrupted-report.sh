@@ -2,19 +2,11 @@
 # scripts/report and scripts/bench that are interrupted end at once: no other benchmark follows,
 # and there is no page.
 # checks: 5
-ROOT=$(cd "$(dirname "$0")/../.." && pwd)
-export VM_SLOWNESS=1
-. "$ROOT/tests/vm/lib.sh"
-set +e
-
-SCRATCH=$(mktemp -d)
-trap 'rm -rf "$SCRATCH"' EXIT
+. "$(dirname "$0")/lib/scratch.sh"
 
 # A repository whose scripts build nothing, and whose machine waits to be interrupted and ends
 # in order then, as scripts/vm does.
-mkdir -p "$SCRATCH/scripts" "$SCRATCH/cache"
-cp -r "$ROOT/scripts/lib" "$ROOT/scripts/report" "$ROOT/scripts/bench" "$SCRATCH/scripts/"
-touch "$SCRATCH/cache/setup.done"
+scratch_with report bench
 cat >"$SCRATCH/scripts/build" <<'END'
 #!/bin/bash
 for folder in "$WEFT_OUT/target/release" "$WEFT_OUT/kmod"; do mkdir -p "$folder" && echo unknown >"$folder/built-from"; done

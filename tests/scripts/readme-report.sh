@@ -2,21 +2,13 @@
 # scripts/report --readme measures what README shows, with the options that weft-report names,
 # and leaves README alone if a benchmark has failed.
 # checks: 8
-ROOT=$(cd "$(dirname "$0")/../.." && pwd)
-export VM_SLOWNESS=1
-. "$ROOT/tests/vm/lib.sh"
-set +e
-
-SCRATCH=$(mktemp -d)
-trap 'rm -rf "$SCRATCH"' EXIT
+. "$(dirname "$0")/lib/scratch.sh"
 export CALLS=$SCRATCH/calls
 
 # A repository whose build makes a report that only says how it is called, and whose benchmarks
 # do the same; that of $BROKEN fails.
-mkdir -p "$SCRATCH/scripts" "$SCRATCH/cache"
-cp -r "$ROOT/scripts/lib" "$ROOT/scripts/report" "$SCRATCH/scripts/"
+scratch_with report
 echo 'in_tree() { "$@"; }' >>"$SCRATCH/scripts/lib/common.sh"
-touch "$SCRATCH/cache/setup.done"
 cat >"$SCRATCH/weft-report" <<'END'
 #!/bin/bash
 echo "weft-report $1" >>"$CALLS"

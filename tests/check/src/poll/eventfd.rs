@@ -230,6 +230,14 @@ impl Wrongdoer {
             to_nothing,
         })
     }
+
+    /// An eventfd that is signalled for each completion from now on.
+    fn told(&self) -> Result<EventFd> {
+        let eventfd = EventFd::from_flags(EfdFlags::EFD_NONBLOCK)?;
+        let rings = self.near.rings_of(self.queue.vqp)?;
+        self.near.notify(rings, eventfd.as_fd(), 1, 0)?;
+        Ok(eventfd)
+    }
 }
 
 /// Receive buffers of a queue pair in error are handed back by whoever looks at its ring: others
@@ -237,16 +245,11 @@ impl Wrongdoer {
 pub fn handed_back() -> Result<()> {
     const BUFFERS: usize = 2;
     let memory = Memory::map(4096)?;
-    let Wrongdoer {
-        near,
-        queue,
-        sge,
-        to_nothing,
-    } = Wrongdoer::new(&memory, 8)?;
-    let status = queue.outcome(&near, to_nothing)?;
+    let wrongdoer = Wrongdoer::new(&memory, 8)?;
+    let (near, queue, sge) = (&wrongdoer.near, &wrongdoer.queue, wrongdoer.sge);
+    let status = queue.outcome(near, wrongdoer.to_nothing)?;
     ensure!(status == WcStatus::RemAccessErr, "it ended with {status:?}");
-    let eventfd = EventFd::from_flags(EfdFlags::EFD_NONBLOCK)?;
-    near.notify(near.rings_of(queue.vqp)?, eventfd.as_fd(), 1, 0)?;
+    let eventfd = wrongdoer.told()?;
     for n in 0..BUFFERS as u64 {
         ensure!(queue.post_recv(&buffer(n, sge)), "it takes no buffer");
     }
@@ -266,17 +269,12 @@ pub fn handed_back_by_itself() -> Result<()> {
     const BUFFERS: u64 = 100;
     const REQUEST: u64 = 1000;
     let memory = Memory::map(4096)?;
-    let Wrongdoer {
-        near,
-        queue,
-        sge,
-        to_nothing,
-    } = Wrongdoer::new(&memory, 128)?;
-    let eventfd = EventFd::from_flags(EfdFlags::EFD_NONBLOCK)?;
-    near.notify(near.rings_of(queue.vqp)?, eventfd.as_fd(), 1, 0)?;
+    let wrongdoer = Wrongdoer::new(&memory, 128)?;
+    let (near, queue, sge) = (&wrongdoer.near, &wrongdoer.queue, wrongdoer.sge);
+    let eventfd = wrongdoer.told()?;
     let wr = RawSendWr {
         wr_id: REQUEST,
-        ..to_nothing
+        ..wrongdoer.to_nothing
     };
     let take = |wanted: usize| -> Result<Vec<u64>> {
         let mut ended = Vec::new();
@@ -295,13 +293,13 @@ pub fn handed_back_by_itself() -> Result<()> {
     };
     // When the second has ended, the queue pair knows that the first has failed.
     for _ in 0..2 {
-        queue.enter(&near, &[wr], &mut [], 0, 0)?;
+        queue.enter(near, &[wr], &mut [], 0, 0)?;
         take(1)?;
     }
     for n in 0..BUFFERS {
         ensure!(queue.post_recv(&buffer(n, sge)), "it takes no buffer");
     }
-    queue.enter(&near, &[wr], &mut [], 0, 0)?;
+    queue.enter(near, &[wr], &mut [], 0, 0)?;
     let ended = take(BUFFERS as usize + 1)?;
     let wanted = (0..BUFFERS).chain([REQUEST]);
     ensure!(ended.iter().copied().eq(wanted), "{ended:?} came back");

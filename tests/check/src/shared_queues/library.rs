@@ -169,7 +169,7 @@ pub fn waits_for_others() -> Result<()> {
 /// A queue pair is dropped during a wait, which its completion helps to end: the wait goes on,
 /// but not from the start.
 pub fn waits_once() -> Result<()> {
-    const WAIT: Duration = Duration::from_secs(2);
+    const WAIT: Duration = Duration::from_secs(10);
     let desk = Desk::new()?;
     let mut queues = desk.queues()?;
     let mut ear = Ear::new(4096, 8)?;
