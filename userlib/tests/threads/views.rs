@@ -4,7 +4,7 @@
 
 use crate::{members, PATIENCE};
 use std::sync::mpsc::{channel, Receiver};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
 use weft::fabric::shm::Shm;
 use weft::fabric::Fabric;
@@ -121,9 +121,11 @@ fn members_leave_one_after_the_other_and_what_they_sent_is_delivered_by_all() {
 #[test]
 fn whom_the_application_suspects_is_put_out_and_the_others_go_on() {
     const SUSPECT: usize = NODES - 1;
-    let logs = members(NODES, |node| {
+    let all_have_a_group = Barrier::new(NODES);
+    let logs = members(NODES, move |node| {
         let rank = node.rank();
         let (group, sender, log, events) = joined(node);
+        all_have_a_group.wait();
         if rank == 0 {
             for member in [rank, NODES] {
                 let refused = Err(Error::NotInView { member, view: 1 });
