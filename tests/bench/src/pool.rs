@@ -20,9 +20,10 @@
 //!   does. Verbs has one for each connection anyway: the row of `connections`.
 //! - `opening`: READs of 8 bytes from one peer over DC, while nothing else is done
 //!   (`quiet`), and while a queue pair to another peer is made (`opening`).
-//! - `moves`: 16 requests at once, READs and WRITEs in turn, while the VQP stays on DC or on
-//!   RC (`still`, as long on either), and while it is moved every 20 ms (`moving`).
-//! - `delay`: the same while DC's packets take longer each way; see [`delay`].
+//! - `delay`: 16 requests at once, READs and WRITEs in turn, while DC's packets take longer
+//!   each way; see [`delay`].
+//! - `moves`: the same while the VQP stays on DC or on RC (`still`, as long on either), and
+//!   while it is moved every 20 ms (`moving`).
 //! - `cut`: READs from two peers while a third is cut off in the middle of what the pool
 //!   does with it; see [`cut`].
 
@@ -42,9 +43,12 @@ use clap::{Args, ValueEnum};
 
 use crate::cli::Common;
 use crate::connect::meta_server;
+use crate::counters::counter;
 use crate::nodes::Node;
 use crate::report::JsonLines;
 
+const PEERS: u16 = 16;
+const QUICK_PEERS: u16 = 6;
 /// Peers that a quick run makes queue pairs to, where each takes tenths of seconds.
 const QUICK_OPENED: usize = 4;
 
@@ -59,17 +63,16 @@ pub struct PoolArgs {
     /// What to measure.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_enum,
           default_values_t = [PoolCase::Connections, PoolCase::Pairs, PoolCase::Opening,
-                              PoolCase::Moves, PoolCase::Delay, PoolCase::Cut])]
+                              PoolCase::Delay, PoolCase::Moves, PoolCase::Cut])]
     pub cases: Vec<PoolCase>,
     /// Numbers of connections, each 1 to 20000.
-    /// [default: 100,1000,2500,5000; quick: 1000]
+    /// [default: 100,1000,2500,5000; quick: 400]
     #[arg(long, value_name = "LIST", value_delimiter = ',',
           value_parser = clap::value_parser!(u32).range(1..=20_000))]
     pub connections: Vec<u32>,
-    /// Peers, on the nodes behind the clients', 2 to 32.
-    #[arg(long, value_name = "N", default_value_t = 16,
-          value_parser = clap::value_parser!(u16).range(2..=32))]
-    pub peers: u16,
+    /// Peers, on the nodes behind the clients', 2 to 32. [default: 16; quick: 6]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(2..=32))]
+    pub peers: Option<u16>,
     /// Measurements of each number of connections. [default: 3; quick: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     pub repeats: Option<u32>,
@@ -88,6 +91,14 @@ pub struct PoolArgs {
 }
 
 impl PoolArgs {
+    fn peers(&self) -> Vec<Node> {
+        let usual = match self.common.quick {
+            true => QUICK_PEERS,
+            false => PEERS,
+        };
+        (1..=self.peers.unwrap_or(usual)).map(Node).collect()
+    }
+
     fn cut_steps(&self) -> &[CutStep] {
         match (&self.cut_steps[..], self.common.quick) {
             ([], true) => &[CutStep::Moving],
@@ -148,10 +159,10 @@ pub enum PoolCase {
     Pairs,
     /// Requests while queue pairs to other peers are made.
     Opening,
-    /// Requests while their VQP is moved.
-    Moves,
     /// What the pool decides when DC has become slow.
     Delay,
+    /// Requests while their VQP is moved.
+    Moves,
     /// Requests while another peer is cut off.
     Cut,
 }
@@ -160,7 +171,7 @@ pub enum PoolCase {
 pub fn run(args: &PoolArgs) -> Result<()> {
     ensure!(!args.systems.is_empty(), "--systems: name at least one");
     ensure!(!args.cases.is_empty(), "--cases: name at least one");
-    let peers: Vec<_> = (1..=args.peers).map(Node).collect();
+    let peers = args.peers();
     meta_server(&peers)?;
     let mut json = JsonLines::create(&args.common)?;
     let has = |case| args.cases.contains(&case);
@@ -168,23 +179,25 @@ pub fn run(args: &PoolArgs) -> Result<()> {
         let rows = scale::measure(args, &peers, &mut json)?;
         result::print_scale(&rows);
     }
+    let queues = counter("rc_queues")?;
     if has(PoolCase::Opening) {
-        let rows = opening::measure(&peers, args)?;
+        let rows = opening::measure(&peers, args, queues)?;
         write_all(&mut json, &rows)?;
         result::print_latencies(&rows);
+    }
+    // The pool has not tried both transports to this peer yet.
+    if has(PoolCase::Delay) {
+        let row = delay::measure(args.bytes, args.delay_us, args.common.quick)?;
+        json.write(&row)?;
+        row.print();
     }
     if has(PoolCase::Moves) {
         let rows = moves::measure(args.bytes, args.common.quick)?;
         write_all(&mut json, &rows)?;
         result::print_latencies(&rows);
     }
-    if has(PoolCase::Delay) {
-        let row = delay::measure(args.bytes, args.delay_us, args.common.quick)?;
-        json.write(&row)?;
-        row.print();
-    }
     if has(PoolCase::Cut) {
-        let rows = cut::measure(&peers, args)?;
+        let rows = cut::measure(&peers, args, queues)?;
         write_all(&mut json, &rows)?;
         result::print_latencies(&rows);
     }
@@ -213,10 +226,13 @@ mod tests {
     fn a_quick_run_makes_few_queue_pairs_and_cuts_in_one_step() {
         let peers: Vec<_> = (1..=16).map(Node).collect();
         let quick = args(&["--quick"]);
+        assert_eq!(quick.peers(), &peers[..6]);
+        assert_eq!(args(&["--quick", "--peers", "3"]).peers(), &peers[..3]);
         assert_eq!(quick.opened(&peers), &peers[..4]);
         assert_eq!(quick.opened(&peers[..2]), &peers[..2]);
         assert_eq!(quick.cut_steps(), [CutStep::Moving]);
         let full = args(&[]);
+        assert_eq!(full.peers(), peers);
         assert_eq!(full.opened(&peers), peers);
         assert_eq!(full.cut_steps().len(), 3);
         let told = args(&["--quick", "--cut-steps", "opening,closing"]);

@@ -6,7 +6,7 @@
 //! Its node is taken off the network at a random moment while its queue pair is made
 //! (`opening`), while a VQP to it is moved every 20 ms (`moving`), and shortly before or while
 //! the pool closes its queue pair (`closing`). It stays away for longer than requests are
-//! sent again. After each such time comes one as long in which nothing happens (`quiet`).
+//! sent again. Before each such time comes one as long in which nothing happens (`quiet`).
 //! The READs have to end well: errors are for those who talk to the third peer.
 
 use std::thread;
@@ -58,14 +58,21 @@ struct Victim {
     rng: Rng,
     /// Queue pairs of the module without it.
     queues: u64,
-    /// How long its queue pair takes to be made.
+    times: Life,
+}
+
+/// How long things take in the life of a queue pair.
+#[derive(Clone, Copy, Default)]
+struct Life {
+    /// It is made.
     opening: Duration,
-    /// How long it stays when nobody uses it.
+    /// It stays when nobody uses it.
     closing: Duration,
 }
 
-/// Measures READs from the first peer and the second, while the third is cut off.
-pub fn measure(peers: &[Node], args: &PoolArgs) -> Result<Vec<Latencies>> {
+/// Measures READs from the first peer and the second, while the third is cut off, where there
+/// are so many queue pairs without the benchmark's.
+pub fn measure(peers: &[Node], args: &PoolArgs, queues: u64) -> Result<Vec<Latencies>> {
     let [by_dc, by_rc, node, ..] = *peers else {
         bail!("`cut` needs three peers: --peers 3")
     };
@@ -74,6 +81,10 @@ pub fn measure(peers: &[Node], args: &PoolArgs) -> Result<Vec<Latencies>> {
     } else {
         ROUNDS
     };
+    let steps = args.cut_steps();
+    if rounds as usize * steps.len() > 1 {
+        wait_until_closed(queues)?;
+    }
     let served = |node| Peer::start(node, true, KEY_BYTES as usize);
     let (dc, rc, peer) = (served(by_dc)?, served(by_rc)?, served(node)?);
     let _ways = [
@@ -84,12 +95,12 @@ pub fn measure(peers: &[Node], args: &PoolArgs) -> Result<Vec<Latencies>> {
         WeftReader::connect(by_dc, &dc.ready, Transport::Dc)?,
         WeftReader::connect(by_rc, &rc.ready, Transport::Rc)?,
     ];
-    let mut victim = Victim::new(node, peer)?;
+    let mut victim = Victim::new(node, peer, steps)?;
     let beside = Beside::new();
     let found = thread::scope(|scope| -> Result<Found> {
         let read = |reader| scope.spawn(|| read::<{ BESIDE.len() }>(reader, &beside));
         let reads = readers.each_mut().map(read);
-        let done = victim.cut_often(rounds, args.cut_steps(), &beside);
+        let done = victim.cut_often(rounds, steps, &beside);
         beside.set(Now::Over);
         let mut all: Found = std::array::from_fn(|_| Times::new());
         for read in reads {
@@ -100,7 +111,7 @@ pub fn measure(peers: &[Node], args: &PoolArgs) -> Result<Vec<Latencies>> {
         }
         done.map(|()| all)
     })?;
-    Ok(rows(&found, rounds, args.cut_steps()))
+    Ok(rows(&found, rounds, steps))
 }
 
 /// A row for quiet, and one for each step.
@@ -124,9 +135,9 @@ fn thing(step: CutStep) -> u8 {
     }
 }
 
-impl Victim {
-    fn new(node: Node, peer: Peer) -> Result<Self> {
-        let queues = counter("rc_queues")?;
+impl Life {
+    /// Of a queue pair to a node, where there are so many without it.
+    fn of_one_to(node: Node, queues: u64) -> Result<Self> {
         let begin = Instant::now();
         let way = Way::force(CLIENT, node, Transport::Rc)?;
         let opening = begin.elapsed();
@@ -134,26 +145,41 @@ impl Victim {
         let begin = Instant::now();
         wait_until_closed(queues)?;
         Ok(Self {
-            node,
-            peer,
-            rng: Rng::new(1),
-            queues,
             opening,
             closing: begin.elapsed(),
         })
     }
+}
+
+impl Victim {
+    fn new(node: Node, peer: Peer, steps: &[CutStep]) -> Result<Self> {
+        let queues = counter("rc_queues")?;
+        let times = match steps {
+            // It is moved for a time of the benchmark's.
+            [CutStep::Moving] => Life::default(),
+            _ => Life::of_one_to(node, queues)?,
+        };
+        Ok(Self {
+            node,
+            peer,
+            rng: Rng::new(1),
+            queues,
+            times,
+        })
+    }
 
     fn cut_often(&mut self, rounds: u32, steps: &[CutStep], beside: &Beside) -> Result<()> {
-        let bar = progress("cut".to_owned(), rounds.into());
-        for _ in 0..rounds {
-            for &step in steps {
-                self.cut(step, &|| beside.set(Now::Thing(thing(step))))?;
-                beside.set(Now::Other);
+        let bar = progress("cut".to_owned(), u64::from(rounds) * steps.len() as u64);
+        let all = (0..rounds).flat_map(|_| steps);
+        for (n, &step) in all.enumerate() {
+            if n > 0 {
                 wait_until_closed(self.queues)?;
-                beside.set(Now::Thing(QUIET));
-                thread::sleep(AWAY);
-                beside.set(Now::Other);
             }
+            beside.set(Now::Thing(QUIET));
+            thread::sleep(AWAY);
+            beside.set(Now::Other);
+            self.cut(step, &|| beside.set(Now::Thing(thing(step))))?;
+            beside.set(Now::Other);
             bar.inc(1);
         }
         bar.finish_and_clear();
@@ -172,7 +198,7 @@ impl Victim {
     fn cut_while_opening(&mut self, begins: &dyn Fn()) -> Result<()> {
         begins();
         let _way = Way::begin(CLIENT, self.node, Transport::Rc)?;
-        thread::sleep(self.moment(self.opening));
+        thread::sleep(self.moment(self.times.opening));
         self.be_away()
     }
 
@@ -196,7 +222,7 @@ impl Victim {
 
     fn cut_while_closing(&mut self, begins: &dyn Fn()) -> Result<()> {
         drop(Way::force(CLIENT, self.node, Transport::Rc)?);
-        thread::sleep(self.closing.saturating_sub(CLOSING));
+        thread::sleep(self.times.closing.saturating_sub(CLOSING));
         begins();
         thread::sleep(self.moment(CLOSING));
         self.be_away()

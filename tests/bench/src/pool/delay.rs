@@ -33,10 +33,10 @@ use crate::weft::{device, pool_peer};
 
 /// How long conditions are equal.
 const EQUAL: Duration = Duration::from_secs(30);
-const QUICK_EQUAL: Duration = Duration::from_secs(4);
+const QUICK_EQUAL: Duration = Duration::from_secs(2);
 /// Turns of Weft and verbs, and how long each is.
 const TURNS: u32 = 10;
-const QUICK_TURNS: u32 = 4;
+const QUICK_TURNS: u32 = 3;
 const TURN: Duration = Duration::from_millis(300);
 /// How long the pool may take to decide.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -24,7 +24,7 @@ const EVERY: Duration = Duration::from_millis(20);
 /// Rounds, and how long a transport is used in each; the VQP is moved for twice as long.
 const ROUNDS: u32 = 10;
 const BLOCK: Duration = Duration::from_secs(1);
-const QUICK_ROUNDS: u32 = 4;
+const QUICK_ROUNDS: u32 = 2;
 const QUICK_BLOCK: Duration = Duration::from_millis(500);
 
 /// What one kind of block gave.

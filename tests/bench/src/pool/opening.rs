@@ -3,8 +3,8 @@
 //! READs from one peer while queue pairs to others are made in the background.
 //!
 //! Both are measured in one run: after each queue pair comes a pause as long as it took.
-//! When there is one to each of the other peers, all are given back, and when the pool has
-//! closed them they are made again. What is READ meanwhile does not count.
+//! When there is one to each of the other peers, all are given back, and before they are made
+//! again the pool has to have closed them. What is READ meanwhile does not count.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
@@ -43,8 +43,8 @@ const OPENING: u8 = 1;
 const OTHER: u8 = u8::MAX - 1;
 const OVER: u8 = u8::MAX;
 
-/// Measures both.
-pub fn measure(peers: &[Node], args: &PoolArgs) -> Result<Vec<Latencies>> {
+/// Measures both, where there are so many queue pairs without the benchmark's.
+pub fn measure(peers: &[Node], args: &PoolArgs, queues: u64) -> Result<Vec<Latencies>> {
     let (&server, others) = peers.split_first().context("there is no peer")?;
     let others = args.opened(others);
     let rounds = if args.common.quick {
@@ -58,7 +58,7 @@ pub fn measure(peers: &[Node], args: &PoolArgs) -> Result<Vec<Latencies>> {
     let beside = Beside::new();
     let (opened, [quiet, opening]) = thread::scope(|scope| -> Result<_> {
         let read = scope.spawn(|| read(&mut reader, &beside));
-        let opened = open(others, rounds, &beside);
+        let opened = open(others, rounds, queues, &beside);
         beside.set(Now::Over);
         let times = read.join().map_err(|_| anyhow!("the reader panicked"))??;
         Ok((opened?, times))
@@ -139,12 +139,12 @@ pub(super) fn read<const N: usize>(reader: &mut WeftReader, beside: &Beside) -> 
 }
 
 /// Makes queue pairs and gives them back, and answers how many.
-fn open(others: &[Node], rounds: u32, beside: &Beside) -> Result<u64> {
+fn open(others: &[Node], rounds: u32, queues: u64, beside: &Beside) -> Result<u64> {
     let bar = progress("opening".to_owned(), rounds.into());
     let mut opened = 0;
     thread::sleep(WARM_UP);
-    let before = counter("rc_queues")?;
     for _ in 0..rounds {
+        wait_until_closed(queues)?;
         let mut ways = Vec::new();
         for &node in others {
             beside.set(Now::Thing(OPENING));
@@ -156,8 +156,6 @@ fn open(others: &[Node], rounds: u32, beside: &Beside) -> Result<u64> {
             opened += 1;
         }
         beside.set(Now::Other);
-        drop(ways);
-        wait_until_closed(before)?;
         bar.inc(1);
     }
     bar.finish_and_clear();
