@@ -13,7 +13,8 @@
 //!
 //! From the start on users post nothing: a poster looks for that with the poster's lock, and
 //! sends its requests by DC. A READ behind all requests is the last one. Its end proves to those
-//! who leave that what they have written is in place.
+//! who leave that what they have written is in place. Those who leave while pieces of long requests
+//! are still to be posted have a READ of their own.
 
 use core::sync::atomic::Ordering;
 

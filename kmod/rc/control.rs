@@ -145,25 +145,32 @@ impl<R: Requester> RcQueue<R> {
     /// call: a READ of a word of its table. If there is none, the queue breaks.
     pub(super) fn probe(&self) {
         let mut posting = self.posting.lock();
-        if self.window.outstanding() == 0 {
-            self.post_probe(&mut posting);
+        if self.is_usable() && self.window.outstanding() == 0 {
+            self.post_read(&mut posting);
         }
     }
 
-    /// Posts a READ behind all requests. Once it has ended, what they have written is in the
-    /// peer's memory; their own ends do not say that much (IBTA vol. 1, 9.5).
+    /// Posts a READ behind all requests of the caller, which have ended. Once it has ended too,
+    /// what they have written is in the peer's memory; their own ends do not say that much (IBTA
+    /// vol. 1, 9.5).
     pub(crate) fn read_behind(&self) -> Behind {
-        let behind = {
-            let mut posting = self.posting.lock();
-            match self.is_closing() {
-                true => self.post_last_read(&mut posting),
-                false => self.post_probe(&mut posting),
-            }
-        };
+        let behind = self.post_behind(&mut self.posting.lock());
         if self.attendance.is_empty() {
             self.arm();
         }
         behind
+    }
+
+    fn post_behind(&self, posting: &mut Posting<R>) -> Behind {
+        if !self.can_prove() {
+            return Behind::Gone;
+        }
+        // Pieces of long requests may still come. They are not the caller's, whose requests have
+        // ended: it does not wait for them.
+        match self.is_closing() && posting.longs.is_empty() {
+            true => self.post_last_read(posting),
+            false => self.post_read(posting),
+        }
     }
 
     /// Whether all requests have passed that there were when [`Behind::Posted`] said so.
@@ -172,8 +179,8 @@ impl<R: Requester> RcQueue<R> {
     }
 
     /// Posts the READ behind all requests of a queue that is being closed, for all VQPs that leave
-    /// it, unless it was posted. It is the last request: the peer is asked to let go once it has
-    /// ended.
+    /// it from then on, unless it was posted. It is the last request: the peer is asked to let go
+    /// once it has ended.
     pub(super) fn post_last_read(&self, posting: &mut Posting<R>) -> Behind {
         if !self.can_prove() {
             return Behind::Gone;
@@ -190,13 +197,6 @@ impl<R: Requester> RcQueue<R> {
             posting.last_read = Some(until);
         }
         behind
-    }
-
-    fn post_probe(&self, posting: &mut Posting<R>) -> Behind {
-        match self.is_usable() {
-            true => self.post_read(posting),
-            false => Behind::Gone,
-        }
     }
 
     /// Posts a READ of a word of the peer's table.
