@@ -321,9 +321,9 @@ impl Pool {
                 continue;
             };
             peer.look(passed_ns, now_ns);
-            peer.link = links(&peer.gid);
+            let link = links(&peer.gid);
             let probes_left = self.probes_left;
-            self.settle(&mut peer, mode, now_ns, &mut act);
+            self.settle(&mut peer, mode, link, now_ns, &mut act);
             if self.probes_left < probes_left {
                 self.probe_from = place + 1;
             }
@@ -343,10 +343,12 @@ impl Pool {
         &mut self,
         peer: &mut Peer,
         mode: Mode,
+        link: LinkState,
         now_ns: u64,
         act: &mut impl FnMut(&Gid, Action),
     ) {
-        let link = peer.link;
+        let has_gone = peer.link.is_up() && link == LinkState::None;
+        peer.link = link;
         let before = (peer.requests.uses, peer.messages.uses);
         if link.is_up() {
             peer.opened_ns = None;
@@ -362,6 +364,9 @@ impl Pool {
             && !peer.pinned
         {
             peer.opened_ns = None;
+            act(&peer.gid, Action::Close);
+        } else if has_gone && !peer.pinned && peer.forced.is_none() && mode != Mode::All {
+            // Nothing uses it, so nobody would withdraw what the node asks of the peer again.
             act(&peer.gid, Action::Close);
         }
         if link.is_up() {

@@ -7,7 +7,7 @@ mod traces;
 use super::*;
 use crate::gid::Gid;
 use proptest::prelude::*;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 const LOOK_NS: u64 = 100_000_000;
 const MS: u64 = 1_000_000;
@@ -27,6 +27,8 @@ struct Node {
     now_ns: u64,
     links: HashMap<Gid, LinkState>,
     asked: Vec<Gid>,
+    /// Those that were asked for a queue pair, and are again if it is lost.
+    wanted: HashSet<Gid>,
     closing: Vec<Gid>,
     uses: HashMap<Gid, Transport>,
     /// Those whose messages go by RC.
@@ -50,6 +52,7 @@ impl Node {
             now_ns: 1_000_000_000,
             links: HashMap::new(),
             asked: Vec::new(),
+            wanted: HashSet::new(),
             closing: Vec::new(),
             uses: HashMap::new(),
             messages_by_rc: Vec::new(),
@@ -127,10 +130,12 @@ impl Node {
                 Action::Open => {
                     assert_eq!(Self::link(&links, &gid), LinkState::None);
                     self.asked.push(gid);
+                    self.wanted.insert(gid);
                     self.opened += 1;
                 }
                 Action::Close => {
                     self.asked.retain(|asked| *asked != gid);
+                    self.wanted.remove(&gid);
                     let uses = self.uses(&gid);
                     let messages_use_it = self.messages_by_rc.contains(&gid);
                     if let Some(link) = self.links.get_mut(&gid) {
@@ -313,6 +318,32 @@ fn messages_take_no_queue_pair_that_has_broken() {
     node.silent.push(peer);
     node.look();
     assert!(node.messages_by_rc.is_empty());
+}
+
+#[test]
+fn a_queue_pair_that_is_lost_while_nothing_uses_it_is_asked_for_no_more() {
+    let (mut node, peer) = (Node::new(Mode::Auto, 4), gid(1));
+    node.run(&peer, 5_000, 3000, 400_000, 100_000);
+    assert_eq!(node.uses(&peer), Transport::Rc);
+    while node.uses(&peer) == Transport::Rc {
+        node.look();
+    }
+    assert!(node.links.contains_key(&peer) && node.wanted.contains(&peer));
+    node.links.clear();
+    node.silent.push(peer);
+    (0..100).for_each(|_| node.look());
+    assert!(node.wanted.is_empty());
+}
+
+#[test]
+fn one_that_is_asked_for_is_not_given_up_before_it_can_be_there() {
+    let (mut node, peer) = (Node::new(Mode::Auto, 4), gid(1));
+    node.silent.push(peer);
+    while node.wanted.is_empty() {
+        node.run(&peer, 100, 3000, 400_000, 100_000);
+    }
+    node.run(&peer, 3_000, 3000, 400_000, 100_000);
+    assert!(node.wanted.contains(&peer));
 }
 
 #[test]
