@@ -84,6 +84,8 @@ pub struct Seen {
     pub is_offered: bool,
     /// One that it has offered is being made.
     pub is_being_answered: bool,
+    /// One is being closed.
+    pub is_closing: bool,
 }
 
 impl Seen {
@@ -97,6 +99,7 @@ impl Seen {
         for link in links.filter(|link| link.lane == *lane) {
             seen.is_connected |= link.stage == Stage::Up;
             seen.is_offered |= link.stage == Stage::HalfOpen;
+            seen.is_closing |= link.stage == Stage::Closing;
         }
         seen
     }

@@ -151,7 +151,7 @@ impl Want {
     /// Answers with the next thing to do.
     pub fn step(&mut self, seen: Seen, now_ns: u64, random: u32) -> Step {
         let is_connected = seen.is_connected;
-        if is_connected || self.is_up {
+        if is_connected || self.is_up || seen.is_closing {
             self.missing_since_ns = now_ns;
         }
         self.is_up = is_connected;
@@ -191,13 +191,14 @@ impl Want {
         }
     }
 
-    /// Whether the peer's offer is waited for, and this end makes none of its own, which may go
-    /// from `until_ns` on: not for long once it was answered, because whoever forges offers would
-    /// keep this end from its own.
+    /// Whether this end makes no offer now, though one may go from `until_ns` on. While a queue
+    /// pair is being closed, the peer would end it at once for a new one, with all requests on it.
+    /// And the peer's offer is waited for: not for long once it was answered, because whoever
+    /// forges offers would keep this end from its own.
     fn yields(&self, seen: Seen, until_ns: u64, now_ns: u64) -> bool {
         let due_ns = until_ns.max(self.missing_since_ns);
         let is_soon = now_ns < due_ns.saturating_add(ANSWER_NS);
-        seen.is_being_answered || seen.is_offered && is_soon
+        seen.is_closing || seen.is_being_answered || seen.is_offered && is_soon
     }
 
     /// When it stops being wanted, if nothing happens.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
 use super::*;
+use crate::rc::links::{LinkView, Stage};
 use crate::rc::tests::answer;
 use proptest::prelude::*;
 
@@ -12,6 +13,7 @@ const MISSING: Seen = Seen {
     is_connected: false,
     is_offered: false,
     is_being_answered: false,
+    is_closing: false,
 };
 const OFFERED: Seen = Seen {
     is_offered: true,
@@ -25,6 +27,34 @@ const UP: Seen = Seen {
     is_connected: true,
     ..MISSING
 };
+
+const CLOSING: Seen = Seen {
+    is_closing: true,
+    ..MISSING
+};
+
+#[test]
+fn no_queue_pair_is_offered_before_the_one_that_is_being_closed_has_gone() {
+    let views = [LinkView {
+        lane: FIRST,
+        stage: Stage::Closing,
+    }];
+    let seen = Seen::of(views.into_iter(), &FIRST, false);
+    assert_eq!(seen, CLOSING);
+    // For long, because long requests end first.
+    for by in [WantedBy::Pin, WantedBy::Pool, WantedBy::Processor] {
+        let mut want = Want::new(FIRST, by, 0);
+        let mut now_ns = 0;
+        while now_ns < 2 * UNREACHABLE_NS {
+            assert_eq!(
+                want.step(seen, now_ns, 0),
+                Step::Wait(Some(now_ns + LOOK_NS))
+            );
+            now_ns += LOOK_NS;
+        }
+        assert_eq!(want.step(MISSING, now_ns, 0), Step::Offer);
+    }
+}
 
 #[test]
 fn only_the_peer_answers_its_offer() {
