@@ -2,7 +2,7 @@
 
 //! What the results come from, as their rows name it.
 
-use anyhow::{ensure, Result};
+use anyhow::{bail, ensure, Result};
 
 use crate::rows::{Row, Rows};
 
@@ -84,6 +84,9 @@ fn place(accel: &str) -> &str {
 /// Fields that rows have in common if they were measured in one place with the same programs.
 const PLACE: [&str; 4] = ["accel", "cpus", "commit", "kernel"];
 
+/// Those of them that the machine gives.
+const MACHINE: [&str; 3] = ["accel", "cpus", "kernel"];
+
 /// Whether figures may be made of these rows. Those of a benchmark are compared with one another:
 /// they have to be of one run, and in one place, of which there are two in a run: groups
 /// over shared memory are on the machine itself, others in the virtual one.
@@ -93,10 +96,7 @@ pub fn check(rows: &Rows) -> Result<()> {
     ensure!(nameless.is_none(), "a row does not name its commit");
     for bench in all.texts("bench") {
         let own = rows.of(bench);
-        let (here, there): (Vec<&Row>, Vec<&Row>) = own
-            .rows()
-            .iter()
-            .partition(|row| row.text("fabric") == Some("shm"));
+        let [here, there] = by_place(own.rows());
         are_alike(bench, own.rows(), &["run"])?;
         are_alike(bench, &here, &PLACE)?;
         are_alike(bench, &there, &PLACE)?;
@@ -104,20 +104,41 @@ pub fn check(rows: &Rows) -> Result<()> {
     Ok(())
 }
 
+/// Rows that are measured on the machine itself, and the others.
+fn by_place<'a>(rows: &[&'a Row]) -> [Vec<&'a Row>; 2] {
+    let is_here =
+        |row: &&Row| row.text("fabric") == Some("shm") || row.text("bench") == Some("rdmc-sim");
+    let (here, there) = rows.iter().partition(|row| is_here(row));
+    [here, there]
+}
+
+/// Whether benchmarks that are measured in the same place found the same machine there.
+pub fn is_of_one_machine(rows: &Rows) -> bool {
+    let places = by_place(rows.all().rows());
+    places
+        .iter()
+        .all(|rows| differing(rows, &MACHINE).is_none())
+}
+
 fn are_alike(bench: &str, rows: &[&Row], fields: &[&str]) -> Result<()> {
-    for field in fields {
-        let mut values = rows.iter().map(|row| row.shown(field));
-        let first = values.next().flatten();
-        let other = values.find(|value| *value != first);
-        ensure!(
-            other.is_none(),
+    if let Some((field, values)) = differing(rows, fields) {
+        let [first, other] = values.map(|value| value.unwrap_or_else(|| "none".to_owned()));
+        bail!(
             "the rows of {bench} differ in `{field}`, so that they may not be compared with one \
-             another: {} and {}",
-            first.as_deref().unwrap_or("none"),
-            other.flatten().as_deref().unwrap_or("none"),
+             another: {first} and {other}"
         );
     }
     Ok(())
+}
+
+/// The first of the fields that two rows differ in, and what both have there.
+fn differing<'a>(rows: &[&Row], fields: &[&'a str]) -> Option<(&'a str, [Option<String>; 2])> {
+    fields.iter().find_map(|&field| {
+        let mut values = rows.iter().map(|row| row.shown(field));
+        let first = values.next()?;
+        let other = values.find(|value| *value != first)?;
+        Some((field, [first, other]))
+    })
 }
 
 /// Whether all rows say that they are not of a quick run.
@@ -217,6 +238,23 @@ mod tests {
         assert!(refusal.contains("`accel`"), "{refusal}");
         let refusal = checked(&[&here, &of("weft", "tcg", "b")]);
         assert!(refusal.contains("`run`"), "{refusal}");
+    }
+
+    #[test]
+    fn benchmarks_of_one_place_are_of_one_machine() {
+        let virtual_one = r#"{"bench":"tail","accel":"tcg","cpus":2,"kernel":"7"}"#;
+        let here = r#"{"bench":"rdmc","fabric":"shm","accel":"native","cpus":4,"kernel":"6"}"#;
+        let simulated = here.replace("rdmc", "rdmc-sim").replace("shm", "model");
+        let is_one = |other: &str| {
+            let text = [virtual_one, here, &simulated, other].join("\n");
+            is_of_one_machine(&Rows::parse(&text).unwrap())
+        };
+        let other = virtual_one.replace("tail", "connect");
+        assert!(is_one(&other));
+        for (from, to) in [("tcg", "kvm"), ("2", "4"), (r#""7""#, r#""8""#)] {
+            assert!(!is_one(&other.replace(from, to)), "{to}");
+        }
+        assert!(!is_one(&here.replace(r#""cpus":4"#, r#""cpus":8"#)));
     }
 
     #[test]

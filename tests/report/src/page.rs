@@ -61,6 +61,13 @@ fn opening(page: &mut String, rows: &Rows) -> Result<()> {
              may not be compared with one another.</p>"
         )?;
     }
+    if !environment::is_of_one_machine(rows) {
+        write!(
+            page,
+            "<p class=\"warning\">These benchmarks were not all run on the same machine: their \
+             results may not be compared with one another.</p>"
+        )?;
+    }
     let headlines = headline::all(rows);
     if !headlines.is_empty() {
         write!(
@@ -207,6 +214,19 @@ mod tests {
         }
         let why = "<p class=\"none\">";
         assert_eq!(page.matches(why).count(), count);
+    }
+
+    #[test]
+    fn results_of_two_machines_are_warned_of() {
+        let warned = |cpus: u8| {
+            let text = format!(
+                "{{\"bench\":\"tail\",\"commit\":\"a\",\"cpus\":2}}\n\
+                 {{\"bench\":\"mr\",\"commit\":\"a\",\"cpus\":{cpus}}}"
+            );
+            let page = html(&Rows::parse(&text).unwrap()).unwrap();
+            page.contains("not all run on the same machine")
+        };
+        assert!(warned(4) && !warned(2));
     }
 
     #[test]

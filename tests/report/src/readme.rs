@@ -91,6 +91,10 @@ pub fn write(root: &Path, rows: &Rows) -> Result<()> {
         environment::is_of_one_commit(rows),
         "README takes results of one commit only, without changes that are not committed"
     );
+    ensure!(
+        environment::is_of_one_machine(rows),
+        "README takes results of one machine only"
+    );
     let made = Made::of(rows)?;
     ensure!(
         environment::is_full(&rows.kept(headline::needs)),
@@ -139,6 +143,7 @@ mod tests {
         let rows = Rows::read(&[root().join(RESULTS)]).unwrap();
         environment::check(&rows).unwrap();
         assert!(environment::is_of_one_commit(&rows));
+        assert!(environment::is_of_one_machine(&rows));
         // Rows of an older form do not name their run, nor say whether it was a quick one.
         let is_new = rows.all().without("run").rows().is_empty();
         assert!(environment::is_full(&rows) || !is_new);
@@ -181,6 +186,13 @@ mod tests {
     fn results_of_uncommitted_programs_do_not_go_into_readme() {
         let error = refusal(&all_rows().replace("abc", "abc-dirty"));
         assert!(error.contains("one commit"), "{error}");
+    }
+
+    #[test]
+    fn results_of_two_machines_do_not_go_into_readme() {
+        let other = r#"{"bench":"tail","commit":"abc","cpus":64,"quick":false}"#;
+        let error = refusal(&format!("{}\n{other}", all_rows()));
+        assert!(error.contains("one machine"), "{error}");
     }
 
     #[test]
