@@ -15,8 +15,10 @@ ensure_images() {
   ensure_initramfs "$1"
 }
 
-# Other clones use the same cache at the same time: what is young may be in use.
-forget_old() { find "$WEFT_CACHE/vm" -maxdepth 1 -name "$1" -mtime +1 -delete; }
+# Other clones use the same cache at the same time: what was used lately may be in use, and
+# another one may delete an image first.
+forget_old() { find "$WEFT_CACHE/vm" -ignore_readdir_race -maxdepth 1 -name "$1" -atime +1 -delete || true; }
+mark_used() { touch -ac "$1"; }
 
 # QEMU boots an uncompressed kernel through its PVH entry. A kernel packed in
 # another way than expected is booted as it is.
@@ -34,6 +36,7 @@ ensure_kernel() {
       : >"$KERNEL"
     fi
   fi
+  mark_used "$KERNEL"
   [ -s "$KERNEL" ] || KERNEL=/usr/lib/modules/$release/vmlinuz
 }
 
@@ -57,7 +60,7 @@ ensure_initramfs() {
   local release=$1 key
   key=$(cat "$WEFT_ROOT/scripts/lib/vm-image.sh" "$WEFT_ROOT/scripts/lib/vm-init/stage1" | cksum | cut -d' ' -f1)
   INITRAMFS=$WEFT_CACHE/vm/initramfs-$release-$key.cpio
-  [ -s "$INITRAMFS" ] && return 0
+  if [ -s "$INITRAMFS" ]; then mark_used "$INITRAMFS"; return; fi
   forget_old 'initramfs-*.cpio'
   WEFT_BIND=$WEFT_CACHE/vm step "initramfs for the VM" tree_env in_tree \
     bash -c '. "$1"; make_initramfs "$2" "$3"' bash "$WEFT_ROOT/scripts/lib/vm-image.sh" "$release" "$INITRAMFS"
