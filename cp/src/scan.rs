@@ -56,8 +56,14 @@ impl Stamp {
 
 /// Lists all that is at `root`.
 pub fn scan(root: &Path) -> Result<Listing> {
+    scan_until(root, || false)
+}
+
+/// Lists all that is at `root`, and fails as soon as the user has interrupted it.
+pub fn scan_until(root: &Path, is_interrupted: impl Fn() -> bool) -> Result<Listing> {
     let mut entries = Vec::new();
     for found in WalkDir::new(root).sort_by_file_name() {
+        ensure!(!is_interrupted(), "interrupted");
         let found = found.map_err(|error| plain(&error, root))?;
         let source = found.path();
         ensure!(
@@ -171,6 +177,13 @@ mod tests {
             assert_eq!((&name[..], found, bytes), (&b"link"[..], entries, 5));
             fs::remove_file(link).unwrap();
         }
+    }
+
+    #[test]
+    fn a_look_that_takes_long_can_be_interrupted() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = scan_until(dir.path(), || true).unwrap_err();
+        assert_eq!(error.to_string(), "interrupted");
     }
 
     #[test]

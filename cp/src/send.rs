@@ -12,7 +12,7 @@ use crate::outbox::{Failure, Outbox};
 use crate::place::Party;
 use crate::produce::{produce, Sink as _};
 use crate::progress::Progress;
-use crate::scan::{scan, Listing};
+use crate::scan::{scan, scan_until, Listing};
 use crate::signals::Signals;
 use crate::wire::{encode, Record};
 
@@ -23,9 +23,14 @@ use crate::wire::{encode, Record};
 /// What went wrong, with every receiver that has failed and why.
 pub fn run(args: &SendArgs, signals: &Signals) -> Result<()> {
     match args.common.elastic {
-        None => serve(args, &args.common.party(), signals).map_err(|failure| match failure {
-            Failure::Own(error) | Failure::OfReceivers(error) => error,
-        }),
+        None => {
+            // That it cannot be sent is to be said before anybody is waited for.
+            let listing = scan(&args.path)?;
+            let served = serve(args, &args.common.party(), signals, || Ok(listing));
+            served.map_err(|failure| match failure {
+                Failure::Own(error) | Failure::OfReceivers(error) => error,
+            })
+        }
         Some(at) => {
             let mut desk = Desk::open(at, &args.common)?;
             serve_all(args, &mut desk, signals)
@@ -40,7 +45,9 @@ fn serve_all(args: &SendArgs, desk: &mut Desk, signals: &Signals) -> Result<()> 
     let (mut served, mut failed) = (0, 0);
     while let Some(party) = desk.next_party()? {
         let to = party.receivers;
-        let outcome = serve(args, &party, signals);
+        // They have little time to meet, and as long as they like after that.
+        let list = || scan_until(&args.path, || signals.were_told());
+        let outcome = serve(args, &party, signals, list);
         signals.forget();
         match outcome {
             Ok(()) => served += to,
@@ -64,23 +71,28 @@ fn serve_all(args: &SendArgs, desk: &mut Desk, signals: &Signals) -> Result<()> 
     Ok(())
 }
 
-/// Sends it to the receivers of one party.
-fn serve(args: &SendArgs, party: &Party, signals: &Signals) -> Result<(), Failure> {
-    let listing = scan(&args.path).map_err(Failure::Own)?;
+/// Sends it to the receivers of one party, and lists it when they have met.
+fn serve(
+    args: &SendArgs,
+    party: &Party,
+    signals: &Signals,
+    list: impl FnOnce() -> Result<Listing>,
+) -> Result<(), Failure> {
     let progress = Progress::new(args.common.quiet);
     let met = Outbox::open(party, signals);
     let mut outbox = met.map_err(|error| match Outbox::works_alone(party) {
         true => Failure::OfReceivers(error),
         false => Failure::Own(error),
     })?;
-    match transfer(&listing, &mut outbox, &progress) {
-        Ok(()) => {
+    let sent = list().and_then(|listing| {
+        transfer(&listing, &mut outbox, &progress)?;
+        Ok(listing.begin.bytes)
+    });
+    match sent {
+        Ok(bytes) => {
             drop(outbox);
             let to = party.receivers;
-            progress.finish(
-                |bytes| format!("sent {bytes} to {to} receivers"),
-                listing.begin.bytes,
-            );
+            progress.finish(|bytes| format!("sent {bytes} to {to} receivers"), bytes);
             Ok(())
         }
         Err(error) => Err(outbox.give_up(error)),

@@ -6,7 +6,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -38,6 +38,19 @@ impl Elastic {
     fn receiver(&self, rank: usize) -> Process {
         let options = ["--elastic", &self.at, "--timeout", "60", "--chunk", "16K"];
         start("receive", &self.scene.dir(rank), &options)
+    }
+
+    /// Waits until the sender answers those who call: it has looked at what it sends then.
+    fn await_desk(&self) {
+        let mut stranger = loop {
+            match TcpStream::connect(&self.at) {
+                Ok(line) => break line,
+                Err(_) => thread::sleep(Duration::from_millis(10)),
+            }
+        };
+        // The sender has a warning for that, and hangs up.
+        stranger.write_all(b"noise\n").unwrap();
+        assert_eq!(stranger.read(&mut [0]).unwrap_or(0), 0);
     }
 
     fn has_it(&self, rank: usize) {
@@ -105,6 +118,24 @@ fn a_receiver_that_cannot_take_part_says_so_and_the_others_are_served() {
 }
 
 #[test]
+fn receivers_have_met_the_sender_when_it_lists_what_it_sends() {
+    let elastic = Elastic::new(2);
+    let tree = elastic.scene.dir(0).join("tree");
+    fs::create_dir(&tree).unwrap();
+    let sender = start("send", &tree, &["--elastic", &elastic.at]);
+    elastic.await_desk();
+    let _socket = UnixListener::bind(tree.join("socket")).unwrap();
+    let options = ["--elastic", &elastic.at, "--timeout", "2"];
+    let receivers = [1, 2].map(|rank| start("receive", &elastic.scene.dir(rank), &options));
+    // Those that met it hear from it why it gives up; others would say that they meet nobody.
+    for receiver in receivers {
+        let (well, said) = receiver.end();
+        assert!(!well && !said.contains("cannot meet"), "{said}");
+    }
+    sender.ends_with(&["tree/socket: this is a socket"]);
+}
+
+#[test]
 fn a_sender_to_whom_nobody_comes_says_so() {
     let elastic = Elastic::new(1);
     fs::write(elastic.scene.dir(0).join("file"), "text").unwrap();
@@ -169,15 +200,7 @@ fn a_sender_whom_nobody_hears_goes_on_and_ends_by_a_signal() {
     let options = ["--elastic", &elastic.at, "--timeout", "100"];
     let sender = start_mute(OwnedFd::from(stderr), "send", &file, &options);
     let begun = Instant::now();
-    let mut stranger = loop {
-        match TcpStream::connect(&elastic.at) {
-            Ok(line) => break line,
-            Err(_) => thread::sleep(Duration::from_millis(10)),
-        }
-    };
-    // The sender has a warning for that, and hangs up.
-    stranger.write_all(b"noise\n").unwrap();
-    assert_eq!(stranger.read(&mut [0]).unwrap_or(0), 0);
+    elastic.await_desk();
     sender.signal(Signal::SIGTERM);
     sender.ends_with_status(1);
     assert!(begun.elapsed() < Duration::from_secs(50));
