@@ -2,6 +2,7 @@
 
 //! The sender's side: who has called, and who is served together.
 
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd as _;
@@ -121,7 +122,7 @@ impl Desk {
         let receivers = waiting.len();
         let (mut name, mut nodes) = (String::new(), Vec::new());
         if self.party.fabric == Kind::Shm {
-            name = format!("elastic-{}-{}", std::process::id(), self.served);
+            name = fresh_name(self.served);
         } else {
             nodes.push(free_addr(self.listener.local_addr()?.ip())?);
             nodes.extend(waiting.iter().filter_map(|waiting| waiting.own));
@@ -148,6 +149,13 @@ impl Desk {
     }
 }
 
+/// A name that no other party of this network namespace meets under. Process ids are not enough:
+/// two senders that share it may be in PID namespaces of their own.
+fn fresh_name(served: u64) -> String {
+    let random = RandomState::new().build_hasher().finish();
+    format!("elastic-{}-{served}-{random:x}", std::process::id())
+}
+
 /// Whether one that had called hung up before it was heard.
 fn has_gone(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::WouldBlock | ErrorKind::ConnectionAborted)
@@ -167,6 +175,7 @@ fn is_there(line: &TcpStream) -> bool {
 mod tests {
     use super::*;
     use crate::args::{Args, What};
+    use crate::place::Place;
     use clap::Parser as _;
     use std::io::Write as _;
     use std::thread;
@@ -190,6 +199,18 @@ mod tests {
         while begun.elapsed() < LONG && line.write_all(b"w").is_ok() {
             thread::sleep(Duration::from_millis(100));
         }
+    }
+
+    #[test]
+    fn a_party_has_a_name_of_its_own_that_is_short_enough_for_all_its_nodes() {
+        let name = fresh_name(u64::MAX);
+        assert_ne!(name, fresh_name(u64::MAX));
+        let desk = desk();
+        let party = Party {
+            name,
+            ..desk.party.clone()
+        };
+        Place::new(&party.alone(MOST), 0).expect("a name that can be");
     }
 
     #[test]
