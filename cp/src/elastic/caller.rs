@@ -5,9 +5,9 @@
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{ensure, Context as _, Result};
 use nix::sys::socket::setsockopt;
-use nix::sys::socket::sockopt::{KeepAlive, TcpKeepCount, TcpKeepIdle, TcpKeepInterval};
+use nix::sys::socket::sockopt::{KeepAlive, Linger, TcpKeepCount, TcpKeepIdle, TcpKeepInterval};
 
 use super::{free_addr, hear, say, Call, Turn, MEETING_TIME};
 use crate::args::{CommonArgs, Kind};
@@ -99,6 +99,7 @@ impl Caller {
 /// has lost its power does not hang up.
 fn connect(at: SocketAddr) -> Result<TcpStream> {
     let line = TcpStream::connect_timeout(&at, CONNECT_TIME).context("nobody is there")?;
+    ensure!(!is_to_itself(&line), "nobody is there");
     setsockopt(&line, KeepAlive, &true)?;
     setsockopt(&line, TcpKeepIdle, &ALIVE_IDLE_S)?;
     setsockopt(&line, TcpKeepInterval, &ALIVE_INTERVAL_S)?;
@@ -106,11 +107,50 @@ fn connect(at: SocketAddr) -> Result<TcpStream> {
     Ok(line)
 }
 
+/// Whether a line connects to itself: no sender has listened at the address, and the kernel has
+/// drawn its port for this end (RFC 9293, 3.5: a simultaneous open). Dropped, it leaves the port to
+/// the sender at once.
+fn is_to_itself(line: &TcpStream) -> bool {
+    let is_so = matches!(
+        (line.local_addr(), line.peer_addr()),
+        (Ok(own), Ok(other)) if own == other
+    );
+    if is_so {
+        let at_once = libc::linger {
+            l_onoff: 1,
+            l_linger: 0,
+        };
+        // Else the port is free a minute later.
+        let _ = setsockopt(line, Linger, &at_once);
+    }
+    is_so
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nix::sys::socket::getsockopt;
+    use nix::sys::socket::{
+        bind, connect as connect_to, getsockopt, socket, AddressFamily, SockFlag, SockType,
+        SockaddrStorage,
+    };
     use std::net::TcpListener;
+    use std::os::fd::AsRawFd as _;
+
+    #[test]
+    fn a_line_to_itself_is_nobodys_and_leaves_the_address_to_the_sender() {
+        let at = free_addr([127, 0, 0, 1].into()).expect("an address");
+        let flags = SockFlag::SOCK_CLOEXEC;
+        let line = socket(AddressFamily::Inet, SockType::Stream, flags, None).expect("a socket");
+        let addr = SockaddrStorage::from(at);
+        bind(line.as_raw_fd(), &addr).expect("the port is free");
+        connect_to(line.as_raw_fd(), &addr).expect("it meets itself");
+        let line = TcpStream::from(line);
+        assert!(is_to_itself(&line));
+        drop(line);
+        let sender = TcpListener::bind(at).expect("the address is free");
+        let line = TcpStream::connect(sender.local_addr().expect("an address"));
+        assert!(!is_to_itself(&line.expect("it is heard")));
+    }
 
     #[test]
     fn a_sender_whose_host_is_gone_is_noticed_within_half_a_minute() {
