@@ -45,20 +45,33 @@ fn finish(file: &File, entry: &Entry) -> Result<()> {
     Ok(close(file.try_clone()?)?)
 }
 
-/// The final place, if it may be taken; looked at again when it is.
-fn target(dir: &Path, name: &OsStr, may_replace: bool) -> Result<PathBuf> {
+/// What is to be said of something that has the name already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Advice {
+    /// It is a file or a link, and so is what arrives.
+    Force,
+    /// It is a directory.
+    Directory,
+    /// It is a file or a link, and a directory arrives.
+    Tree,
+}
+
+/// The final place, if it may be taken; looked at again when it is. `refusal`: why a file or a
+/// link may not be replaced.
+fn target(dir: &Path, name: &OsStr, refusal: Option<Advice>) -> Result<PathBuf> {
     let target = dir.join(name);
-    match target.symlink_metadata() {
-        Ok(there) if there.is_dir() => bail!("{}", exists(&target, false)),
-        Ok(_) if !may_replace => bail!("{}", exists(&target, true)),
+    match (target.symlink_metadata(), refusal) {
+        (Ok(there), _) if there.is_dir() => bail!("{}", exists(&target, Advice::Directory)),
+        (Ok(_), Some(advice)) => bail!("{}", exists(&target, advice)),
         _ => Ok(target),
     }
 }
 
-fn exists(target: &Path, can_be_forced: bool) -> String {
-    let what = match can_be_forced {
-        true => "remove it, or replace a file with --force",
-        false => "a directory is never replaced; remove it",
+fn exists(target: &Path, advice: Advice) -> String {
+    let what = match advice {
+        Advice::Force => "remove it, or replace a file with --force",
+        Advice::Directory => "a directory is never replaced; remove it",
+        Advice::Tree => "a directory replaces nothing; remove it",
     };
     format!("{} exists: {what}", target.display())
 }

@@ -15,7 +15,7 @@ use nix::fcntl::{AtFlags, AT_FDCWD};
 use nix::unistd::linkat;
 use tempfile::NamedTempFile;
 
-use super::{exists, finish, target, PREFIX};
+use super::{exists, finish, target, Advice, PREFIX};
 use crate::entry::Entry;
 
 /// A file on its way to its name.
@@ -37,7 +37,7 @@ enum Temporary {
 impl SingleFile {
     /// A new one, in the directory where it is to be.
     pub fn create(dir: &Path, name: &OsStr, may_replace: bool) -> Result<Self> {
-        let target = target(dir, name, may_replace)?;
+        let target = target(dir, name, (!may_replace).then_some(Advice::Force))?;
         let temporary = Temporary::create(dir);
         let cannot = || format!("cannot make a file in {}", dir.display());
         Ok(Self {
@@ -76,7 +76,8 @@ impl SingleFile {
             }
         };
         named.map_err(|error| match is_taken(error.kind()) {
-            true => anyhow!("{}", exists(target, !self.may_replace)),
+            true if self.may_replace => anyhow!("{}", exists(target, Advice::Directory)),
+            true => anyhow!("{}", exists(target, Advice::Force)),
             false => Error::new(error).context(format!("cannot make {}", target.display())),
         })
     }

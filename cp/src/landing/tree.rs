@@ -18,7 +18,7 @@ use nix::errno::Errno;
 use nix::fcntl::{renameat2, RenameFlags, AT_FDCWD};
 use tempfile::TempDir;
 
-use super::{exists, finish, target, PREFIX};
+use super::{exists, finish, target, Advice, PREFIX};
 use crate::entry::{Entry, Kind};
 
 /// A tree on its way to its name.
@@ -35,7 +35,7 @@ pub struct Tree {
 impl Tree {
     /// A new one with nothing but its root.
     pub fn create(dir: &Path, name: &OsStr, root: Entry) -> Result<Self> {
-        let target = target(dir, name, false)?;
+        let target = target(dir, name, Some(Advice::Tree))?;
         let mut temporary = tempfile::Builder::new();
         let private = Permissions::from_mode(0o700);
         let temporary = temporary
@@ -172,7 +172,7 @@ fn name_directory(from: &Path, to: &Path) -> Result<()> {
     let cannot = || format!("cannot make {}", to.display());
     match renameat2(AT_FDCWD, from, AT_FDCWD, to, RenameFlags::RENAME_NOREPLACE) {
         Ok(()) => Ok(()),
-        Err(Errno::EEXIST) => bail!("{}", exists(to, false)),
+        Err(Errno::EEXIST) => bail!("{}", exists(to, Advice::Directory)),
         // Some filesystems have only the plain renaming, which replaces nothing
         // but an empty directory.
         Err(Errno::EINVAL) if to.symlink_metadata().is_err() => {
@@ -271,6 +271,19 @@ mod tests {
         let left: Vec<_> = fs::read_dir(dir.path()).unwrap().collect();
         assert_eq!(left.len(), 1);
         assert_eq!(fs::read_dir(dir.path().join("tree")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_tree_replaces_no_file_and_does_not_say_that_it_could() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("tree"), "old").unwrap();
+        let root = entry(b"", Kind::Directory);
+        let error = Tree::create(dir.path(), OsStr::new("tree"), root).unwrap_err();
+        let error = error.to_string();
+        assert!(
+            error.contains("replaces nothing") && !error.contains("--force"),
+            "{error}"
+        );
     }
 
     #[test]
