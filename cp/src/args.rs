@@ -194,7 +194,12 @@ impl Args {
             What::Send(args) => (&args.common, None),
             What::Receive(args) => (&args.common, Some(args.rank)),
         };
-        if common.elastic.is_some() {
+        if let Some(at) = common.elastic {
+            if at.ip().is_unspecified() && common.fabric != Kind::Shm {
+                return Some(format!(
+                    "--elastic {at}: over a network this is an address of the sender's host"
+                ));
+            }
             let what = "--elastic tells all that --receivers, --rank, --name and --nodes would: leave them out";
             return common.has_elastic_conflict(rank).then(|| what.to_owned());
         }
@@ -280,6 +285,20 @@ mod tests {
         ] {
             let error = parse(&format!("weft-cp {bad}")).expect_err(bad);
             assert_eq!(error.exit_code(), 2, "{bad}");
+        }
+    }
+
+    #[cfg(feature = "weft")]
+    #[test]
+    fn over_a_network_receivers_call_at_an_address_of_a_host() {
+        for (at, fabric, is_good) in [
+            ("0.0.0.0:1", "weft", false),
+            ("[::]:1", "weft", false),
+            ("10.0.0.1:1", "weft", true),
+            ("0.0.0.0:1", "shm", true),
+        ] {
+            let line = format!("weft-cp send f --elastic {at} --fabric {fabric}");
+            assert_eq!(parse(&line).is_ok(), is_good, "{line}");
         }
     }
 
