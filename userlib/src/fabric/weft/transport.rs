@@ -195,7 +195,9 @@ impl WeftTransport {
             Ok(progress) => progress.completed,
             Err(Error::Interrupted) => 0,
             Err(error) => {
-                for peer in 0..shared.links.len() {
+                // Empty seats are not down: nodes may come.
+                let linked = |&peer: &usize| shared.links[peer].is_some();
+                for peer in (0..shared.links.len()).filter(linked) {
                     self.lost(peer, &error);
                 }
                 return;
