@@ -172,7 +172,7 @@ fn name_directory(from: &Path, to: &Path) -> Result<()> {
     let cannot = || format!("cannot make {}", to.display());
     match renameat2(AT_FDCWD, from, AT_FDCWD, to, RenameFlags::RENAME_NOREPLACE) {
         Ok(()) => Ok(()),
-        Err(Errno::EEXIST) => bail!("{}", exists(to, Advice::Directory)),
+        Err(Errno::EEXIST) => bail!("{}", exists(to, Advice::Tree)),
         // Some filesystems have only the plain renaming, which replaces nothing
         // but an empty directory.
         Err(Errno::EINVAL) if to.symlink_metadata().is_err() => {
