@@ -13,17 +13,18 @@
 //!   behind it, as in `weft-bench memory`: the client's calls for each (verbs: those that
 //!   make and connect its own queue pair; the peer's come on top), how many a second are
 //!   made with a WRITE over each, their memory, and how many WRITEs of 8 bytes a second they
-//!   carry, 16 at once to different connections. VQPs to one peer share an RC queue pair, so
+//!   carry, 16 at once to different connections (verbs polls and sleeps in turn, and the better
+//!   one counts). VQPs to one peer share an RC queue pair, so
 //!   that `weft_rc` has as many queue pairs as there are peers (`rc_queues`, of both ends).
 //! - `pairs`: one connection between each two nodes, to peers that the node does not know.
 //!   Here each connection of `weft_rc` makes a queue pair, as each of LITE's to another node
 //!   does. Verbs has one for each connection anyway: the row of `connections`.
-//! - `opening`: READs of 8 bytes from one peer over DC, while nothing else is done
-//!   (`quiet`), and while a queue pair to another peer is made (`opening`).
 //! - `delay`: 16 requests at once, READs and WRITEs in turn, while DC's packets take longer
 //!   each way; see [`delay`].
 //! - `moves`: the same while the VQP stays on DC or on RC (`still`, as long on either), and
 //!   while it is moved every 20 ms (`moving`).
+//! - `opening`: READs of 8 bytes from one peer over DC, while nothing else is done
+//!   (`quiet`), and while a queue pair to another peer is made (`opening`).
 //! - `cut`: READs from two peers while a third is cut off in the middle of what the pool
 //!   does with it; see [`cut`].
 
@@ -62,8 +63,8 @@ pub struct PoolArgs {
     pub systems: Vec<PoolSystem>,
     /// What to measure.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_enum,
-          default_values_t = [PoolCase::Connections, PoolCase::Pairs, PoolCase::Opening,
-                              PoolCase::Delay, PoolCase::Moves, PoolCase::Cut])]
+          default_values_t = [PoolCase::Connections, PoolCase::Pairs, PoolCase::Delay,
+                              PoolCase::Moves, PoolCase::Opening, PoolCase::Cut])]
     pub cases: Vec<PoolCase>,
     /// Numbers of connections, each 1 to 20000.
     /// [default: 100,1000,2500,5000; quick: 400]
@@ -157,12 +158,12 @@ pub enum PoolCase {
     Connections,
     /// A connection between each two nodes.
     Pairs,
-    /// Requests while queue pairs to other peers are made.
-    Opening,
     /// What the pool decides when DC has become slow.
     Delay,
     /// Requests while their VQP is moved.
     Moves,
+    /// Requests while queue pairs to other peers are made.
+    Opening,
     /// Requests while another peer is cut off.
     Cut,
 }
@@ -180,12 +181,8 @@ pub fn run(args: &PoolArgs) -> Result<()> {
         result::print_scale(&rows);
     }
     let queues = counter("rc_queues")?;
-    if has(PoolCase::Opening) {
-        let rows = opening::measure(&peers, args, queues)?;
-        write_all(&mut json, &rows)?;
-        result::print_latencies(&rows);
-    }
-    // The pool has not tried both transports to this peer yet.
+    // Before `moves`, which shows the pool both transports to the same peer, and before those that
+    // leave queue pairs behind for it to close.
     if has(PoolCase::Delay) {
         let row = delay::measure(args.bytes, args.delay_us, args.common.quick)?;
         json.write(&row)?;
@@ -193,6 +190,11 @@ pub fn run(args: &PoolArgs) -> Result<()> {
     }
     if has(PoolCase::Moves) {
         let rows = moves::measure(args.bytes, args.common.quick)?;
+        write_all(&mut json, &rows)?;
+        result::print_latencies(&rows);
+    }
+    if has(PoolCase::Opening) {
+        let rows = opening::measure(&peers, args, queues)?;
         write_all(&mut json, &rows)?;
         result::print_latencies(&rows);
     }

@@ -9,7 +9,8 @@ use clap::Args;
 use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
 use weft_shim::{Access, Device, MemoryRegion, PeerHandle, Qp, Queues, SendWr, Wc};
-use weft_verbs::{Cq, Endpoint, InitQp, LocalGid, Mr, Op, Pd, QpConfig, RcQp, WorkRequest};
+use weft_verbs::Wc as Completion;
+use weft_verbs::{Endpoint, InitQp, LocalGid, Mr, Op, Pd, QpConfig, RcQp, WorkRequest};
 
 use super::held::STEP;
 use crate::child::{next_word, say_ready};
@@ -18,7 +19,8 @@ use crate::newcomer::{qp_config, queues_config, write_once};
 use crate::nodes::Node;
 use crate::peer::Region;
 use crate::stats::{Recorded, Times};
-use crate::verbs::{register, wait, MAX_SEND_WR, REGION_BYTES};
+use crate::verbs::{register, wait, Completions, MAX_SEND_WR, REGION_BYTES};
+use crate::wait::Wait;
 
 /// WRITEs at once: as many as the queues take.
 const WAVE: usize = MAX_SEND_WR as usize;
@@ -52,8 +54,9 @@ pub enum Order {
         region: Region,
         by_handle: bool,
     },
-    /// WRITE over all connections in turn for so long.
-    Write { time_ms: u64 },
+    /// WRITE over all connections in turn for so long. Verbs sleeps until the completion channel
+    /// tells of an event, or polls; Weft sleeps in its call.
+    Write { time_ms: u64, sleeps: bool },
 }
 
 /// What it says to that.
@@ -214,7 +217,7 @@ fn serve(holder: &mut impl Holder) -> Result<()> {
 struct VerbsHolder {
     pd: Pd,
     mr: Mr,
-    cq: Cq,
+    completions: Completions,
     local: LocalGid,
     offered: Vec<(InitQp, Duration)>,
     connected: Vec<RcQp>,
@@ -229,7 +232,7 @@ impl VerbsHolder {
             pd,
             mr,
             // One for all of them, as a program with many connections has it.
-            cq: Cq::new(&context, MAX_SEND_WR)?,
+            completions: Completions::new(Wait::Event, &context, MAX_SEND_WR)?,
             local: node.local_gid(&context)?,
             offered: Vec::new(),
             connected: Vec::new(),
@@ -245,7 +248,7 @@ impl VerbsHolder {
         let mut answer = Answer::default();
         for _ in 0..count {
             let begin = Instant::now();
-            match InitQp::with_config(&self.pd, &self.cq, self.local, &config) {
+            match InitQp::with_config(&self.pd, self.completions.cq(), self.local, &config) {
                 Ok(qp) => {
                     let create = begin.elapsed();
                     answer.endpoints.push(qp.endpoint().encode());
@@ -288,20 +291,27 @@ impl VerbsHolder {
         let begin = Instant::now();
         if let Some(Region { addr, rkey }) = region {
             qp.post(&WorkRequest::new(Op::Write, &self.mr, 8, (addr, rkey)))?;
-            wait(&self.cq)?;
+            wait(self.completions.cq())?;
         }
         self.connected.push(qp);
         Ok([call, begin.elapsed()])
     }
 
     /// WRITEs so many times at once.
-    fn wave(&mut self, count: usize) -> Result<()> {
+    fn wave(&mut self, count: usize, sleeps: bool) -> Result<()> {
         for _ in 0..count {
             let (at, Region { addr, rkey }) = self.targets.turn()?;
             let write = WorkRequest::new(Op::Write, &self.mr, 8, (addr, rkey));
             self.connected[at].post(&write)?;
         }
-        (0..count).try_for_each(|_| wait(&self.cq))
+        if !sleeps {
+            return (0..count).try_for_each(|_| wait(self.completions.cq()));
+        }
+        let (mut done, mut room) = (0, [Completion::default(); WAVE]);
+        while done < count {
+            done += self.completions.take(&mut room)?;
+        }
+        Ok(())
     }
 }
 
@@ -315,7 +325,7 @@ impl Holder for VerbsHolder {
         match order {
             Order::Offer { count, sends } => self.offer(count, sends),
             Order::Join { endpoints, region } => self.join(&endpoints, region),
-            Order::Write { time_ms } => waves(time_ms, |count| self.wave(count)),
+            Order::Write { time_ms, sleeps } => waves(time_ms, |count| self.wave(count, sleeps)),
             Order::Connect { .. } => bail!("verbs was told to do Weft's work"),
         }
     }
@@ -416,7 +426,7 @@ impl Holder for WeftHolder {
                 region,
                 by_handle,
             } => self.make(count, Node(node), region, by_handle),
-            Order::Write { time_ms } => waves(time_ms, |count| self.wave(count)),
+            Order::Write { time_ms, .. } => waves(time_ms, |count| self.wave(count)),
             Order::Offer { .. } | Order::Join { .. } => bail!("Weft was told to do verbs' work"),
         }
     }

@@ -58,7 +58,8 @@ struct Victim {
     rng: Rng,
     /// Queue pairs of the module without it.
     queues: u64,
-    times: Life,
+    /// Of its queue pairs.
+    life: Life,
 }
 
 /// How long things take in the life of a queue pair.
@@ -82,6 +83,8 @@ pub fn measure(peers: &[Node], args: &PoolArgs, queues: u64) -> Result<Vec<Laten
         ROUNDS
     };
     let steps = args.cut_steps();
+    // Later rounds begin when there are as many queue pairs as now: those of others have to be
+    // away by then.
     if rounds as usize * steps.len() > 1 {
         wait_until_closed(queues)?;
     }
@@ -154,8 +157,8 @@ impl Life {
 impl Victim {
     fn new(node: Node, peer: Peer, steps: &[CutStep]) -> Result<Self> {
         let queues = counter("rc_queues")?;
-        let times = match steps {
-            // It is moved for a time of the benchmark's.
+        let life = match steps {
+            // How long it is moved is up to the benchmark.
             [CutStep::Moving] => Life::default(),
             _ => Life::of_one_to(node, queues)?,
         };
@@ -164,7 +167,7 @@ impl Victim {
             peer,
             rng: Rng::new(1),
             queues,
-            times,
+            life,
         })
     }
 
@@ -198,7 +201,7 @@ impl Victim {
     fn cut_while_opening(&mut self, begins: &dyn Fn()) -> Result<()> {
         begins();
         let _way = Way::begin(CLIENT, self.node, Transport::Rc)?;
-        thread::sleep(self.moment(self.times.opening));
+        thread::sleep(self.moment(self.life.opening));
         self.be_away()
     }
 
@@ -222,7 +225,7 @@ impl Victim {
 
     fn cut_while_closing(&mut self, begins: &dyn Fn()) -> Result<()> {
         drop(Way::force(CLIENT, self.node, Transport::Rc)?);
-        thread::sleep(self.times.closing.saturating_sub(CLOSING));
+        thread::sleep(self.life.closing.saturating_sub(CLOSING));
         begins();
         thread::sleep(self.moment(CLOSING));
         self.be_away()

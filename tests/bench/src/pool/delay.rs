@@ -4,10 +4,11 @@
 //!
 //! A VQP has 16 requests under way. Once the pool has tried both transports:
 //!
-//! - for so many seconds nothing changes (`equal_s`), and moves are counted; after that,
-//!   `dc_us` and `rc_us` are what a request takes by either as the pool has seen it last;
+//! - for so many seconds nothing changes (`equal_s`), and moves to this peer are counted; after
+//!   that, `dc_us` and `rc_us` are what a request takes by either as the pool has seen it last;
 //! - each packet of DC takes longer, both ways, until requests have gone over RC and the
-//!   pool is no longer in doubt (`to_rc_s`);
+//!   pool is no longer in doubt (`to_rc_s`); `delayed_dc_us` and `delayed_rc_us` are what it has
+//!   seen by then;
 //! - meanwhile Weft and verbs, over RC, take turns at as many requests of the same kind,
 //!   for a short time each, so that the peer stays busy for the pool; verbs sleeps in one
 //!   turn and polls in another, and the better one is what Weft is compared with;
@@ -19,7 +20,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, Result};
-use weft_shim::PoolPeer;
+use weft_shim::Device;
 
 use super::filter::Filter;
 use super::flow::{Flow as _, VerbsFlow, WeftFlow};
@@ -128,13 +129,15 @@ fn watch(filter: &Filter, delay: Duration, whose: &AtomicU8, quick: bool) -> Res
     };
     let lost = counter("rc_lost")?;
     let before = wait_for_trial(whose)?;
-    let moves = counter("moves")?;
+    let device = device()?;
+    let moved = moves(&device)?;
     thread::sleep(equal);
-    let equal_moves = counter("moves")? - moves;
-    let known = pool_peer(&device()?, SERVER)?;
+    let equal_moves = moves(&device)? - moved;
+    let equal_costs = pool_peer(&device, SERVER)?;
     let begin = Instant::now();
     filter.delay(delay)?;
     let to_rc = wait_for(Transport::Rc, begin, whose)?;
+    let delayed_costs = pool_peer(&device, SERVER)?;
     whose.store(ALL, Ordering::Relaxed);
     thread::sleep(TURN * 3 * turns);
     whose.store(WEFT, Ordering::Relaxed);
@@ -146,7 +149,12 @@ fn watch(filter: &Filter, delay: Duration, whose: &AtomicU8, quick: bool) -> Res
     let to_dc = wait_for(Transport::Dc, begin, whose)?;
     let lost = counter("rc_lost")? - lost;
     let row = Delay::new((before, during), (equal, equal_moves), (to_rc, to_dc), lost);
-    Ok(row.with_costs(known))
+    Ok(row.with_costs(equal_costs, delayed_costs))
+}
+
+/// Times that the pool has moved the peer.
+fn moves(device: &Device) -> Result<u32> {
+    Ok(pool_peer(device, SERVER)?.map_or(0, |peer| peer.moves))
 }
 
 /// What the pool has chosen, and whether it is trying that.
@@ -158,8 +166,7 @@ fn chosen() -> Result<Option<(Transport, bool)>> {
 /// Waits until the pool has tried the peer on RC, and answers what it has chosen then.
 fn wait_for_trial(whose: &AtomicU8) -> Result<Option<Transport>> {
     let device = device()?;
-    let moves = |peer: Option<PoolPeer>| peer.map_or(0, |peer| peer.moves);
-    let before = moves(pool_peer(&device, SERVER)?);
+    let before = moves(&device)?;
     let begin = Instant::now();
     while begin.elapsed() < PATIENCE && whose.load(Ordering::Relaxed) != STOP {
         let peer = pool_peer(&device, SERVER)?;

@@ -344,10 +344,13 @@ pub struct Delay {
     during: Option<&'static str>,
     /// How long nothing changed, in seconds, and moves meanwhile.
     equal_s: f64,
-    equal_moves: u64,
+    equal_moves: u32,
     /// What a request takes by DC and by RC as the pool has seen it last, then.
     dc_us: Option<f64>,
     rc_us: Option<f64>,
+    /// The same during the delay, when it has chosen RC or nobody waits for that any longer.
+    delayed_dc_us: Option<f64>,
+    delayed_rc_us: Option<f64>,
     /// How long it took until it was on RC, and on DC again, in seconds.
     to_rc_s: Option<f64>,
     to_dc_s: Option<f64>,
@@ -364,7 +367,7 @@ impl Delay {
     /// moves meanwhile. `took`: until it was on RC, and on DC again.
     pub fn new(
         chosen: (Option<Transport>, Option<Transport>),
-        equal: (Duration, u64),
+        equal: (Duration, u32),
         took: (Option<Duration>, Option<Duration>),
         rc_lost: u64,
     ) -> Self {
@@ -381,6 +384,8 @@ impl Delay {
             equal_moves: equal.1,
             dc_us: None,
             rc_us: None,
+            delayed_dc_us: None,
+            delayed_rc_us: None,
             to_rc_s: seconds(took.0),
             to_dc_s: seconds(took.1),
             rc_lost,
@@ -390,15 +395,16 @@ impl Delay {
         }
     }
 
-    /// With what the pool knows of the peer.
-    pub fn with_costs(self, peer: Option<PoolPeer>) -> Self {
-        let us = |cost: Option<TransportCost>| {
-            let ns = cost.and_then(|cost| cost.small_ns);
-            rounded(ns.map(|ns| ns as f64 / 1e3))
-        };
+    /// With what the pool knows of the peer, before the delay and during it.
+    pub fn with_costs(self, equal: Option<PoolPeer>, delayed: Option<PoolPeer>) -> Self {
+        let us = |cost: TransportCost| rounded(cost.small_ns.map(|ns| ns as f64 / 1e3));
+        let requests = |peer: Option<PoolPeer>| peer.map(|peer| peer.requests);
+        let (equal, delayed) = (requests(equal), requests(delayed));
         Self {
-            dc_us: us(peer.map(|peer| peer.requests.dc)),
-            rc_us: us(peer.map(|peer| peer.requests.rc)),
+            dc_us: equal.and_then(|seen| us(seen.dc)),
+            rc_us: equal.and_then(|seen| us(seen.rc)),
+            delayed_dc_us: delayed.and_then(|seen| us(seen.dc)),
+            delayed_rc_us: delayed.and_then(|seen| us(seen.rc)),
             ..self
         }
     }
