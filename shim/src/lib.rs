@@ -57,6 +57,7 @@ mod ioctl;
 mod listener;
 mod memory;
 mod mr;
+mod patience;
 mod pool;
 mod queues;
 mod ring;

@@ -39,6 +39,7 @@ use crate::device::Device;
 use crate::error::Error;
 use crate::ioctl;
 use crate::mr::{Access, MemoryRegion};
+use crate::patience::{ns, Patience};
 use crate::ring::{Mapping, Rings};
 use crate::vqp::Progress;
 use crate::wc::Wc;
@@ -46,7 +47,7 @@ use crate::wr::{RecvWr, SendWr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weft_core::gid::Gid;
-use weft_core::uapi::{self, Pod, MAX_WAIT_NS};
+use weft_core::uapi::{self, Pod};
 
 pub(crate) use end::End;
 #[cfg(feature = "tokio")]
@@ -106,8 +107,6 @@ pub(crate) struct Submitted {
     pub(crate) count: usize,
     /// Whether the queue had no room for all.
     pub(crate) is_full: bool,
-    /// Whether completions are still to be waited for.
-    waits: bool,
 }
 
 #[cfg(test)]
@@ -343,10 +342,8 @@ impl Queues {
             }
             count += 1;
         }
-        let timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
-        let timeout_ns = timeout_ns.min(MAX_WAIT_NS);
         let min = u32::try_from(min).unwrap_or(u32::MAX);
-        let taken = self.end.enter(count, min, timeout_ns)?;
+        let taken = self.end.enter(count, min, ns(timeout))?;
         self.rings.send.took(taken);
         Ok(taken as usize)
     }
@@ -370,17 +367,14 @@ impl Queues {
         let submitted = submit_pieces(wrs, room, min, timeout, |piece, min, timeout| {
             self.call(piece, vqp, min, timeout)
         })?;
-        if submitted.waits && self.rings.done.ready(min) < min {
-            match self.call(&[], vqp, min, timeout) {
-                Err(error) if submitted.count == 0 => return Err(error),
-                _ => {}
-            }
+        if wrs.is_empty() && self.rings.done.ready(min) < min {
+            self.call(&[], vqp, min, timeout)?;
         }
         Ok(submitted)
     }
 }
 
-/// [`Queues::submit`] up to the wait, by `call`, which takes up to `room` requests, waits as it
+/// [`Queues::submit`] of requests, by `call`, which takes up to `room` requests, waits as it
 /// is told, and answers how many it has taken. `room` is not zero if there are requests.
 #[inline]
 fn submit_pieces<'a>(
@@ -390,34 +384,33 @@ fn submit_pieces<'a>(
     timeout: Duration,
     mut call: impl FnMut(&[SendWr<'a>], usize, Duration) -> Result<usize, Error>,
 ) -> Result<Submitted, Error> {
-    let (mut rest, mut is_full, mut waits) = (wrs, false, true);
+    let mut patience = Patience::new(timeout);
+    let (mut rest, mut is_full, mut needs_room) = (wrs, false, false);
     while !rest.is_empty() && !is_full {
-        let (piece, more) = rest.split_at(rest.len().min(room));
-        let is_last = more.is_empty();
-        let (min, timeout) = if is_last {
-            (min, timeout)
+        let piece = &rest[..rest.len().min(room)];
+        let is_last = piece.len() == rest.len();
+        let answer = if is_last {
+            call(piece, min, patience.left())
+        } else if needs_room {
+            patience.nap(|nap| call(piece, min, nap))
         } else {
-            Default::default()
+            call(piece, 0, Duration::ZERO)
         };
-        let taken = match call(piece, min, timeout) {
+        let taken = match answer {
             Err(Error::QueueFull) => 0,
             // The next call tells about it.
-            Err(_) if rest.len() < wrs.len() => {
-                waits = false;
-                break;
-            }
+            Err(_) if rest.len() < wrs.len() => break,
             taken => taken?,
         };
         rest = &rest[taken..];
+        let may_nap = min > 0 && !patience.is_over();
+        needs_room = may_nap && taken < piece.len() && (needs_room || taken == 0);
         // If a part was taken without waiting, the next piece tells why not all were.
-        is_full = taken < piece.len() && (is_last || taken == 0);
-        // A full queue too is a reason to wait for completions.
-        waits = !is_last;
+        is_full = taken < piece.len() && (is_last || (taken == 0 && !may_nap));
     }
     Ok(Submitted {
         count: wrs.len() - rest.len(),
         is_full,
-        waits,
     })
 }
 

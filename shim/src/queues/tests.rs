@@ -6,8 +6,11 @@ use super::*;
 use crate::mr::Remote;
 use crate::ring::tests::rings;
 use crate::wr::Payload;
+use std::thread::sleep;
 
-const PATIENCE: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Longer than a nap.
+const LONG: Duration = Duration::from_millis(10);
 
 fn requests() -> [SendWr<'static>; 5] {
     let remote = Remote { addr: 0, rkey: 0 };
@@ -15,50 +18,86 @@ fn requests() -> [SendWr<'static>; 5] {
 }
 
 /// Submits five requests by a ring for two and waits for three completions. The module answers
-/// as told, in turn, and is asked no more often. Answers with what it was asked: requests,
-/// completions to wait for.
-fn submitted(answers: &[Result<usize, Error>]) -> (Vec<(usize, usize)>, Result<Submitted, Error>) {
+/// as told, in turn, and is asked no more often. It waits for as long as it is told, but no
+/// longer than `wait`. Answers with what it was asked: requests, completions to wait for.
+fn submitted(
+    wait: Duration,
+    answers: &[Result<usize, Error>],
+) -> (Vec<(usize, usize)>, Result<Submitted, Error>) {
     let mut asked = Vec::new();
-    let result = submit_pieces(&requests(), 2, 3, PATIENCE, |piece, min, timeout| {
+    let result = submit_pieces(&requests(), 2, 3, PATIENCE, |piece, min, time| {
         asked.push((piece.len(), min));
-        assert_eq!(timeout.is_zero(), min == 0);
+        assert!(time <= PATIENCE && (min != 0 || time.is_zero()));
+        sleep(time.min(wait));
         answers[asked.len() - 1].clone()
     });
     assert_eq!(asked.len(), answers.len());
     (asked, result)
 }
 
-fn said(count: usize, is_full: bool, waits: bool) -> Result<Submitted, Error> {
-    Ok(Submitted {
-        count,
-        is_full,
-        waits,
-    })
+fn said(count: usize, is_full: bool) -> Result<Submitted, Error> {
+    Ok(Submitted { count, is_full })
 }
 
 #[test]
 fn the_last_piece_of_a_long_batch_waits() {
-    let (asked, result) = submitted(&[Ok(2), Ok(2), Ok(1)]);
+    let (asked, result) = submitted(Duration::ZERO, &[Ok(2), Ok(2), Ok(1)]);
     assert_eq!(asked, [(2, 0), (2, 0), (1, 3)]);
-    assert_eq!(result, said(5, false, false));
+    assert_eq!(result, said(5, false));
 }
 
 #[test]
-fn a_queue_that_gets_full_early_is_waited_for() {
-    let (asked, result) = submitted(&[Ok(1), Err(Error::QueueFull)]);
-    assert_eq!(asked, [(2, 0), (2, 0)]);
-    assert_eq!(result, said(1, true, true));
-    let (asked, result) = submitted(&[Ok(2), Ok(1), Err(Error::QueueFull)]);
+fn a_piece_that_finds_no_room_naps_until_it_is_taken() {
+    let full = Err(Error::QueueFull);
+    let answers = [full.clone(), full.clone(), Ok(1), full, Ok(2), Ok(2)];
+    let (asked, result) = submitted(LONG, &answers);
+    assert_eq!(asked, [(2, 0), (2, 3), (2, 3), (2, 3), (2, 3), (2, 3)]);
+    assert_eq!(result, said(5, false));
+}
+
+#[test]
+fn naps_end_with_the_time() {
+    let (start, mut asked) = (Instant::now(), Vec::new());
+    let timeout = Duration::from_micros(1500);
+    let result = submit_pieces(&requests(), 2, 3, timeout, |_, min, time| {
+        asked.push(min);
+        sleep(time);
+        Err(Error::QueueFull)
+    });
+    assert_eq!(result, said(0, true));
+    assert!(start.elapsed() >= timeout);
+    assert!(asked.len() > 1);
+    assert!(asked.iter().skip(1).all(|min| *min == 3));
+}
+
+#[test]
+fn a_nap_that_completions_end_is_the_last_one() {
+    let full = Err(Error::QueueFull);
+    let (asked, result) = submitted(Duration::ZERO, &[Ok(1), full.clone(), full.clone()]);
     assert_eq!(asked, [(2, 0), (2, 0), (2, 3)]);
-    assert_eq!(result, said(3, true, false), "the module has waited");
+    assert_eq!(result, said(1, true));
+    let (asked, result) = submitted(Duration::ZERO, &[Ok(2), Ok(1), full]);
+    assert_eq!(asked, [(2, 0), (2, 0), (2, 3)]);
+    assert_eq!(result, said(3, true), "the module has waited");
+}
+
+#[test]
+fn a_full_queue_is_not_waited_for_if_no_completions_are() {
+    let mut calls = 0;
+    let result = submit_pieces(&requests(), 2, 0, PATIENCE, |_, min, _| {
+        assert_eq!(min, 0);
+        calls += 1;
+        Err(Error::QueueFull)
+    });
+    assert_eq!((result, calls), (said(0, true), 1));
 }
 
 #[test]
 fn a_request_that_cannot_be_taken_ends_the_call_without_a_wait() {
-    let (asked, result) = submitted(&[Ok(1), Err(Error::NoSuchVqp)]);
+    let (asked, result) = submitted(Duration::ZERO, &[Ok(1), Err(Error::NoSuchVqp)]);
     assert_eq!(asked, [(2, 0), (2, 0)]);
-    assert_eq!(result, said(1, false, false));
-    let (_, result) = submitted(&[Err(Error::NoSuchVqp)]);
+    assert_eq!(result, said(1, false));
+    let (_, result) = submitted(Duration::ZERO, &[Err(Error::NoSuchVqp)]);
     assert_eq!(result, Err(Error::NoSuchVqp));
 }
 
