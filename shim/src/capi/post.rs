@@ -358,7 +358,7 @@ unsafe fn submit(
             Ok(taken) => {
                 ring.took(taken);
                 // SAFETY: the chains have the requests that are in the ring.
-                unsafe { turn.took(taken, count) }
+                unsafe { turn.took(taken, count, min > 0) }
             }
             // Nothing was waited for: the signal's handler has run, go on.
             Err(Errno::EINTR) if min == 0 => false,
@@ -401,20 +401,21 @@ impl<'a> Turn<'a> {
         open.for_each(|chain| chain.error = Some(Why::Errno(Errno::EINTR)));
     }
 
-    /// So many of `count` requests were taken, in order. Answers whether that is all, or all
-    /// that there was room for. If not, the next call says what is wrong.
+    /// So many of `count` requests were taken, in order, by a call that `waits` for room or
+    /// does not. Answers whether that is all, or all that there was room for. If not, the next
+    /// call says what is wrong, or takes the others: a signal ends a post early, too.
     ///
     /// # Safety
     ///
     /// The chains have `count` requests at least.
-    unsafe fn took(&mut self, taken: u32, count: u32) -> bool {
+    unsafe fn took(&mut self, taken: u32, count: u32, waits: bool) -> bool {
         // SAFETY: no more were taken than there were.
         let begun = unsafe { advance(self.chains, taken) };
         if taken == count {
             return true;
         }
         // The VQP of a chain that was begun takes requests: it has no room for more.
-        match begun {
+        match begun.filter(|_| waits) {
             Some(chain) => {
                 chain.error = Some(Why::Full);
                 true

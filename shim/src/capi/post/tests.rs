@@ -51,20 +51,29 @@ fn chain(vqp: u32, wrs: &mut [SendWr]) -> Chain {
     }
 }
 
-/// Submits with a module that answers as told, in turn, and is asked no more often; answers
-/// with what it was asked: requests, completions to wait for.
+/// [`submitted_by`], and waits for completions.
 fn submitted(
     chains: &mut [Chain],
+    answers: &[Result<u32, Errno>],
+) -> (Vec<(u32, u32)>, Result<bool, Errno>) {
+    submitted_by(chains, &WAIT, answers)
+}
+
+/// Submits with a module that answers as told, in turn, and is asked no more often; answers
+/// with what it was asked: requests, completions to wait for.
+fn submitted_by(
+    chains: &mut [Chain],
+    reap: &Reap,
     answers: &[Result<u32, Errno>],
 ) -> (Vec<(u32, u32)>, Result<bool, Errno>) {
     let mut asked = Vec::new();
     let enter = |count, min, timeout_ns: u64| {
         asked.push((count, min));
-        assert!(timeout_ns <= WAIT.timeout_ns);
+        assert!(timeout_ns <= reap.timeout_ns);
         answers[asked.len() - 1]
     };
     // SAFETY: they are chains.
-    let waited = unsafe { submit(&mut send_ring(8), chains, &WAIT, enter) };
+    let waited = unsafe { submit(&mut send_ring(8), chains, reap, enter) };
     assert_eq!(asked.len(), answers.len());
     (asked, waited)
 }
@@ -171,6 +180,20 @@ fn a_signal_ends_a_wait_but_not_a_post() {
     assert_eq!(waited, Err(Errno::EINTR));
     let interrupted = Some(Why::Errno(Errno::EINTR));
     assert_eq!((left(&one[0]), one[0].error), (Some(8), interrupted));
+}
+
+#[test]
+fn what_a_signal_leaves_of_a_post_is_taken_by_the_next_call() {
+    let mut wrs = requests(3);
+    let mut one = [chain(7, &mut wrs)];
+    let (asked, _) = submitted_by(&mut one, &NO_WAIT, &[Ok(2), Ok(1)]);
+    assert_eq!(asked, [(3, 0), (1, 0)]);
+    assert_eq!((left(&one[0]), one[0].error), (None, None));
+    // If there is no room, the next call says so.
+    let mut one = [chain(7, &mut wrs)];
+    let (asked, _) = submitted_by(&mut one, &NO_WAIT, &[Ok(2), Err(Errno::ENOSPC)]);
+    assert_eq!(asked, [(3, 0), (1, 0)]);
+    assert_eq!((left(&one[0]), one[0].error), (Some(2), Some(Why::Full)));
 }
 
 #[test]
