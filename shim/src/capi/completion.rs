@@ -4,7 +4,7 @@
 //! straight from the ring.
 
 use super::cq::Cq;
-use super::post::{left_of, post_all, Chain, List, Post, Why};
+use super::post::{post_all, Chain, List, Post, Why};
 use super::queues::{is_recv, lock, Completions, Queues};
 use super::verbs::{self, SendWr, Wc};
 use super::vqp::Vqp;
@@ -111,6 +111,15 @@ fn take_by(
             Ok(()) => {}
         }
     }
+}
+
+/// What is left of a time that began then.
+fn left_of(timeout_ns: u64, begin: Option<Instant>) -> u64 {
+    let Some(begin) = begin else {
+        return timeout_ns;
+    };
+    let over = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    timeout_ns.saturating_sub(over)
 }
 
 /// See `weft.h`.

@@ -3,8 +3,9 @@
 //! `weft_post_send`, `weft_post_list`: chains of requests on their way to the module.
 //!
 //! Chains are converted into a CQ's submission ring one behind the other, as much of them
-//! as fits at a time, one system call each. The last one may also wait for completions. A
-//! chain that cannot go on does not hold the others up.
+//! as fits at a time, one system call each. The last one may also wait for completions, and
+//! one before it naps if it finds no room. A chain that cannot go on does not hold the others
+//! up for longer than the call waits.
 
 use super::completion::Reap;
 use super::cq::Cq;
@@ -15,12 +16,13 @@ use super::send::convert;
 use super::verbs::SendWr;
 use super::vqp::Vqp;
 use super::{deref, status};
+use crate::patience::{ns, Patience};
 use crate::ring::SendRing;
 use nix::errno::Errno;
 use std::ffi::c_int;
 use std::ptr::{self, addr_of, addr_of_mut};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::Duration;
 use weft_core::uapi;
 
 /// `struct weft_post`.
@@ -294,8 +296,9 @@ fn may_wait(chains: &[Chain]) -> bool {
     chains.iter().all(is_fine)
 }
 
-/// Submits chains and waits in the last system call, unless one has failed before it;
-/// answers whether it has waited. Each chain says what became of it.
+/// Submits chains and waits in the last system call, unless one has failed before it; an
+/// earlier call naps if it finds no room. Answers whether the wait is over. Each chain says what
+/// became of it.
 ///
 /// # Errors
 ///
@@ -326,11 +329,13 @@ unsafe fn submit(
     reap: &Reap,
     mut enter: impl FnMut(u32, u32, u64) -> Result<u32, Errno>,
 ) -> Result<bool, Errno> {
-    // The time counts where several calls may wait.
-    let begin = (chains.len() > 1 && reap.min > 0).then(Instant::now);
-    let mut has_waited = false;
+    let mut patience = Patience::new(Duration::from_nanos(reap.timeout_ns));
+    if chains.len() > 1 && reap.min > 0 {
+        patience.begin();
+    }
+    let (mut has_waited, mut needs_room) = (false, false);
     loop {
-        let may_wait = !has_waited && may_wait(chains);
+        let may_wait = reap.min > 0 && !has_waited && may_wait(chains);
         let Some(mut turn) = Turn::next(chains) else {
             return Ok(has_waited);
         };
@@ -344,34 +349,37 @@ unsafe fn submit(
             });
             continue;
         }
-        let is_last = stop == Stop::End && may_wait;
-        let (min, timeout_ns) = match is_last {
-            true => (reap.min, left_of(reap.timeout_ns, begin)),
-            false => (0, 0),
+        let is_last = may_wait && stop == Stop::End;
+        let naps = may_wait && needs_room && !is_last;
+        let answer = if is_last {
+            enter(count, reap.min, ns(patience.left()))
+        } else if naps {
+            patience.nap(|nap| enter(count, reap.min, ns(nap)))
+        } else {
+            enter(count, 0, 0)
         };
-        // All that the module answers, and whether it has waited if it was to.
-        let waited = match enter(count, min, timeout_ns) {
+        match answer {
             Err(Errno::ENOSPC) | Ok(0) => {
-                turn.refused(Why::Full);
-                true
+                needs_room = may_wait && !is_last && !patience.is_over();
+                if !needs_room {
+                    turn.refused(Why::Full);
+                    has_waited |= may_wait;
+                }
             }
             Ok(taken) => {
                 ring.took(taken);
+                needs_room &= taken < count && !patience.is_over();
                 // SAFETY: the chains have the requests that are in the ring.
-                unsafe { turn.took(taken, count, min > 0) }
+                has_waited |= unsafe { turn.took(taken, count, is_last) };
             }
             // Nothing was waited for: the signal's handler has run, go on.
-            Err(Errno::EINTR) if min == 0 => false,
+            Err(Errno::EINTR) if !is_last && !naps => {}
             Err(Errno::EINTR) => {
                 turn.interrupted();
                 return Err(Errno::EINTR);
             }
-            Err(errno) => {
-                turn.refused(Why::Errno(errno));
-                false
-            }
-        };
-        has_waited |= is_last && waited;
+            Err(errno) => turn.refused(Why::Errno(errno)),
+        }
     }
 }
 
@@ -401,9 +409,10 @@ impl<'a> Turn<'a> {
         open.for_each(|chain| chain.error = Some(Why::Errno(Errno::EINTR)));
     }
 
-    /// So many of `count` requests were taken, in order, by a call that `waits` for room or
-    /// does not. Answers whether that is all, or all that there was room for. If not, the next
-    /// call says what is wrong, or takes the others: a signal ends a post early, too.
+    /// So many of `count` requests were taken, in order, by a call that was to wait or was not,
+    /// as `waits` says. Answers whether it has waited: that is all, or all that there was room
+    /// for. If some are left, the next call says what is wrong, or takes them: a signal ends a
+    /// post early, too.
     ///
     /// # Safety
     ///
@@ -411,11 +420,11 @@ impl<'a> Turn<'a> {
     unsafe fn took(&mut self, taken: u32, count: u32, waits: bool) -> bool {
         // SAFETY: no more were taken than there were.
         let begun = unsafe { advance(self.chains, taken) };
-        if taken == count {
-            return true;
+        if !waits || taken == count {
+            return waits;
         }
         // The VQP of a chain that was begun takes requests: it has no room for more.
-        match begun.filter(|_| waits) {
+        match begun {
             Some(chain) => {
                 chain.error = Some(Why::Full);
                 true
@@ -423,15 +432,6 @@ impl<'a> Turn<'a> {
             None => false,
         }
     }
-}
-
-/// What is left of a time that began then.
-pub(super) fn left_of(timeout_ns: u64, begin: Option<Instant>) -> u64 {
-    let Some(begin) = begin else {
-        return timeout_ns;
-    };
-    let over = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
-    timeout_ns.saturating_sub(over)
 }
 
 /// Converts requests of chains into the ring, in order; answers with how many.

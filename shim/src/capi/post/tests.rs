@@ -6,6 +6,7 @@ use super::super::verbs;
 use super::*;
 use crate::ring::tests::send_ring;
 use std::mem::MaybeUninit;
+use std::thread::sleep;
 
 const WAIT: Reap = Reap {
     room: 9,
@@ -51,6 +52,15 @@ fn chain(vqp: u32, wrs: &mut [SendWr]) -> Chain {
     }
 }
 
+/// Waits for longer than a nap.
+const PATIENT: Reap = Reap {
+    timeout_ns: 60_000_000_000,
+    ..WAIT
+};
+
+/// Longer than a nap.
+const LONG_NS: u64 = 10_000_000;
+
 /// [`submitted_by`], and waits for completions.
 fn submitted(
     chains: &mut [Chain],
@@ -59,8 +69,9 @@ fn submitted(
     submitted_by(chains, &WAIT, answers)
 }
 
-/// Submits with a module that answers as told, in turn, and is asked no more often; answers
-/// with what it was asked: requests, completions to wait for.
+/// Submits with a module that answers as told, in turn, and is asked no more often. It waits for
+/// as long as it is told, but no longer than [`LONG_NS`]. Answers with what it was asked:
+/// requests, completions to wait for.
 fn submitted_by(
     chains: &mut [Chain],
     reap: &Reap,
@@ -70,6 +81,7 @@ fn submitted_by(
     let enter = |count, min, timeout_ns: u64| {
         asked.push((count, min));
         assert!(timeout_ns <= reap.timeout_ns);
+        sleep(Duration::from_nanos(timeout_ns.min(LONG_NS)));
         answers[asked.len() - 1]
     };
     // SAFETY: they are chains.
@@ -98,6 +110,30 @@ fn a_longer_chain_takes_more_calls_and_the_last_one_waits() {
     let mut one = [chain(7, &mut wrs)];
     let (asked, waited) = submitted(&mut one, &[Ok(8), Ok(8), Ok(2)]);
     assert_eq!((asked, waited), (vec![(8, 0), (8, 0), (2, 2)], Ok(true)));
+}
+
+#[test]
+fn a_call_before_the_last_that_finds_no_room_naps_until_all_is_taken() {
+    let mut wrs = requests(10);
+    let mut one = [chain(7, &mut wrs)];
+    let full = Err(Errno::ENOSPC);
+    let answers = [full, full, Ok(1), full, Ok(8), Ok(1)];
+    let (asked, waited) = submitted_by(&mut one, &PATIENT, &answers);
+    assert_eq!(asked, [(8, 0), (8, 2), (8, 2), (8, 2), (8, 2), (1, 2)]);
+    assert_eq!(waited, Ok(true));
+    assert_eq!((left(&one[0]), one[0].error), (None, None));
+}
+
+#[test]
+fn naps_are_not_longer_than_the_time_and_the_next_chain_waits_for_nothing_more() {
+    let (mut first, mut second) = (requests(14), requests(1));
+    let mut both = [chain(7, &mut first), chain(8, &mut second)];
+    let answers = [Ok(3), Err(Errno::ENOSPC), Err(Errno::ENOSPC), Ok(1)];
+    let (asked, waited) = submitted_by(&mut both, &WAIT, &answers);
+    assert_eq!(asked, [(8, 0), (8, 0), (8, 2), (1, 0)]);
+    assert_eq!(waited, Ok(true));
+    assert_eq!((left(&both[0]), both[0].error), (Some(3), Some(Why::Full)));
+    assert_eq!((left(&both[1]), both[1].error), (None, None));
 }
 
 #[test]
