@@ -313,7 +313,6 @@ impl Error {
     pub(crate) fn of_ring_map(errno: Errno) -> Self {
         match errno {
             Errno::EPROTO => Self::AbiMismatch,
-            Errno::EAGAIN => Self::OutOfMemory,
             errno => Self::of_node("mapping rings", errno),
         }
     }

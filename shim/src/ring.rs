@@ -41,7 +41,7 @@ impl Rings {
     ///
     /// # Errors
     ///
-    /// `EPROTO`: what it says of them cannot be. Else those of `mmap`.
+    /// As [`Lot::map`].
     pub(crate) fn map(
         fd: BorrowedFd<'_>,
         lot: &Arc<Lot>,

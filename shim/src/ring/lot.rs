@@ -46,16 +46,16 @@ impl Lot {
     ///
     /// # Errors
     ///
-    /// `EPROTO`: what the kernel says of them cannot be. Else those of `mmap`.
+    /// `EPROTO`: what the kernel says of them cannot be. `ENOMEM`: so much memory may not be
+    /// mapped. Else those of `mmap`.
     pub(super) fn map(
         self: &Arc<Self>,
         fd: BorrowedFd<'_>,
         said: &uapi::RingsCreate,
     ) -> Result<Mapping, Errno> {
-        let len = NonZeroUsize::new(said.ring_bytes as usize).ok_or(Errno::EPROTO)?;
-        let pages = match self.take(said.map_offset, len.get()) {
+        let pages = match self.take(said.map_offset, said.ring_bytes as usize) {
             Some(pages) => pages,
-            None => Pages::of_device(fd, said.map_offset, len)?,
+            None => self.with_room(|| new_pages(fd, said))?,
         };
         Ok(Mapping {
             pages: ManuallyDrop::new(pages),
@@ -63,8 +63,8 @@ impl Lot {
         })
     }
 
-    /// Makes a call that takes memory for rings, or pins memory. If there is none, what is left
-    /// here makes way: it counts against `RLIMIT_MEMLOCK` as long as it is mapped.
+    /// Makes a call that takes memory for rings, maps it, or pins memory. If there is none, what
+    /// is left here makes way: it counts against `RLIMIT_MEMLOCK` as long as it is mapped.
     ///
     /// # Errors
     ///
@@ -128,6 +128,21 @@ impl Drop for Left {
     }
 }
 
+/// Maps rings that are not mapped yet.
+fn new_pages(fd: BorrowedFd<'_>, said: &uapi::RingsCreate) -> Result<Pages, Errno> {
+    let len = NonZeroUsize::new(said.ring_bytes as usize).ok_or(Errno::EPROTO)?;
+    Pages::of_device(fd, said.map_offset, len).map_err(of_mmap)
+}
+
+/// `mmap` says `EAGAIN` if memory that is to be locked (`MCL_FUTURE` of `mlockall`) would be
+/// more than `RLIMIT_MEMLOCK`. It is no use to try again.
+fn of_mmap(errno: Errno) -> Errno {
+    match errno {
+        Errno::EAGAIN => Errno::ENOMEM,
+        errno => errno,
+    }
+}
+
 /// Mapped rings; left in the session's lot on drop.
 #[derive(Debug)]
 pub(crate) struct Mapping {
@@ -143,9 +158,8 @@ impl Mapping {
     ///
     /// As [`Lot::map`].
     pub(crate) fn alone(fd: BorrowedFd<'_>, said: &uapi::RingsCreate) -> Result<Self, Errno> {
-        let len = NonZeroUsize::new(said.ring_bytes as usize).ok_or(Errno::EPROTO)?;
         Ok(Self {
-            pages: ManuallyDrop::new(Pages::of_device(fd, said.map_offset, len)?),
+            pages: ManuallyDrop::new(new_pages(fd, said)?),
             home: None,
         })
     }
@@ -235,6 +249,20 @@ mod tests {
         );
         assert_eq!(lot.with_room(|| Ok(1)), Ok(1));
         assert!(lot.take(7, 4096).is_some(), "for nothing else it does");
+    }
+
+    #[test]
+    fn what_is_left_makes_way_for_a_mapping_that_may_not_be_locked() {
+        let lot = Lot::new();
+        lot.leave(7, pages(4096));
+        let mut calls = 0;
+        let refused = lot.with_room(|| {
+            calls += 1;
+            Err::<(), _>(of_mmap(Errno::EAGAIN))
+        });
+        assert_eq!((refused, calls), (Err(Errno::ENOMEM), 2));
+        assert!(lot.take(7, 4096).is_none());
+        assert_eq!(of_mmap(Errno::ENODEV), Errno::ENODEV);
     }
 
     #[test]
