@@ -239,6 +239,11 @@ impl RecvRing {
         self.capacity
     }
 
+    /// Buffers that the kernel has taken since the ring was made (free-running).
+    pub(crate) fn taken(&self) -> u32 {
+        self.head.load()
+    }
+
     /// Buffers that can be put there. The kernel's index is looked at only if fewer
     /// than `wanted` are known to fit.
     #[inline]

@@ -304,7 +304,8 @@ mod tests {
     fn taken(timeout_ns: u64, wcs: &[u32]) -> (Result<usize, Errno>, Vec<u32>, Vec<u32>) {
         let wcs: Vec<_> = wcs.iter().map(|vqp| (*vqp, MESSAGE)).collect();
         let mut done = Completions::new(completions_of(&wcs));
-        done.add_ghost(3);
+        done.note_made(3, true);
+        done.add_ghost(3, 1);
         let reap = Reap {
             room: 2,
             min: 2,

@@ -8,13 +8,10 @@ use super::device::Session;
 use crate::ioctl;
 use crate::ring::{CompletionRing, Mapping, RecvRing, Rings, SendRing};
 use nix::errno::Errno;
-use std::collections::VecDeque;
+use std::collections::HashMap;
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use weft_core::uapi::{self, Pod};
-
-/// VQPs that were destroyed and that a late message may still complete on.
-const MAX_GHOSTS: usize = 256;
 
 /// One set of rings. They are destroyed on drop, which is after their VQPs.
 #[derive(Debug)]
@@ -29,9 +26,19 @@ pub(super) struct Queues {
 #[derive(Debug)]
 pub(super) struct Completions {
     ring: CompletionRing,
-    /// VQPs that were destroyed while a message may have been half there. The module gives
-    /// its buffer back later.
-    ghosts: VecDeque<u32>,
+    /// VQPs that have, or had, a receive queue to themselves, with this CQ.
+    receivers: HashMap<u32, Receiver>,
+}
+
+/// A VQP that has a receive queue to itself. Each buffer that the module takes off the queue
+/// comes back once, however late.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Receiver {
+    /// It is there, and so many buffers have come back (free-running).
+    Alive { returned: u32 },
+    /// It was destroyed while messages were half there. Their buffers, so many, but not none, are
+    /// still to come back.
+    Ghost { pending: u32 },
 }
 
 /// Rings, destroyed on drop.
@@ -160,7 +167,7 @@ impl Completions {
     pub(super) fn new(ring: CompletionRing) -> Self {
         Self {
             ring,
-            ghosts: VecDeque::new(),
+            receivers: HashMap::new(),
         }
     }
 
@@ -181,43 +188,79 @@ impl Completions {
         max: usize,
         mut into: impl FnMut(usize, uapi::Wc),
     ) -> (usize, bool) {
-        let Self { ring, ghosts } = self;
+        let Self { ring, receivers } = self;
         let (mut kept, mut threw_some) = (0, false);
-        while kept < max {
+        loop {
+            let before = kept;
             let taken = ring.take(max - kept, |_, wc| {
-                if ghosts.contains(&wc.vqp) {
+                if count_buffer(receivers, &wc) {
                     threw_some = true;
                 } else {
                     into(kept, wc);
                     kept += 1;
                 }
             });
-            if taken == 0 || ghosts.is_empty() {
-                break;
+            // Those that were thrown away leave room for others.
+            if kept - before == taken {
+                return (kept, threw_some);
             }
         }
-        (kept, threw_some)
     }
 
     /// Throws away what there is of a VQP that was destroyed. Buffers that it has from an
     /// SRQ (`is_srq`) are not its own: their completions stay.
     pub(super) fn forget(&mut self, vqp: u32, is_srq: bool) {
-        self.ring
-            .purge(|wc| wc.vqp == vqp && !(is_srq && is_recv(wc)));
+        let Self { ring, receivers } = self;
+        ring.purge(|wc| {
+            let is_its = wc.vqp == vqp && !(is_srq && is_recv(wc));
+            if is_its {
+                count_buffer(receivers, wc);
+            }
+            is_its
+        });
     }
 
-    /// From now on completions of a VQP that was destroyed are thrown away.
-    pub(super) fn add_ghost(&mut self, vqp: u32) {
-        if self.ghosts.len() == MAX_GHOSTS {
-            self.ghosts.pop_front();
+    /// A VQP was destroyed that had a receive queue to itself, and the module has taken so many
+    /// buffers off it (free-running). Those that have not come back are thrown away when they do.
+    pub(super) fn add_ghost(&mut self, vqp: u32, taken: u32) {
+        let Some(Receiver::Alive { returned }) = self.receivers.remove(&vqp) else {
+            return;
+        };
+        let pending = taken.wrapping_sub(returned);
+        if pending != 0 {
+            self.receivers.insert(vqp, Receiver::Ghost { pending });
         }
-        self.ghosts.push_back(vqp);
     }
 
-    /// A VQP was made. The module gives a number again after some thousand others:
-    /// completions with it are the new one's from now on.
-    pub(super) fn note_made(&mut self, vqp: u32) {
-        self.ghosts.retain(|ghost| *ghost != vqp);
+    /// A VQP was made, `is_receiver` with a receive queue to itself. The module gives a number
+    /// again after some thousand others: completions with it are the new one's from now on.
+    pub(super) fn note_made(&mut self, vqp: u32, is_receiver: bool) {
+        if is_receiver {
+            self.receivers.insert(vqp, Receiver::Alive { returned: 0 });
+        } else {
+            self.receivers.remove(&vqp);
+        }
+    }
+}
+
+/// Counts a completion if it is of a VQP's own receive buffer. Answers whether that VQP was
+/// destroyed.
+fn count_buffer(receivers: &mut HashMap<u32, Receiver>, wc: &uapi::Wc) -> bool {
+    // Most CQs have no such VQP, and nothing to look for.
+    if receivers.is_empty() || !is_recv(wc) {
+        return false;
+    }
+    match receivers.get_mut(&wc.vqp) {
+        None => false,
+        Some(Receiver::Alive { returned }) => {
+            *returned = returned.wrapping_add(1);
+            false
+        }
+        Some(Receiver::Ghost { pending: 1 }) => receivers.remove(&wc.vqp).is_some(),
+        Some(Receiver::Ghost { pending }) => {
+            *pending -= 1;
+            true
+        }
     }
 }
 
@@ -270,21 +313,66 @@ mod tests {
         assert_eq!(left(&mut all, 9), [OTHER, RECV]);
     }
 
+    /// Completions of these, of which 3 was made with a receive queue to itself.
+    fn with_receiver(of: &[(u32, u16)]) -> Completions {
+        let mut all = Completions::new(completions_of(of));
+        all.note_made(3, true);
+        all
+    }
+
     #[test]
     fn what_completes_late_is_thrown_away_and_the_room_is_used_for_others() {
-        let mut all = Completions::new(completions_of(&[RECV, OTHER, RECV, OTHER, OTHER]));
-        all.add_ghost(3);
+        let mut all = with_receiver(&[RECV, OTHER, RECV, OTHER, OTHER]);
+        all.add_ghost(3, 2);
         assert_eq!(left(&mut all, 2), [OTHER, OTHER]);
         assert_eq!(left(&mut all, 2), [OTHER]);
-        (0..2 * MAX_GHOSTS as u32).for_each(|vqp| all.add_ghost(vqp));
-        assert_eq!(all.ghosts.len(), MAX_GHOSTS);
+        assert!(all.receivers.is_empty());
+    }
+
+    #[test]
+    fn only_buffers_that_have_not_come_back_are_late() {
+        let mut all = with_receiver(&[RECV, RECV, OTHER, RECV]);
+        assert_eq!(left(&mut all, 1), [RECV]);
+        let mut none_left = all;
+        none_left.forget(3, false);
+        none_left.add_ghost(3, 3);
+        assert!(none_left.receivers.is_empty(), "all have come back");
+        let mut late = with_receiver(&[RECV, OTHER, RECV]);
+        assert_eq!(left(&mut late, 1), [RECV]);
+        late.add_ghost(3, 4);
+        assert_eq!(left(&mut late, 9), [OTHER]);
+        assert_eq!(late.receivers[&3], Receiver::Ghost { pending: 2 });
+    }
+
+    #[test]
+    fn no_ghost_is_forgotten_for_another_and_one_without_buffers_is_none() {
+        let mut all = with_receiver(&[RECV, OTHER]);
+        all.add_ghost(3, 1);
+        for vqp in 10..10_000 {
+            all.note_made(vqp, true);
+            all.add_ghost(vqp, 0);
+        }
+        assert_eq!(all.receivers.len(), 1);
+        assert_eq!(left(&mut all, 9), [OTHER]);
+    }
+
+    #[test]
+    fn counts_of_buffers_run_free() {
+        let mut all = with_receiver(&[RECV, OTHER]);
+        let returned = u32::MAX;
+        all.receivers.insert(3, Receiver::Alive { returned });
+        assert_eq!(left(&mut all, 1), [RECV]);
+        all.add_ghost(3, 1);
+        assert_eq!(all.receivers[&3], Receiver::Ghost { pending: 1 });
     }
 
     #[test]
     fn a_new_vqp_with_the_number_of_one_that_was_destroyed_gets_its_completions() {
-        let mut all = Completions::new(completions_of(&[SEND, OTHER, RECV]));
-        all.add_ghost(3);
-        all.note_made(3);
-        assert_eq!(left(&mut all, 9), [SEND, OTHER, RECV]);
+        for is_receiver in [false, true] {
+            let mut all = with_receiver(&[SEND, OTHER, RECV]);
+            all.add_ghost(3, 1);
+            all.note_made(3, is_receiver);
+            assert_eq!(left(&mut all, 9), [SEND, OTHER, RECV]);
+        }
     }
 }

@@ -262,7 +262,8 @@ impl Plan {
             Receive::WithCq | Receive::Own(_) => (self.cap.max_recv_wr, MAX_RECV_SGE as u32),
         };
         if !self.cq.is_private() {
-            lock(&self.cq.queues.done).note_made(number);
+            let is_receiver = matches!(self.receive, Receive::Own(_));
+            lock(&self.cq.queues.done).note_made(number, is_receiver);
         }
         // Destroyed on drop from here on.
         Vqp {
@@ -310,12 +311,16 @@ impl Drop for Vqp {
         if self.cq.is_private() {
             return;
         }
-        // Nothing is completed any more but buffers that others may share, of which a
-        // message was half there.
+        // The module takes no buffer of its any more. Nothing is completed but those that it
+        // has taken, where a message was half there, and those of an SRQ.
+        let taken = match &self.receive {
+            Receive::Own(queues) => Some(lock(&queues.recv).taken()),
+            _ => None,
+        };
         let mut done = lock(&self.cq.queues.done);
         done.forget(self.number, matches!(self.receive, Receive::Srq(_)));
-        if let Receive::Own(_) = self.receive {
-            done.add_ghost(self.number);
+        if let Some(taken) = taken {
+            done.add_ghost(self.number, taken);
         }
     }
 }
