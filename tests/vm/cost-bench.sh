@@ -3,7 +3,7 @@
 # and multicast over RDMA run, and their results have the fields that others read. What
 # they find is nobody's business here.
 # vm: --meta-node 3 --nodes 4 --mem 2048
-# checks: 21
+# checks: 22
 . "$(dirname "$0")/lib.sh"
 
 # bench NAME ARG...
@@ -37,8 +37,9 @@ is "a READ over RC is one chain, one over DC one request" \
 
 check "batches to many peers" bench fanout --peers 2 --handles 20 --batches 5 --samples 4
 is "to queue pairs by both, to handles by Weft" \
-  "$(rows fanout '"case":"connected".*"batch_us_p50":[0-9].*"batch_us_p99":[0-9]') $(rows fanout '"system":"weft","case":"unconnected".*"write_us_p50":[0-9]')" "10 3"
-is "each has one to a single target beside" "$(rows fanout '"to_one_target":[0-9]')" 13
+  "$(rows fanout '"case":"connected".*"batch_us_p50":[0-9].*"batch_us_p99":[0-9]') $(rows fanout '"system":"weft","case":"unconnected".*"write_us_p50":[0-9]')" "14 3"
+is "verbs polls and sleeps" "$(rows fanout '"verbs".*"wait":"poll"') $(rows fanout '"verbs".*"wait":"event"')" "4 4"
+is "each has one to a single target beside" "$(rows fanout '"to_one_target":[0-9]')" 17
 is "a batch by Weft is one system call" "$(rows fanout '"system":"weft".*"syscalls_per_batch":1\.0')" 9
 
 check "multicast of large objects" bench rdmc --fabrics weft,verbs --experiments single --algorithms auto,sequential \

@@ -9,7 +9,8 @@
 //!
 //! - `connected`: a queue pair a target, all on the same queues. Weft posts a batch to any
 //!   number of them in one call. Verbs posts to each queue pair by a call of its own, and
-//!   a batch to one peer as a list, of which only the last makes a completion.
+//!   a batch to one peer as a list, of which only the last makes a completion. Verbs polls,
+//!   or sleeps until the completion channel tells of one.
 //! - `unconnected` (Weft alone: the nodes' devices have no DC): one queue pair, whose
 //!   requests each name a handle. Batches go to the targets in turn.
 //!
@@ -38,6 +39,7 @@ use crate::report::JsonLines;
 use crate::round_robin::{self, Amount, Case, MakeCase};
 use crate::trace::Syscalls;
 use crate::verbs::REGION_BYTES;
+use crate::wait::Wait;
 use crate::weft::Way;
 use result::{Counts, Results, Row};
 use verbs_fan::VerbsFan;
@@ -116,6 +118,8 @@ struct Shape {
     batch: usize,
     /// Bytes of a WRITE.
     bytes: u32,
+    /// How the client learns that a batch is done.
+    wait: Wait,
 }
 
 /// The peers, and where Weft's clients find their memory.
@@ -183,8 +187,9 @@ pub fn run(args: &FanoutArgs) -> Result<()> {
 /// All cases: each with many targets has one with a single target beside it.
 fn shapes(args: &FanoutArgs) -> Vec<Shape> {
     let (peers, handles) = (usize::from(args.peers), args.handles as usize);
-    let connected = |system, targets, nodes, bytes| Shape {
+    let connected = |(system, wait), targets, nodes, bytes| Shape {
         system,
+        wait,
         by: Targets::Connected,
         targets,
         nodes,
@@ -198,15 +203,22 @@ fn shapes(args: &FanoutArgs) -> Vec<Shape> {
         nodes: nodes.min(targets),
         batch,
         bytes: args.sizes.first().copied().unwrap_or(8),
+        wait: Wait::Call,
     };
     let mut shapes = Vec::new();
     for &bytes in &args.sizes {
+        for wait in Wait::OF_VERBS {
+            let verbs = (System::Verbs, wait);
+            shapes.extend([
+                connected(verbs, 1, 1, bytes),
+                connected(verbs, peers, peers, bytes),
+            ]);
+        }
+        let weft = (System::Weft, Wait::Call);
         shapes.extend([
-            connected(System::Verbs, 1, 1, bytes),
-            connected(System::Verbs, peers, peers, bytes),
-            connected(System::Weft, 1, 1, bytes),
-            connected(System::Weft, peers, 1, bytes),
-            connected(System::Weft, peers, peers, bytes),
+            connected(weft, 1, 1, bytes),
+            connected(weft, peers, 1, bytes),
+            connected(weft, peers, peers, bytes),
         ]);
     }
     for &batch in &args.batches {
@@ -260,7 +272,7 @@ mod tests {
             panic!("another command");
         };
         let shapes = shapes(&args);
-        assert_eq!(shapes.len(), 13);
+        assert_eq!(shapes.len(), 17);
         for shape in &shapes {
             let single = Shape {
                 targets: 1,
@@ -269,5 +281,9 @@ mod tests {
             };
             assert!(shapes.contains(&single), "{shape:?}");
         }
+        let waiting = |wait| shapes.iter().filter(|shape| shape.wait == wait).count();
+        let verbs = Wait::OF_VERBS.map(waiting);
+        assert_eq!(verbs, [4, 4]);
+        assert_eq!(waiting(Wait::Call), 9);
     }
 }

@@ -95,14 +95,18 @@ impl Stack {
         )?)
     }
 
-    /// Polls until so many operations that were posted are done.
-    pub fn wait_for(&self, count: usize) -> Result<()> {
-        (0..count).try_for_each(|_| wait(self.completions.cq()))
-    }
-
     /// Waits until some operations that were posted are done, and answers how many.
     pub fn take(&self, room: &mut [Wc]) -> Result<usize> {
         self.completions.take(room)
+    }
+
+    /// Waits until as many operations that were posted are done as there is room for.
+    pub fn take_all(&self, room: &mut [Wc]) -> Result<()> {
+        let mut done = 0;
+        while done < room.len() {
+            done += self.take(&mut room[done..])?;
+        }
+        Ok(())
     }
 
     /// Its memory.

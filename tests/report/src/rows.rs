@@ -157,6 +157,14 @@ impl<'a> Selection<'a> {
         self
     }
 
+    /// Those with the smallest number in a field, or all if none has a number there.
+    pub fn with_least(self, field: &str) -> Self {
+        match self.least(field) {
+            Some(least) => self.eq(field, least),
+            None => self,
+        }
+    }
+
     /// The rows.
     pub fn rows(&self) -> &[&'a Row] {
         &self.0
@@ -256,6 +264,9 @@ mod tests {
         );
         assert_eq!(verbs.clone().eq("bytes", 4.0).least("lat_us_p50"), None);
         assert_eq!(verbs.clone().without("lat_us_p50").rows().len(), 1);
+        let best = verbs.clone().with_least("lat_us_p50");
+        assert_eq!(best.texts("wait"), ["event"]);
+        assert_eq!(best.with_least("us_p50").rows().len(), 1);
         assert_eq!(verbs.texts("wait"), ["poll", "event"]);
         assert_eq!(verbs.values("bytes"), [4.0, 8.0]);
         assert!(rows.of("mesh").rows().is_empty());

@@ -29,6 +29,8 @@ pub struct Row {
     /// WRITEs of a batch.
     batch: usize,
     bytes: u32,
+    /// How the client learns that a batch is done.
+    wait: &'static str,
     samples: u64,
     batch_us_p50: Option<f64>,
     batch_us_p99: Option<f64>,
@@ -53,6 +55,7 @@ impl Row {
             nodes: shape.nodes,
             batch: shape.batch,
             bytes: shape.bytes,
+            wait: shape.wait.name(),
             samples: outcome.call.count(),
             batch_us_p50: rounded(p50),
             batch_us_p99: rounded(outcome.call.percentile_us(99.0)),
@@ -63,11 +66,11 @@ impl Row {
         }
     }
 
-    /// Works out how much each case takes of that with one target.
+    /// Works out how much each case takes of that with one target, waited for in the same way.
     pub fn compare(rows: &mut [Self]) {
         let all = rows.to_vec();
         for row in rows {
-            let kind = |row: &Self| (row.system, row.case, row.batch, row.bytes);
+            let kind = |row: &Self| (row.system, row.case, row.batch, row.bytes, row.wait);
             let single = all
                 .iter()
                 .find(|other| other.targets == 1 && kind(other) == kind(row));
@@ -88,6 +91,7 @@ impl Row {
             self.nodes.to_string(),
             self.batch.to_string(),
             self.bytes.to_string(),
+            self.wait.to_owned(),
             self.samples.to_string(),
             number(self.batch_us_p50),
             number(self.batch_us_p99),
@@ -100,13 +104,14 @@ impl Row {
     }
 }
 
-const COLUMNS: [&str; 14] = [
+const COLUMNS: [&str; 15] = [
     "system",
     "case",
     "#targets",
     "#nodes",
     "#WRITEs",
     "#bytes",
+    "wait",
     "#iterations",
     "t_typical[usec]",
     "99% percentile[usec]",
@@ -136,11 +141,12 @@ mod tests {
     use super::*;
     use crate::cli::System;
     use crate::fanout::Targets;
+    use crate::wait::Wait;
     use std::time::Duration;
 
     #[test]
-    fn a_batch_is_compared_with_one_of_its_size_and_system() {
-        let row = |system, targets, batch, us| {
+    fn a_batch_is_compared_with_one_of_its_size_system_and_wait() {
+        let row = |(system, wait), targets, batch, us| {
             let mut outcome = Outcome::empty();
             outcome.call.record(Duration::from_micros(us));
             let shape = Shape {
@@ -150,20 +156,26 @@ mod tests {
                 nodes: targets,
                 batch,
                 bytes: 8,
+                wait,
             };
             Row::new(shape, &outcome, Counts::default())
         };
+        let weft = (System::Weft, Wait::Call);
+        let [polls, sleeps] = Wait::OF_VERBS.map(|wait| (System::Verbs, wait));
         let mut rows = [
-            row(System::Verbs, 1, 16, 500),
-            row(System::Weft, 1, 8, 50),
-            row(System::Weft, 1, 16, 100),
-            row(System::Weft, 16, 16, 130),
-            row(System::Weft, 4, 4, 130),
+            row(polls, 1, 16, 500),
+            row(weft, 1, 8, 50),
+            row(weft, 1, 16, 100),
+            row(weft, 16, 16, 130),
+            row(weft, 4, 4, 130),
+            row(sleeps, 1, 16, 400),
+            row(sleeps, 16, 16, 800),
         ];
         Row::compare(&mut rows);
         let near = |got: Option<f64>, want: f64| (got.unwrap() - want).abs() < 0.01;
         assert!(near(rows[3].to_one_target, 1.3));
         assert!(near(rows[3].write_us_p50, 130.0 / 16.0));
         assert_eq!(rows[4].to_one_target, None);
+        assert!(near(rows[6].to_one_target, 2.0));
     }
 }

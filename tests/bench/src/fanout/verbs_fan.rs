@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Result;
-use weft_verbs::{Batch, Op, WorkRequest};
+use weft_verbs::{Batch, Op, Wc, WorkRequest};
 
 use super::Shape;
 use crate::cli::ExchangeKind;
@@ -21,6 +21,8 @@ pub struct VerbsFan {
     /// All of a batch to one peer.
     list: Option<Batch>,
     stack: Arc<Stack>,
+    /// Room for the completions of a batch to all of them.
+    room: Vec<Wc>,
 }
 
 impl VerbsFan {
@@ -28,7 +30,8 @@ impl VerbsFan {
     pub fn connect(shape: Shape, peers: &[(Node, Peer)]) -> Result<Self> {
         let context = CLIENT.open()?;
         let local = CLIENT.local_gid(&context)?;
-        let stack = Stack::with(&context, REGION_BYTES, u32::try_from(shape.batch)?)?;
+        let max_send_wr = u32::try_from(shape.batch)?;
+        let stack = Stack::waiting(shape.wait, &context, REGION_BYTES, max_send_wr)?;
         let connect = |(_, peer): &(Node, Peer)| -> Result<_> {
             let exchange = Exchange::with(ExchangeKind::Tcp, &peer.ready);
             let link = Link::warm(stack.clone(), local, exchange)?;
@@ -45,7 +48,12 @@ impl VerbsFan {
             }
             _ => None,
         };
-        let mut this = Self { links, list, stack };
+        let mut this = Self {
+            room: vec![Wc::default(); links.len()],
+            links,
+            list,
+            stack,
+        };
         this.sample()?;
         Ok(this)
     }
@@ -60,7 +68,7 @@ impl Case for VerbsFan {
                 for (link, request) in links {
                     link.post(request)?;
                 }
-                self.stack.wait_for(links.len())?;
+                self.stack.take_all(&mut self.room)?;
             }
         }
         Ok(Sample {

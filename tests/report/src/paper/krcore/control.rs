@@ -64,11 +64,7 @@ pub fn figures() -> Vec<Recipe> {
 fn alone<'a>(rows: &'a Rows, system: &str, case: &str) -> Selection<'a> {
     let rows = rows.of("connect").is("system", system).is("case", case);
     let fewest = rows.least("clients").unwrap_or(1.0);
-    let rows = rows.eq("clients", fewest);
-    match rows.least("total_us_p50") {
-        Some(least) => rows.eq("total_us_p50", least),
-        None => rows,
-    }
+    rows.eq("clients", fewest).with_least("total_us_p50")
 }
 
 /// Cases that there are, in the order from slow to fast.
