@@ -39,7 +39,7 @@ check "new processes" bench worker --workers 1,4 --samples 4
 is "each case has a row for each number at once" "$(rows worker '"case":"(cold|cached)"') $(rows worker '"system":"weft"')" "8 4"
 is "all have sums" "$(rows worker '"start_us_p50":[0-9].*"total_us_p50":[0-9].*"total_us_p99":[0-9]')" 8
 is "verbs polls and sleeps" "$(rows worker '"verbs".*"wait":"poll"') $(rows worker '"verbs".*"wait":"event"')" "2 2"
-is "three rounds are the fewest" "$(rows worker '"workers":1,"samples":4,') $(rows worker '"workers":4,"samples":12,')" "4 4"
+is "eleven rounds are the fewest" "$(rows worker '"workers":1,"samples":11,') $(rows worker '"workers":4,"samples":44,')" "4 4"
 
 check "a mesh" bench mesh --workers 4 --rounds 2
 is "of threads and of processes" "$(rows mesh '"workers":4,"processes":1,') $(rows mesh '"workers":4,"processes":4,')" "8 8"

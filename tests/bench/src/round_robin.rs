@@ -214,13 +214,14 @@ impl Client<'_> {
 }
 
 /// In which order the cases of a round take turns.
-struct Order {
+pub struct Order {
     cases: Vec<usize>,
     rng: Rng,
 }
 
 impl Order {
-    fn new(count: usize, seed: u64) -> Self {
+    /// Of so many cases. Orders with one seed are the same.
+    pub fn new(count: usize, seed: u64) -> Self {
         Self {
             cases: (0..count).collect(),
             rng: Rng::new(seed),
@@ -228,7 +229,7 @@ impl Order {
     }
 
     /// The next round's.
-    fn shuffled(&mut self) -> &[usize] {
+    pub fn shuffled(&mut self) -> &[usize] {
         for last in (1..self.cases.len()).rev() {
             self.cases.swap(last, self.rng.below(last + 1));
         }

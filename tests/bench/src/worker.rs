@@ -10,7 +10,8 @@
 //!
 //! In `cold` the host knows nothing of the peer: Weft's DCCache is emptied before each
 //! round. Verbs' workers poll for their WRITE, or sleep until it is done. In `cached` (Weft
-//! alone) workers that started before connected to it.
+//! alone) a worker that started before connected to it. Cases take turns, a round of each in
+//! an order that is drawn anew each time.
 
 use std::time::Duration;
 use std::{iter, thread};
@@ -26,8 +27,8 @@ use crate::newcomer::{Arrival, Newcomer, Task};
 use crate::nodes::{CLIENT, SERVER};
 use crate::peer::{Peer, Ready};
 use crate::report::{number, progress, rounded, JsonLines, Sheet};
-use crate::round_robin::{Outcome, Part};
-use crate::stats::Times;
+use crate::round_robin::{Order, Outcome, Part};
+use crate::stats::{median, Times};
 use crate::verbs::{Exchange, REGION_BYTES};
 use crate::wait::Wait;
 use crate::weft::device;
@@ -36,7 +37,11 @@ use crate::weft::device;
 const SAMPLES: u32 = 200;
 const QUICK_SAMPLES: u32 = 16;
 /// Rounds, however many processes one has.
-const MIN_ROUNDS: u32 = 3;
+const MIN_ROUNDS: u32 = 11;
+/// Numbers of processes that start at once, unless told. A quick run has time for the rounds of
+/// few.
+const WORKERS: [u16; 7] = [1, 2, 4, 8, 16, 32, 64];
+const QUICK_WORKERS: [u16; 3] = [1, 8, 16];
 /// After a round, for the peer to destroy its queue pairs.
 const REST: Duration = Duration::from_millis(20);
 
@@ -49,11 +54,11 @@ pub struct WorkerArgs {
           default_values_t = [System::Verbs, System::Weft], value_enum)]
     pub systems: Vec<System>,
     /// Numbers of processes that start at once, each 1 to 64.
-    /// [default: 1,2,4,8,16,32,64; quick: 1,8,64]
+    /// [default: 1,2,4,8,16,32,64; quick: 1,8,16]
     #[arg(long, value_name = "LIST", value_delimiter = ',',
           value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_CLIENTS)))]
     pub workers: Vec<u16>,
-    /// Processes of each case, at least; three rounds have to be. [default: 200;
+    /// Processes of each case, at least; eleven rounds have to be. [default: 200;
     /// quick: 16]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub samples: Option<u32>,
@@ -96,15 +101,23 @@ struct Case {
     task: Task,
     wait: Wait,
     exchange: Option<ExchangeKind>,
-    /// Whose DCCache is emptied before a round.
-    forgets: Option<Device>,
+    before: Before,
     found: Found,
+}
+
+/// What happens before a round.
+enum Before {
+    Nothing,
+    /// The DCCache is emptied.
+    Forget(Device),
+    /// A worker that does not count connects, so that the node knows the peer.
+    Meet,
 }
 
 struct Found {
     start: Times,
     total: Times,
-    round: Times,
+    rounds_us: Vec<f64>,
     parts: Outcome,
 }
 
@@ -113,7 +126,7 @@ impl Found {
         Self {
             start: Times::new(),
             total: Times::new(),
-            round: Times::new(),
+            rounds_us: Vec::new(),
             parts: Outcome::empty(),
         }
     }
@@ -124,7 +137,7 @@ impl Found {
             self.total.record(arrival.all());
             self.parts.add(arrival.sample);
         }
-        self.round.record(span(arrivals));
+        self.rounds_us.push(span(arrivals).as_secs_f64() * 1e6);
     }
 }
 
@@ -137,8 +150,12 @@ fn span(arrivals: &[Arrival]) -> Duration {
 
 impl Case {
     fn round(&mut self, workers: u16) -> Result<()> {
-        if let Some(device) = &self.forgets {
-            device.flush_dccache()?;
+        match &self.before {
+            Before::Nothing => {}
+            Before::Forget(device) => device.flush_dccache()?,
+            Before::Meet => {
+                self.task.start()?.wait()?;
+            }
         }
         let start = || self.task.start();
         let started = iter::repeat_with(start).take(usize::from(workers));
@@ -174,7 +191,7 @@ impl Case {
             first_write_us_p50: part(Part::FirstWrite),
             total_us_p50: p50(&found.total),
             total_us_p99: rounded(found.total.percentile_us(99.0)),
-            round_us_p50: p50(&found.round),
+            round_us_p50: rounded(median(&found.rounds_us)),
             wait: self.wait.name(),
             exchange: self.exchange.map(ExchangeKind::name),
         }
@@ -229,8 +246,8 @@ pub fn run(args: &WorkerArgs) -> Result<()> {
     ensure!(!args.systems.is_empty(), "--systems: name at least one");
     let quick = args.common.quick;
     let sizes = match (&args.workers[..], quick) {
-        ([], true) => &[1, 8, 64][..],
-        ([], false) => &[1, 2, 4, 8, 16, 32, 64],
+        ([], true) => &QUICK_WORKERS[..],
+        ([], false) => &WORKERS,
         (list, _) => list,
     };
     let samples = args
@@ -260,12 +277,20 @@ pub fn run(args: &WorkerArgs) -> Result<()> {
     Ok(())
 }
 
+/// How many rounds make that many processes.
+fn rounds(samples: u32, workers: u16) -> u32 {
+    samples.div_ceil(u32::from(workers)).max(MIN_ROUNDS)
+}
+
 /// Starts processes of all cases in turn.
 fn measure(cases: &mut [Case], workers: u16, samples: u32) -> Result<Vec<Row>> {
-    let rounds = samples.div_ceil(u32::from(workers)).max(MIN_ROUNDS);
+    let rounds = rounds(samples, workers);
+    let mut order = Order::new(cases.len(), u64::from(workers));
     let bar = progress(format!("{workers} workers at once"), u64::from(rounds));
     for _ in 0..rounds {
-        cases.iter_mut().try_for_each(|case| case.round(workers))?;
+        for &case in order.shuffled() {
+            cases[case].round(workers)?;
+        }
         bar.inc(1);
     }
     bar.finish_and_clear();
@@ -284,7 +309,7 @@ fn verbs(peer: &Ready, exchange: Option<ExchangeKind>) -> Result<Vec<Case>> {
         task: Task::verbs(local, Exchange::with(kind, peer), wait),
         wait,
         exchange: Some(kind),
-        forgets: None,
+        before: Before::Nothing,
         found: Found::nothing(),
     };
     Ok(Wait::OF_VERBS.map(case).into())
@@ -292,7 +317,7 @@ fn verbs(peer: &Ready, exchange: Option<ExchangeKind>) -> Result<Vec<Case>> {
 
 fn weft_cases(peer: &Ready) -> Result<Vec<Case>> {
     let region = peer.weft.context("the peer does not serve Weft")?;
-    let case = |name, forgets| Case {
+    let case = |name, before| Case {
         system: System::Weft,
         name,
         task: Task::Weft {
@@ -301,11 +326,13 @@ fn weft_cases(peer: &Ready) -> Result<Vec<Case>> {
         },
         wait: Wait::Call,
         exchange: None,
-        forgets,
+        before,
         found: Found::nothing(),
     };
-    // After the cold one's round the node knows the peer.
-    Ok(vec![case("cold", Some(device()?)), case("cached", None)])
+    Ok(vec![
+        case("cold", Before::Forget(device()?)),
+        case("cached", Before::Meet),
+    ])
 }
 
 #[cfg(test)]
@@ -336,8 +363,19 @@ mod tests {
     fn every_process_counts_and_so_do_its_parts() {
         let mut found = Found::nothing();
         found.add(&[arrival(0, 5_000), arrival(0, 9_000)]);
-        assert_eq!((found.total.count(), found.round.count()), (2, 1));
+        assert_eq!((found.total.count(), found.rounds_us.len()), (2, 1));
         assert_eq!(found.parts.part(Part::Open).map(Times::count), Some(2));
         assert!(found.parts.part(Part::Create).is_none());
+    }
+
+    #[test]
+    fn there_are_enough_rounds_for_a_median_however_many_start_at_once() {
+        for samples in [SAMPLES, QUICK_SAMPLES] {
+            for workers in WORKERS.into_iter().chain(QUICK_WORKERS) {
+                let rounds = rounds(samples, workers);
+                assert!(rounds >= 11 && rounds * u32::from(workers) >= samples);
+            }
+        }
+        assert_eq!(rounds(SAMPLES, 1), SAMPLES);
     }
 }
