@@ -23,7 +23,7 @@ use anyhow::{ensure, Context as _, Result};
 use clap::{Parser, Subcommand};
 
 use chart::Chart;
-use figure::Figure;
+use figure::{Figure, Recipe};
 use rows::Rows;
 
 /// Draws the results of Weft's benchmarks.
@@ -119,9 +119,13 @@ fn svg(folder: &Path, rows: &Rows) -> Result<()> {
 }
 
 fn charts(rows: &Rows) -> impl Iterator<Item = Chart> + '_ {
+    recipes().flat_map(|recipe| Figure::make(recipe, rows).charts)
+}
+
+/// All figures of the page, in its order.
+fn recipes() -> impl Iterator<Item = Recipe> {
     let papers = paper::all().into_iter().flat_map(|paper| paper.figures);
-    let all = papers.chain(own::figures());
-    all.flat_map(|recipe| Figure::make(recipe, rows).charts)
+    papers.chain(own::figures())
 }
 
 fn write(path: &Path, text: &str) -> Result<()> {
@@ -130,8 +134,51 @@ fn write(path: &Path, text: &str) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use clap::CommandFactory;
+
+    /// The benchmarks that `weft-bench --help` names, from its commands in the source.
+    fn benchmarks() -> BTreeSet<String> {
+        let source = include_str!("../../bench/src/cli.rs");
+        let (_, commands) = source.split_once("pub enum Command {").unwrap();
+        let (commands, _) = commands.split_once("\n}").unwrap();
+        let mut names = BTreeSet::new();
+        let mut is_hidden = false;
+        for line in commands.lines().map(str::trim) {
+            if line.contains("hide = true") {
+                is_hidden = true;
+            } else if let Some((name, _)) = line.split_once("Args),") {
+                let (name, _) = name.split_once('(').unwrap();
+                if !is_hidden {
+                    names.insert(in_words(name));
+                }
+                is_hidden = false;
+            }
+        }
+        names
+    }
+
+    /// A command as it is called.
+    fn in_words(name: &str) -> String {
+        let mut words = String::new();
+        for letter in name.chars() {
+            if letter.is_uppercase() && !words.is_empty() {
+                words.push('-');
+            }
+            words.push(letter.to_ascii_lowercase());
+        }
+        words
+    }
+
+    #[test]
+    fn each_benchmark_is_in_a_figure_of_the_page() {
+        let benches = recipes().flat_map(|recipe| recipe.benches);
+        let shown: BTreeSet<_> = benches.map(|&bench| bench.to_owned()).collect();
+        assert_eq!(benchmarks(), shown);
+        assert!(shown.contains("rdmc-sim") && !shown.contains("rdmc-member"));
+    }
 
     #[test]
     fn the_command_line_is_consistent() {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 //! Pictures that no paper has: latency and bandwidth by size, distributions, the parts
-//! of a cold worker, numbers of clients, the hybrid pool, the ladder of multicast.
+//! of a cold worker, numbers of clients, the hybrid pool, the ladder of multicast, changes of
+//! views.
 
 mod pool;
+mod views;
 
 use crate::chart::{Axis, Bars, Chart, Line, Lines, Plot, Stack, Unit};
 use crate::figure::{no_numbers, ratio, Compared, Recipe};
@@ -132,6 +134,7 @@ pub fn figures() -> Vec<Recipe> {
             charts: ladders,
             compare: no_numbers,
         },
+        views::recipe(),
         Recipe {
             id: "registration",
             title: "Registration of memory",
