@@ -9,7 +9,6 @@ use crate::chart::{Chart, Unit};
 use crate::figure::ratio;
 use crate::own;
 use crate::paper::krcore::{cold_worker, cold_workers, largest_mesh, MeshTime};
-use crate::paper::spindle::ladder;
 use crate::rows::{Best, Row, Rows, Selection};
 use crate::systems::System;
 
@@ -193,10 +192,8 @@ fn replication(rows: &Rows) -> Vec<Line> {
 
 /// The picture that README opens with.
 pub fn picture(rows: &Rows) -> Vec<Chart> {
-    let ladder = ladder(rows, "shm", "shared memory", "ladder");
-    let mut charts = vec![cold_worker(rows), own::read_latency(rows), ladder];
+    let mut charts = vec![cold_worker(rows), own::read_latency(rows)];
     charts.retain(Chart::has_data);
-    charts.truncate(2);
     charts
 }
 
@@ -209,7 +206,7 @@ pub const RUNS: [(&str, &str); 6] = [
     ("datapath", "--clients 1 --ops read"),
     (
         "multicast",
-        "--fabrics shm --experiments raw,single,ladder --members 2 --sizes 10240",
+        "--fabrics shm --experiments raw,single --members 2 --sizes 10240",
     ),
     (
         "rdmc",
@@ -225,8 +222,7 @@ pub fn needs(row: &Row) -> bool {
         Some("datapath") => alone && row.text("op") == Some("read"),
         Some("worker" | "mesh") => true,
         Some("multicast") => {
-            let experiment = row.text("experiment");
-            matches!(experiment, Some("single" | "ladder"))
+            row.text("experiment") == Some("single")
                 && row.text("fabric") == Some("shm")
                 && row.number("bytes") == Some(10_240.0)
                 && row.number("members") == Some(2.0)
@@ -363,8 +359,12 @@ mod tests {
         let kept = rows.kept(needs);
         assert_eq!(kept.all().rows().len(), rows.all().rows().len());
         assert_eq!(kept.all().texts("bench"), RUNS.map(|(bench, _)| bench));
-        let other = r#"{"bench":"tail","system":"weft","clients":1}"#;
-        assert!(Rows::parse(other).unwrap().kept(needs).is_empty());
+        for other in [
+            r#"{"bench":"tail","system":"weft","clients":1}"#,
+            r#"{"bench":"multicast","experiment":"ladder","fabric":"shm","bytes":10240,"members":2}"#,
+        ] {
+            assert!(Rows::parse(other).unwrap().kept(needs).is_empty());
+        }
     }
 
     #[test]

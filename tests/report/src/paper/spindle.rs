@@ -7,7 +7,7 @@ mod plots;
 
 use crate::figure::{no_charts, no_numbers, Recipe};
 use crate::rows::{Rows, Selection};
-pub use plots::{ladder, ladders};
+pub use plots::ladders;
 
 use numbers as number;
 use plots as plot;

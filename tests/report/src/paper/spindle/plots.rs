@@ -103,7 +103,7 @@ pub fn ladders(rows: &Rows) -> Vec<Chart> {
 }
 
 /// The rungs over a fabric, messages of 10 KB.
-pub fn ladder(rows: &Rows, fabric: &str, words: &str, name: &str) -> Chart {
+fn ladder(rows: &Rows, fabric: &str, words: &str, name: &str) -> Chart {
     let rows = plain(rows, "ladder", fabric).eq("bytes", BYTES);
     let members = rows.values("members");
     let stack = |opts: &str| Stack {
