@@ -2,7 +2,7 @@
 # The tests in the virtual machine never take silence, a crash, a missing program or one
 # that hangs for a refusal or an answer, nor two empty texts for equal ones. And the scripts refuse
 # options that do not go together before they do anything, and say how they are called.
-# checks: 24
+# checks: 26
 export VM_SLOWNESS=1
 . "$(dirname "$0")/../vm/lib.sh"
 SCRIPTS=$(cd "$(dirname "$0")/../../scripts" && pwd)
@@ -41,7 +41,7 @@ check "and nobody else to run something" refuses 1 "--peer-cmd" "$SCRIPTS/vm" sh
 check "nor a command of its own" refuses 1 "takes no command" "$SCRIPTS/vm" shell -- true
 check "the checks of the checked kernel have their numbers" refuses 1 "takes no arguments" "$SCRIPTS/soak" checked --ops 5
 check "README takes no results of a quick run" refuses 1 "without --quick" "$SCRIPTS/report" --readme --quick
-for name in quickstart setup build install vm test soak; do
+for name in quickstart setup build install vm test soak bench report; do
   check "scripts/$name says how it is called" says "Usage: scripts/$name" "$SCRIPTS/$name" --help
 done
 done_testing
