@@ -69,6 +69,11 @@ impl<'a, R: Requester> Waiting<'a, R> {
         }
     }
 
+    /// The RC queue that it attends; none once it no longer polls.
+    pub(crate) fn attended(&self) -> Option<&'a RcQueue<R>> {
+        self.queue.filter(|_| self.attending.is_some())
+    }
+
     /// Waits until there are completions enough or the time is over.
     ///
     /// # Errors

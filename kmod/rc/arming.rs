@@ -11,8 +11,8 @@
 //! | nobody, or `poll(2)` alone | `work`, which the device's call starts |
 //!
 //! The device calls once for each arming. So whoever looks after a call arms the queue again,
-//! unless threads that poll see to it (`look_again`). These may have lost their CPU: as long as
-//! others rely on them, `relief` looks every 4 ms.
+//! unless threads that poll see to it (`look_again`). These may have lost their CPU, or sleep
+//! while they post elsewhere: as long as others rely on them, `relief` looks every 4 ms.
 
 use core::sync::atomic::Ordering;
 
@@ -70,11 +70,21 @@ impl<R: Requester> RcQueue<R> {
     }
 
     /// Sees to it that completions are noticed soon, though only threads that attend
-    /// would. For those that leave requests behind and wait in `poll(2)`.
+    /// would. For those that leave requests behind and wait in `poll(2)`, and for threads that
+    /// attend and are about to sleep.
     #[inline]
-    pub(super) fn relieve_later(&self) {
+    pub(crate) fn relieve_later(&self) {
         if !self.is_quiet() {
             self.relief.schedule(RELIEF_MS);
+        }
+    }
+
+    /// Likewise, if threads attend, for those that have posted and do not attend. Without
+    /// threads that attend the queue was armed when they posted.
+    #[inline]
+    pub(crate) fn relieve_attenders(&self) {
+        if !self.attendance.is_empty() {
+            self.relieve_later();
         }
     }
 

@@ -148,7 +148,7 @@ impl<R: Requester> Drop for Attending<'_, R> {
         if self.0.attendance.leave() {
             self.0.arm();
         } else {
-            // The others poll for the requests that are left, unless they lose their CPUs.
+            // The others poll for the requests that are left, unless they sleep or lose their CPUs.
             self.0.relieve_later();
         }
     }

@@ -68,7 +68,7 @@ impl Session {
         let queue = self.queue_to_attend(sq, &mut found);
         // Before posting: then completions need no event.
         let mut waiting = Waiting::new(cq, request, queue.as_deref());
-        let mut outcome = self.submit(sq, left, &mut found);
+        let mut outcome = self.submit(sq, left, &mut found, waiting.attended());
         if request.wc_min == 0 {
             return outcome;
         }
@@ -80,7 +80,7 @@ impl Session {
                 waiting.for_room(vqp.cq(), || vqp.has_room())
             });
             outcome = match full {
-                Some(Ok(true)) => self.submit(sq, left, &mut found),
+                Some(Ok(true)) => self.submit(sq, left, &mut found, waiting.attended()),
                 Some(Ok(false)) | None => return outcome,
                 Some(Err(error)) => Err(error),
             };
@@ -100,10 +100,16 @@ impl Session {
     }
 
     /// Takes requests until all are taken or one cannot be: `left` are not. `found` is the
-    /// VQP of the last one that was looked at.
-    fn submit(&self, sq: &Queues, left: &mut u32, found: &mut Option<Found>) -> Result {
+    /// VQP of the last one that was looked at, `attended` the RC queue that the caller attends.
+    fn submit(
+        &self,
+        sq: &Queues,
+        left: &mut u32,
+        found: &mut Option<Found>,
+        attended: Option<&VqpQueue>,
+    ) -> Result {
         let mut room = Unsent::room();
-        let mut unsent = Unsent::new(&mut room);
+        let mut unsent = Unsent::new(&mut room, attended);
         let mut head = lock_interruptible(sq.submission())?;
         let mut source = Source {
             sq,

@@ -2,6 +2,7 @@
 
 //! Submission: requests are copied from a ring, judged, and posted.
 
+use core::ptr;
 use core::sync::atomic::Ordering;
 
 use kernel::prelude::*;
@@ -37,7 +38,11 @@ pub(crate) type UnsentRoom = Room<Arc<VqpStream>, UNSENT_STREAMS>;
 
 /// Streams with requests that wait to be sent together with others of the same call, of
 /// which more fit into a packet. They are sent when this is dropped.
-pub(crate) struct Unsent<'a>(ArrayVec<'a, Arc<VqpStream>>);
+pub(crate) struct Unsent<'a> {
+    streams: ArrayVec<'a, Arc<VqpStream>>,
+    /// The RC queue that the call attends, and does not poll while it sleeps here.
+    attended: Option<&'a VqpQueue>,
+}
 
 impl<'a> Unsent<'a> {
     /// Room for some.
@@ -45,27 +50,44 @@ impl<'a> Unsent<'a> {
         room()
     }
 
-    /// None yet.
-    pub(crate) fn new(room: &'a mut UnsentRoom) -> Self {
-        Self(ArrayVec::new(room))
+    /// None yet, of a call that attends this RC queue.
+    pub(crate) fn new(room: &'a mut UnsentRoom, attended: Option<&'a VqpQueue>) -> Self {
+        Self {
+            streams: ArrayVec::new(room),
+            attended,
+        }
+    }
+
+    /// Whether the call attends this RC queue.
+    fn attends(&self, queue: &VqpQueue) -> bool {
+        self.attended
+            .is_some_and(|attended| ptr::eq(attended, queue))
+    }
+
+    /// The call may sleep now: nothing that it has posted waits for it meanwhile.
+    fn before_sleep(&mut self) {
+        self.send();
+        if let Some(attended) = self.attended {
+            attended.relieve_later();
+        }
     }
 
     fn hold(&mut self, stream: &Arc<VqpStream>) {
         let is_it = |other: &Arc<VqpStream>| Arc::ptr_eq(other, stream);
-        if self.0.as_slice().iter().any(is_it) {
+        if self.streams.as_slice().iter().any(is_it) {
             return;
         }
-        if self.0.as_slice().len() == UNSENT_STREAMS {
+        if self.streams.as_slice().len() == UNSENT_STREAMS {
             self.send();
         }
-        self.0.push(stream.clone());
+        self.streams.push(stream.clone());
     }
 
     fn send(&mut self) {
-        for stream in self.0.as_slice() {
+        for stream in self.streams.as_slice() {
             stream.send();
         }
-        self.0.clear();
+        self.streams.clear();
     }
 }
 
@@ -130,16 +152,26 @@ impl Vqp {
         let connection = self.connection.get().ok_or_else(errno::not_conn)?;
         // Another thread must not post between the choice and what is posted by it. One that
         // waits for room has the lock as long.
-        let mut submitter = lock_interruptible(&self.submitter)?;
+        let mut submitter = match self.submitter.try_lock() {
+            Some(submitter) => submitter,
+            None => {
+                unsent.before_sleep();
+                lock_interruptible(&self.submitter)?
+            }
+        };
         if self.is_retired() {
             return Ok(());
         }
         // Its own may be among those that were not sent yet.
-        let queue = self.choose(&mut submitter, &connection.peer, || unsent.send());
+        let queue = self.choose(&mut submitter, &connection.peer, || unsent.before_sleep());
         let outcome = self.submit_by(connection, queue.as_deref(), source, way, unsent);
         // With the requests on their way, there is time for it.
-        if queue.is_some() {
+        if let Some(queue) = &queue {
             *submitter = self.queue();
+            // Threads that attend it may sleep, and this one does not poll for them.
+            if !unsent.attends(queue) {
+                queue.relieve_attenders();
+            }
         }
         outcome
     }
@@ -275,11 +307,11 @@ impl Vqp {
         if entries.first().is_some_and(Entry::is_fenced) {
             // Waited for here, because a fence of the device's would hold up all VQPs of the
             // queue pair, and knows nothing of requests that are cut or go by DC.
-            unsent.send();
+            unsent.before_sleep();
             self.quiesce(*queue, places)?;
         }
         if queue.is_some() && batch.need_dc {
-            unsent.send();
+            unsent.before_sleep();
             self.leave_rc(queue, places)?;
         }
         loop {
@@ -288,12 +320,12 @@ impl Vqp {
                     let seen = rc.room_seen();
                     match rc.post(self, self.owner.session, entries) {
                         Posted::Taken(0) => {
-                            unsent.send();
+                            unsent.before_sleep();
                             rc.wait_for_room(seen, ROOM_WAIT_NS, true)
                         }
                         Posted::Taken(taken) => return Ok(taken as u32),
                         refused @ (Posted::NeedsDc | Posted::Closing) => {
-                            unsent.send();
+                            unsent.before_sleep();
                             if matches!(refused, Posted::NeedsDc) {
                                 self.only_dc.store(true, Ordering::Relaxed);
                             }
@@ -307,7 +339,7 @@ impl Vqp {
                     let seen = stream.room().seen();
                     match stream.post(self, &self.origin(connection), entries, holds) {
                         0 => {
-                            unsent.send();
+                            unsent.before_sleep();
                             stream.room().wait(seen, ROOM_WAIT_NS, true)
                         }
                         taken => {
