@@ -30,7 +30,8 @@ impl<R: Requester> Queues<R> {
         }
     }
 
-    /// A VQP that took receive buffers from here is gone, and knows it.
+    /// A VQP that took receive buffers from here is gone, and knows it. None of its buffers is
+    /// handed back after this.
     pub(crate) fn end_receiving(&self) {
         let mut receives = self.receives.lock();
         receives.end();
@@ -85,22 +86,8 @@ impl<R: Requester> Queues<R> {
     /// meanwhile. Answers how many.
     fn flush_some(&self, most: u32) -> u32 {
         let mut flushed = 0;
-        while flushed < most {
-            let Some((vqp, buffer)) = self.take_for_flush() else {
-                break;
-            };
+        while flushed < most && self.flush_next() {
             flushed += 1;
-            let wc = Wc {
-                wr_id: buffer.wr_id,
-                status: WcStatus::WrFlushErr as u16,
-                opcode: uapi::WC_RECV,
-                flags: 0,
-                byte_len: 0,
-                vqp,
-                imm: 0,
-                src: uapi::SRC_NONE,
-            };
-            self.complete(Some(&wc), || false);
         }
         if flushed != 0 {
             self.notify();
@@ -108,17 +95,35 @@ impl<R: Requester> Queues<R> {
         flushed
     }
 
-    /// The next buffer to hand back, and the VQP in error that it was posted for.
+    /// Hands back the next buffer that was posted for a VQP in error. Answers whether there was
+    /// one.
     #[inline]
-    fn take_for_flush(&self) -> Option<(u32, RecvWr)> {
+    fn flush_next(&self) -> bool {
         // Most rings are of no VQP in error.
         if !self.is_flushing() {
-            return None;
+            return false;
         }
         let mut receives = self.receives.lock();
-        // The lock keeps the VQP from going, and the ring from another.
-        let vqp = receives.failed()?;
-        Some((vqp, self.take_buffer(&mut receives, self)?))
+        // The lock keeps the VQP from going, and the ring from another, until the completion
+        // is written.
+        let Some(vqp) = receives.failed() else {
+            return false;
+        };
+        let Some(buffer) = self.take_buffer(&mut receives, self) else {
+            return false;
+        };
+        let wc = Wc {
+            wr_id: buffer.wr_id,
+            status: WcStatus::WrFlushErr as u16,
+            opcode: uapi::WC_RECV,
+            flags: 0,
+            byte_len: 0,
+            vqp,
+            imm: 0,
+            src: uapi::SRC_NONE,
+        };
+        self.complete(Some(&wc), || false);
+        true
     }
 
     /// The session lets go of them: no work hands buffers back any more. VQPs that live on
