@@ -21,13 +21,14 @@
 //!   pool lets go of later (`pool::RouteUse`).
 //!
 //! The list is a stack without locks (as `llist_add` and `llist_del_all`): any
-//! context pushes one, one taker takes all.
+//! context pushes one, one taker takes all. A taker holds `draining`, and takes no other lock
+//! of the module with it.
 
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use kernel::prelude::*;
-use kernel::sync::Arc;
+use kernel::sync::{Arc, Mutex};
 
 use super::arena::Memory;
 use crate::bindings;
@@ -58,6 +59,9 @@ impl Node {
 #[pin_data]
 struct Frees {
     first: AtomicPtr<Node>,
+    /// Held by who frees what was on the list, until all of it is gone.
+    #[pin]
+    draining: Mutex<()>,
     #[pin]
     work: Periodic<Self>,
 }
@@ -92,8 +96,10 @@ impl Frees {
         }
     }
 
-    /// Frees what is on the list. Process context.
+    /// Frees what is on the list. When this returns what others have taken from it is gone too.
+    /// Process context.
     fn drain(&self) {
+        let _draining = self.draining.lock();
         // INVARIANT: an empty list; what was in it is ours.
         let mut next = self.first.swap(null_mut(), Ordering::Acquire);
         while !next.is_null() {
@@ -131,8 +137,8 @@ pub(super) fn free(node: KBox<Node>) {
     }
 }
 
-/// Frees what waits for its turn, so that its owner is no longer charged for it.
-/// Process context.
+/// Frees what waits for its turn, and waits until what is being freed is gone: its owner is no
+/// longer charged for it then. Process context.
 pub(super) fn flush() {
     if let Some(frees) = frees() {
         frees.drain();
@@ -150,6 +156,7 @@ impl FlushOnUnload {
             pin_init!(Frees {
                 // INVARIANT: empty.
                 first: AtomicPtr::new(null_mut()),
+                draining <- kernel::new_mutex!((), "weft_ring_frees"),
                 work <- new_periodic!("weft_ring_free_work"),
             }),
             GFP_KERNEL,
