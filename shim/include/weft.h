@@ -310,7 +310,9 @@ int weft_destroy_cq(struct weft_cq *cq);
  * once cq_count completions have come since it was last, and at the latest cq_period
  * microseconds after the first of them (ibv_modify_cq()); and at once, if there are some.
  * Read it, then take completions until there are none: so none is missed. It may serve many
- * CQs, and may be closed at any time. Each VQP's own CQ can have one too.
+ * CQs, and may be closed at any time. Each VQP's own CQ can have one too. Receive buffers
+ * that are posted after their VQP has failed come back when a request of it ends, or with
+ * the next weft_wait_cq() or poll(): it is signalled for them then, and not before.
  *
  * Errors: EBADF (there is no such descriptor), EINVAL (it is no eventfd; cq_count of 0, or
  * of more than 1 with a cq_period of 0), ENOMEM.

@@ -93,6 +93,11 @@ pod! {
     /// `poll(2)` alone. The module keeps the eventfd, not the descriptor, until the rings
     /// are gone.
     ///
+    /// Receive buffers that are posted for a VQP that is in error already, or that found the
+    /// completion ring full, come back only when a request of it ends, a call waits at the ring
+    /// or the session is polled with `poll(2)` ([`Enter`]). The eventfd is signalled then, and
+    /// not before: who waits at it alone does not see them.
+    ///
     /// Errors: `EBADF` (no such rings, no such descriptor), `EINVAL` (no completion ring
     /// there, another kind of file, `count` of zero or over
     /// [`MAX_NOTIFY_COUNT`](super::MAX_NOTIFY_COUNT), `period_us` over
@@ -178,7 +183,8 @@ pod! {
     /// Once a request of a VQP has failed that VQP stays in error: its later requests
     /// complete with [`WcStatus::WrFlushErr`](super::WcStatus::WrFlushErr), and so do
     /// receive buffers in a ring of its own; those that are posted after the failure soon
-    /// after its next request ends, or at the next call that waits. Other VQPs go on.
+    /// after its next request ends, at the next call that waits for completions in that ring
+    /// or at the next `poll(2)`. Other VQPs go on.
     pub struct Enter [32] {
         /// The rings to submit from.
         pub sq: u32,

@@ -50,6 +50,10 @@ impl Queues {
     /// there are none: so none is missed. It may serve many queues, and may be closed at any
     /// time.
     ///
+    /// Receive buffers that are posted after their VQP has failed come back when a request of it
+    /// ends, or when somebody waits here or polls the device's descriptor: not before that is
+    /// the eventfd signalled for them.
+    ///
     /// # Errors
     ///
     /// [`Error::BadModeration`], [`Error::NotAnEventFd`], [`Error::OutOfMemory`].
