@@ -298,7 +298,8 @@ impl Session {
         Ok((peer, RecordSource::Cache))
     }
 
-    /// Registers memory and answers its key. Memory that is kept for rings makes way for it.
+    /// Registers memory and answers its key. Memory that this session keeps for rings makes way
+    /// for it.
     ///
     /// # Errors
     ///

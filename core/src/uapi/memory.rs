@@ -24,7 +24,11 @@ pub const ACCESS_ALL: u32 =
     ACCESS_LOCAL_WRITE | ACCESS_REMOTE_WRITE | ACCESS_REMOTE_READ | ACCESS_REMOTE_ATOMIC;
 
 pod! {
-    /// `IOC_MR_REG`.
+    /// `IOC_MR_REG`. The pages are pinned, and count against `RLIMIT_MEMLOCK`.
+    ///
+    /// If that leaves no room, memory of rings that the session has destroyed, and keeps for the
+    /// next ones, makes way. What other sessions of the process keep does not, nor what the
+    /// process still has mapped.
     ///
     /// Errors: `EINVAL` (no length, longer than [`MAX_MR_BYTES`], unknown access
     /// flags, remote write without local write), `EFAULT` (not all of it is
