@@ -48,9 +48,14 @@ pub(super) struct Probe {
 
 impl<R: Requester> RcQueue<R> {
     /// The record of a block of the peer's region of a key; `None`: peers have to use
-    /// it by DC, if there is such a region.
+    /// it by DC, if there is such a region. Runs `before_wait` if the peer has to be asked.
     #[inline]
-    pub(super) fn remote_block(&self, key: u32, addr: u64) -> Result<Option<Record>, WcStatus> {
+    pub(super) fn remote_block(
+        &self,
+        key: u32,
+        addr: u64,
+        before_wait: &mut dyn FnMut(),
+    ) -> Result<Option<Record>, WcStatus> {
         let Some(blocks) = self.blocks() else {
             return Ok(None);
         };
@@ -60,6 +65,7 @@ impl<R: Requester> RcQueue<R> {
         if let Some(record) = self.store.lock().find(name, coarse_ns()) {
             return Ok(Some(record));
         }
+        before_wait();
         match self.look_up(name) {
             Err(_) if self.is_closing() => Ok(None),
             answer => answer.map_err(|_| self.end_of_others()),

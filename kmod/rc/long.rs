@@ -172,6 +172,7 @@ impl<R: Requester> RcQueue<R> {
         &self,
         requester: &Arc<R>,
         entry: &Entry,
+        before_wait: &mut dyn FnMut(),
     ) -> Result<Result<Arc<Whole<R>>>, Refusal> {
         let (key, addr) = entry.remote();
         let size = self.blocks().ok_or(WcStatus::FatalErr)?.remote;
@@ -187,7 +188,8 @@ impl<R: Requester> RcQueue<R> {
             if unsafe { bindings::weft_signal_pending() } {
                 return Ok(Err(EINTR));
             }
-            let rkey = self.remote_key(key, part, bytes as u32, remote.flag())?;
+            let (bytes, access) = (bytes as u32, remote.flag());
+            let rkey = self.remote_key(key, part, bytes, access, before_wait)?;
             // There is room for all.
             let _ = rkeys.push_within_capacity(rkey);
         }

@@ -97,21 +97,33 @@ impl<R: Requester> RcQueue<R> {
     /// Posts as many of the entries as there is room for. One that is long counts as
     /// taken when it begins to be cut. What may not be done ends with an error in its turn, on this
     /// requester alone. `owner` is the session whose memory they may use. Process
-    /// context; may sleep for a READ of the peer's table.
-    pub(crate) fn post(&self, requester: &Arc<R>, owner: u64, entries: &[Entry]) -> Posted {
+    /// context; may sleep for a READ of the peer's table, after `before_wait`.
+    pub(crate) fn post(
+        &self,
+        requester: &Arc<R>,
+        owner: u64,
+        entries: &[Entry],
+        before_wait: &mut dyn FnMut(),
+    ) -> Posted {
         // Room for many is worth clearing for many alone.
         match entries.len() {
             0 => Posted::Taken(0),
-            1 => self.post_batch::<1>(requester, owner, entries),
-            _ => self.post_batches(requester, owner, entries),
+            1 => self.post_batch::<1>(requester, owner, entries, before_wait),
+            _ => self.post_batches(requester, owner, entries, before_wait),
         }
     }
 
     #[inline(never)]
-    fn post_batches(&self, requester: &Arc<R>, owner: u64, entries: &[Entry]) -> Posted {
+    fn post_batches(
+        &self,
+        requester: &Arc<R>,
+        owner: u64,
+        entries: &[Entry],
+        before_wait: &mut dyn FnMut(),
+    ) -> Posted {
         let mut taken = 0;
         for batch in entries.chunks(CHAIN) {
-            match self.post_batch::<CHAIN>(requester, owner, batch) {
+            match self.post_batch::<CHAIN>(requester, owner, batch, before_wait) {
                 posted @ (Posted::NeedsDc | Posted::Closing) if taken == 0 => return posted,
                 Posted::Taken(count) if count == batch.len() => taken += count,
                 Posted::Taken(count) => return Posted::Taken(taken + count),
@@ -127,9 +139,11 @@ impl<R: Requester> RcQueue<R> {
         requester: &Arc<R>,
         owner: u64,
         batch: &[Entry],
+        before_wait: &mut dyn FnMut(),
     ) -> Posted {
         let mut tries = 0..PREPARE_TRIES;
-        let posted = tries.find_map(|_| self.try_post_batch::<N>(requester, owner, batch));
+        let posted =
+            tries.find_map(|_| self.try_post_batch::<N>(requester, owner, batch, before_wait));
         // Somebody else comes first; the caller waits and tries again.
         posted.unwrap_or(Posted::Taken(0))
     }
@@ -141,6 +155,7 @@ impl<R: Requester> RcQueue<R> {
         requester: &Arc<R>,
         owner: u64,
         batch: &[Entry],
+        before_wait: &mut dyn FnMut(),
     ) -> Option<Posted> {
         const { assert!(N <= CHAIN) };
         // Its turn is not yet: its keys are looked at then.
@@ -154,7 +169,7 @@ impl<R: Requester> RcQueue<R> {
         let mut room = room::<_, N>();
         let mut prepared = ArrayVec::new(&mut room);
         let Batch { entries, mut whole } =
-            match self.prepare_batch(&mut prepared, requester, owner, batch) {
+            match self.prepare_batch(&mut prepared, requester, owner, batch, before_wait) {
                 Ok(prepared) => prepared,
                 // As if there were no room: there may be memory later. Who waits for it hears
                 // of signals.
@@ -232,6 +247,7 @@ impl<R: Requester> RcQueue<R> {
         requester: &Arc<R>,
         owner: u64,
         batch: &'a [Entry],
+        before_wait: &mut dyn FnMut(),
     ) -> Result<Batch<'a, R>> {
         let mut is_refused = false;
         for (index, entry) in batch.iter().enumerate() {
@@ -243,9 +259,9 @@ impl<R: Requester> RcQueue<R> {
             if is_refused {
                 continue;
             }
-            let prepared = match self.prepare(next, owner, entry) {
+            let prepared = match self.prepare(next, owner, entry, before_wait) {
                 Ok(Form::Whole) => continue,
-                Ok(Form::Cut) => self.prepare_long(requester, entry),
+                Ok(Form::Cut) => self.prepare_long(requester, entry, before_wait),
                 Err(refusal) => Err(refusal),
             };
             match prepared {
@@ -378,7 +394,13 @@ impl<R: Requester> RcQueue<R> {
     /// # Errors
     ///
     /// Why it is not posted.
-    fn prepare(&self, prepared: &mut Prepared, owner: u64, entry: &Entry) -> Result<Form, Refusal> {
+    fn prepare(
+        &self,
+        prepared: &mut Prepared,
+        owner: u64,
+        entry: &Entry,
+        before_wait: &mut dyn FnMut(),
+    ) -> Result<Form, Refusal> {
         if let Some(status) = entry.failed() {
             return Err(status.into());
         }
@@ -419,7 +441,8 @@ impl<R: Requester> RcQueue<R> {
             None => blocks.hold(entry.pieces(), addr, entry.len()),
         };
         if is_whole {
-            prepared.keys.rkey = self.remote_key(key, addr, entry.len(), remote.flag())?;
+            let (len, access) = (entry.len(), remote.flag());
+            prepared.keys.rkey = self.remote_key(key, addr, len, access, before_wait)?;
             Ok(Form::Whole)
         } else if entry.inline().is_none() && !entry.kind().is_atomic() {
             Ok(Form::Cut)
@@ -437,8 +460,10 @@ impl<R: Requester> RcQueue<R> {
         addr: u64,
         len: u32,
         access: u32,
+        before_wait: &mut dyn FnMut(),
     ) -> Result<u32, Refusal> {
-        let record = self.remote_block(key, addr)?.ok_or(Refusal::NeedsDc)?;
+        let record = self.remote_block(key, addr, before_wait)?;
+        let record = record.ok_or(Refusal::NeedsDc)?;
         if !record.allows(addr, len, access) {
             COUNTERS.access_errors.bump();
             return Err(WcStatus::RemAccessErr.into());

@@ -57,7 +57,7 @@ impl<R: Requester> RcQueue<R> {
         let Sge { addr, len, lkey } = request.local;
         let (region, lkey) = self.mrs.hold(lkey, owner, addr, len, local).ok()?;
         let record = self
-            .remote_block(request.rkey, request.remote_addr)
+            .remote_block(request.rkey, request.remote_addr, &mut || {})
             .ok()??;
         let local = core::iter::once(request.local);
         let is_allowed = self.blocks()?.hold(local, request.remote_addr, len)

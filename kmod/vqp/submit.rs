@@ -318,7 +318,8 @@ impl Vqp {
             let woken = match *queue {
                 Some(rc) => {
                     let seen = rc.room_seen();
-                    match rc.post(self, self.owner.session, entries) {
+                    let session = self.owner.session;
+                    match rc.post(self, session, entries, &mut || unsent.before_sleep()) {
                         Posted::Taken(0) => {
                             unsent.before_sleep();
                             rc.wait_for_room(seen, ROOM_WAIT_NS, true)
