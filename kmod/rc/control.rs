@@ -16,15 +16,18 @@ use crate::clock::{coarse_ns, now_ns};
 use crate::counters::COUNTERS;
 use crate::dc::Requester;
 use crate::rc::chain::{rdma_wr, Keys, SGES};
+use crate::rc::post::Refusal;
 use crate::rc::queue::{Posting, RcQueue, PROBE_BYTES};
 use crate::rc::slots::{CompletionTarget, Slot};
 use crate::rdma::{Qp, Ready};
+use crate::sync::{lock_interruptible, Woken};
 
 /// No answer yet.
 const PENDING: u32 = u32::MAX;
 /// How long an answer is looked for before sleeping.
 const SPIN_NS: u64 = 100_000;
-/// Longest sleep between two looks.
+/// Longest sleep between two looks. A signal is heard after the first one: a call that is made
+/// again asks again, and would never get an answer if signals came faster than that.
 const NAP_NS: u64 = 50_000_000;
 /// A queue pair answers, or breaks, well before this, whatever is queued before.
 const PATIENCE_NS: u64 = 20_000_000_000;
@@ -49,13 +52,17 @@ pub(super) struct Probe {
 impl<R: Requester> RcQueue<R> {
     /// The record of a block of the peer's region of a key; `None`: peers have to use
     /// it by DC, if there is such a region. Runs `before_wait` if the peer has to be asked.
+    ///
+    /// # Errors
+    ///
+    /// Why a request that names it is not posted.
     #[inline]
     pub(super) fn remote_block(
         &self,
         key: u32,
         addr: u64,
         before_wait: &mut dyn FnMut(),
-    ) -> Result<Option<Record>, WcStatus> {
+    ) -> Result<Option<Record>, Refusal> {
         let Some(blocks) = self.blocks() else {
             return Ok(None);
         };
@@ -67,8 +74,9 @@ impl<R: Requester> RcQueue<R> {
         }
         before_wait();
         match self.look_up(name) {
+            Err(EINTR) => Err(Refusal::Interrupted),
             Err(_) if self.is_closing() => Ok(None),
-            answer => answer.map_err(|_| self.end_of_others()),
+            answer => answer.map_err(|_| self.end_of_others().into()),
         }
     }
 
@@ -76,7 +84,7 @@ impl<R: Requester> RcQueue<R> {
     #[inline(never)]
     fn look_up(&self, name: BlockName) -> Result<Option<Record>> {
         let table = *self.remote.get().ok_or_else(crate::errno::not_conn)?;
-        let mut control = self.control.lock();
+        let mut control = lock_interruptible(&self.control)?;
         let buffer = (*control).as_mut().ok_or(EIO)?;
         let asked_ns = coarse_ns();
         // Somebody may have asked for it while we waited for the lock.
@@ -243,10 +251,16 @@ impl<R: Requester> RcQueue<R> {
 
     /// Posts one request of the queue's own and waits for its end. The caller
     /// holds `control`.
+    ///
+    /// # Errors
+    ///
+    /// `EINTR`: a signal came first. The request may be on its way then, and the next one waits
+    /// for its end; `EAGAIN`, `EIO`, `ETIMEDOUT`: the queue pair is closing, gone or full.
     pub(super) fn request(&self, post: impl FnOnce(&Qp<Ready>, u64) -> Result) -> Result {
         let _attending = self.attend();
+        // One that a signal left on its way has the buffer, and would be taken for this one.
+        self.wait_for_answer()?;
         let start_ns = now_ns();
-        self.control_status.store(PENDING, Ordering::Relaxed);
         let mut post = Some(post);
         while let Some(this) = post.take() {
             let seen = self.room_seen();
@@ -254,19 +268,33 @@ impl<R: Requester> RcQueue<R> {
             if post.is_none() {
                 break;
             }
-            self.wait_for_room(seen, NAP_NS, false);
-            // One that was posted has to be waited for: its answer would be taken for another's.
+            if self.wait_for_room(seen, NAP_NS, true) == Woken::Signal {
+                return Err(EINTR);
+            }
             if now_ns().saturating_sub(start_ns) > PATIENCE_NS {
                 return Err(ETIMEDOUT);
             }
         }
+        match self.wait_for_answer()? == WcStatus::Success as u32 {
+            true => Ok(()),
+            false => Err(EIO),
+        }
+    }
+
+    /// Waits until the last request of [`Self::request`] has ended, and answers how, as a
+    /// [`WcStatus`]. The caller attends, and holds `control`.
+    ///
+    /// # Errors
+    ///
+    /// `EINTR`.
+    fn wait_for_answer(&self) -> Result<u32> {
+        let start_ns = now_ns();
         loop {
             let seen = self.events.seen();
             self.poll();
             let status = self.control_status.load(Ordering::Acquire);
             if status != PENDING {
-                let ok = status == WcStatus::Success as u32;
-                return if ok { Ok(()) } else { Err(EIO) };
+                return Ok(status);
             }
             let waited_ns = now_ns().saturating_sub(start_ns);
             if waited_ns > PATIENCE_NS {
@@ -275,7 +303,9 @@ impl<R: Requester> RcQueue<R> {
             }
             if waited_ns > SPIN_NS {
                 self.arm();
-                self.events.wait(seen, NAP_NS, false);
+                if self.events.wait(seen, NAP_NS, waited_ns > NAP_NS) == Woken::Signal {
+                    return Err(EINTR);
+                }
             }
         }
     }
@@ -302,6 +332,8 @@ impl<R: Requester> RcQueue<R> {
         unsafe { self.slots.fill(claim, slot) };
         let _ = posting.poster.signals(true);
         self.own_requests.fetch_add(1, Ordering::Relaxed);
+        // Before it is published: it may end at once.
+        self.control_status.store(PENDING, Ordering::Relaxed);
         self.window.publish(&posting.poster);
         post(qp, WrId::Request(claim.seq).encode())
             .inspect_err(|_| self.fail(WcStatus::FatalErr))

@@ -166,7 +166,7 @@ impl<R: Requester> RcQueue<R> {
     ///
     /// # Errors
     ///
-    /// Why it is not posted; or, inside, `ENOMEM`, or `EINTR` if a signal came.
+    /// Why it is not posted; or, inside, `ENOMEM`.
     #[inline(never)]
     pub(super) fn prepare_long(
         &self,
@@ -186,7 +186,7 @@ impl<R: Requester> RcQueue<R> {
             // Each of them may take as long as what was posted before.
             // SAFETY: no requirement.
             if unsafe { bindings::weft_signal_pending() } {
-                return Ok(Err(EINTR));
+                return Err(Refusal::Interrupted);
             }
             let (bytes, access) = (bytes as u32, remote.flag());
             let rkey = self.remote_key(key, part, bytes, access, before_wait)?;

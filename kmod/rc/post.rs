@@ -33,6 +33,8 @@ pub(crate) enum Posted {
     NeedsDc,
     /// None was: the queue pair is being closed.
     Closing,
+    /// None was: a signal came while keys were looked up.
+    Interrupted,
 }
 
 /// How a request is posted.
@@ -51,6 +53,8 @@ pub(super) enum Refusal {
     /// memory that it names, or the peer's table of regions does not have its key. The
     /// last may be because the table is full; by DC the peer knows all regions.
     NeedsDc,
+    /// A signal came while its keys were looked up.
+    Interrupted,
 }
 
 impl From<WcStatus> for Refusal {
@@ -124,10 +128,10 @@ impl<R: Requester> RcQueue<R> {
         let mut taken = 0;
         for batch in entries.chunks(CHAIN) {
             match self.post_batch::<CHAIN>(requester, owner, batch, before_wait) {
-                posted @ (Posted::NeedsDc | Posted::Closing) if taken == 0 => return posted,
                 Posted::Taken(count) if count == batch.len() => taken += count,
                 Posted::Taken(count) => return Posted::Taken(taken + count),
-                Posted::NeedsDc | Posted::Closing => break,
+                posted if taken == 0 => return posted,
+                Posted::NeedsDc | Posted::Closing | Posted::Interrupted => break,
             }
         }
         Posted::Taken(taken)
@@ -171,8 +175,8 @@ impl<R: Requester> RcQueue<R> {
         let Batch { entries, mut whole } =
             match self.prepare_batch(&mut prepared, requester, owner, batch, before_wait) {
                 Ok(prepared) => prepared,
-                // As if there were no room: there may be memory later. Who waits for it hears
-                // of signals.
+                Err(EINTR) => return Some(Posted::Interrupted),
+                // As if there were no room: there may be memory later.
                 Err(_) => return Some(Posted::Taken(0)),
             };
         if entries.is_empty() {
@@ -275,6 +279,7 @@ impl<R: Requester> RcQueue<R> {
                     next.refused = Some(status);
                     is_refused = true;
                 }
+                Err(Refusal::Interrupted) => return Err(EINTR),
                 Err(Refusal::NeedsDc) => {
                     return Ok(Batch {
                         entries: batch.get(..index).unwrap_or_default(),

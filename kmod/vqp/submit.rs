@@ -325,6 +325,7 @@ impl Vqp {
                             rc.wait_for_room(seen, ROOM_WAIT_NS, true)
                         }
                         Posted::Taken(taken) => return Ok(taken as u32),
+                        Posted::Interrupted => return Err(EINTR),
                         refused @ (Posted::NeedsDc | Posted::Closing) => {
                             unsent.before_sleep();
                             if matches!(refused, Posted::NeedsDc) {

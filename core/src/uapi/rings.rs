@@ -173,8 +173,10 @@ pod! {
     /// Whatever `wc_min` and `timeout_ns` are, a call may sleep before it has taken a request:
     /// while the stream to the peer, which the user's VQPs share that post on this CPU, has 128
     /// requests (the RC queue pair to it, which all share, 256, or 2 MiB); while requests of the
-    /// VQP before a fenced one, or before one for which it goes over to DC, are under way. That
-    /// takes seconds if the peer is silent or its receiver has no buffers. A signal ends it.
+    /// VQP before a fenced one, or before one for which it goes over to DC, are under way; while
+    /// the peer's table of regions is READ by RC, behind what was posted before, for a key that
+    /// was not looked up in the last half second. That takes seconds if the peer is silent or
+    /// its receiver has no buffers. A signal ends it, within about a tenth of a second.
     ///
     /// The kernel takes requests from its own index on, whoever calls: calls with
     /// requests on one ring have to be made one after the other, or their requests

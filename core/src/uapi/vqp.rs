@@ -122,13 +122,14 @@ pod! {
     /// Only a request that is well-formed, allowed by its keys and goes by RC as it is can
     /// be run, and one at a time on a VQP; one that is long, or goes across the end of a
     /// block of registered memory, cannot. Errors: `EAGAIN` (it cannot, or a signal came
-    /// while another thread posted to the VQP; nothing was done, and the request has to go
-    /// through the ring, where it gets its completion), `EBADF` (no such VQP), `EINVAL` (a
-    /// reserved field), `EINTR` (a signal came; the request is on its way), `ENOENT`
-    /// ([`RUN_RESUME`]: there is none to wait for).
+    /// before it was posted; nothing was done, and the request has to go through the ring,
+    /// where it gets its completion), `EBADF` (no such VQP), `EINVAL` (a reserved field),
+    /// `EINTR` (a signal came; the request is on its way), `ENOENT` ([`RUN_RESUME`]: there is
+    /// none to wait for).
     ///
-    /// The call lasts until the request has ended; a request to a dead peer ends, with
-    /// an error, in about a second. A signal ends the call and not the request, whose
+    /// Before the request is posted the call may sleep as [`Enter`](super::Enter) says. It lasts
+    /// until the request has ended; a request to a dead peer ends, with an error, in about a
+    /// second. A signal ends the call and not the request, whose
     /// memory may still be read or written: [`RUN_RESUME`] goes on waiting for it and
     /// answers how it ended. Once it has, another request may take its place.
     pub struct Run [40] {
