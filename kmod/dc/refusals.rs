@@ -5,8 +5,8 @@
 //! so their answers are rate-limited as ICMP errors are, per node and per source.
 //!
 //! A peer with an outdated record learns that it is: its initiator repeats the request
-//! seven times within half a second, and a stream without an answer makes the record
-//! suspect too.
+//! seven times within a second, and a stream without an answer makes the record suspect
+//! too.
 
 use kernel::alloc::KVBox;
 use kernel::prelude::*;

@@ -35,10 +35,10 @@ impl RoundTrip {
         self.smoothed_ns = (7 * self.smoothed_ns + took_ns) / 8;
     }
 
-    /// How long to wait after `tries` that were not answered.
-    pub(super) fn timeout_ns(&self, tries: u32) -> u64 {
+    /// How long to wait after so many timeouts.
+    pub(super) fn timeout_ns(&self, doublings: u32) -> u64 {
         let first_ns = (self.smoothed_ns + 4 * self.variation_ns).max(RTO_MIN_NS);
-        (first_ns << tries.min(8)).min(RTO_MAX_NS)
+        (first_ns << doublings.min(8)).min(RTO_MAX_NS)
     }
 }
 

@@ -20,6 +20,9 @@ use crate::dc::{MAX_TRIES, RNR_DELAY_NS, RNR_PATIENCE_NS, STREAM_IDLE_NS};
 pub(super) struct Patience {
     /// Timeouts in a row.
     tries: u32,
+    /// Timeouts since an answer last told how long the peer takes: each has doubled the next
+    /// (Karn's rule). An answer to a request that was sent again does not tell.
+    doublings: u32,
     round_trip: RoundTrip,
     /// Since when the oldest chunk has been waiting.
     waiting_since_ns: u64,
@@ -47,6 +50,7 @@ pub(super) enum Due {
 impl Patience {
     pub(super) const NEW: Self = Self {
         tries: 0,
+        doublings: 0,
         round_trip: RoundTrip::UNKNOWN,
         waiting_since_ns: 0,
         not_ready_since_ns: None,
@@ -55,8 +59,14 @@ impl Patience {
         last_used_ns: 0,
     };
 
-    /// No timeout in a row, and no receiver without a buffer.
+    /// Forgets all timeouts, and that a receiver has no buffer.
     pub(super) fn calm(&mut self) {
+        self.doublings = 0;
+        self.answered();
+    }
+
+    /// The target is there: no timeout in a row, and no receiver without a buffer.
+    fn answered(&mut self) {
         self.tries = 0;
         self.ready();
     }
@@ -82,8 +92,9 @@ impl Patience {
     pub(super) fn chunk_done(&mut self, sent_ns: Option<u64>, now_ns: u64) {
         if let Some(sent_ns) = sent_ns {
             self.round_trip.learn(now_ns.saturating_sub(sent_ns));
+            self.doublings = 0;
         }
-        self.calm();
+        self.answered();
     }
 
     /// Another chunk is the oldest.
@@ -142,11 +153,12 @@ impl Patience {
         if self.is_not_ready() {
             self.not_ready_until_ns = 0;
         } else {
-            let timeout_ns = self.round_trip.timeout_ns(self.tries);
+            let timeout_ns = self.round_trip.timeout_ns(self.doublings);
             if now_ns.saturating_sub(self.waiting_since_ns) < timeout_ns {
                 return Due::Nothing;
             }
             self.tries += 1;
+            self.doublings = self.doublings.saturating_add(1);
             if self.tries >= MAX_TRIES {
                 return Due::Break;
             }
