@@ -136,7 +136,11 @@ pub(super) fn take_chunk<B: Bearer, R: Receives>(
     frame: &Frame<'_>,
 ) -> Result<(), Status> {
     let request = &frame.request;
-    let message = frame.message.ok_or(Status::Invalid)?;
+    let Some(message) = frame.message else {
+        // It failed at its sender: the rest of a message that has begun will not come.
+        drop(pending.take_if(|incoming| incoming.arrival.flow == request.flow));
+        return Err(Status::Invalid);
+    };
     if message.to == Receiver::Node {
         let control = frame.control_message().ok_or(Status::Invalid)?;
         let taken = message.total == request.len && target.inbox.put(control);
