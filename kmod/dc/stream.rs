@@ -6,7 +6,7 @@ use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::alloc::KVBox;
 use kernel::prelude::*;
 use kernel::sync::Arc;
-use weft_core::dc::wire::{Destination, Receiver, Response, Status};
+use weft_core::dc::wire::{Destination, Receiver, Request, Response, Status};
 use weft_core::dc::{Completion, Incoming, Initiator, Local, Op, OpKind, MAX_OPS};
 use weft_core::pool::{Meter, Stopwatch, Tally, Transport};
 use weft_core::uapi::WcStatus;
@@ -308,7 +308,8 @@ impl<B: Bearer, R: Requester> Stream<B, R> {
     fn restart_if_needed(&self, inner: &mut Inner<B, R>, now_ns: u64) {
         if inner.initiator.needs_restart(now_ns) {
             let token = self.dc.gate.token(self.index, self.peer);
-            inner.initiator.restart(token);
+            let farewell = inner.initiator.restart(token);
+            inner.send_farewell(self.dc.bearer(), farewell);
         }
     }
 
@@ -376,14 +377,8 @@ impl<B: Bearer, R: Requester> Stream<B, R> {
     /// Tells the target that the stream ends, if that can do no harm; it may not hear it.
     pub(crate) fn farewell(&self) {
         let mut inner = self.inner.lock();
-        let request = inner.initiator.close_request().filter(|_| !inner.dead);
-        if let Some(request) = request {
-            let bh = BhDisabled::new();
-            let mut train = Train::new(self.dc.bearer(), &bh);
-            let header = request.encode();
-            let _: Result<(), ()> = train.append(&mut inner.path, &header, 0, false, |_| Ok(()));
-            train.flush(&mut inner.path);
-        }
+        let farewell = inner.initiator.close_request();
+        inner.send_farewell(self.dc.bearer(), farewell);
     }
 
     /// Sends what may be sent and hands out what has ended, then lets go.
@@ -532,6 +527,17 @@ impl<B: Bearer, R: Requester> Inner<B, R> {
             }
         }
         train.flush(&mut self.path);
+    }
+
+    /// Sends a farewell, if there is one to send and the node has not stopped.
+    fn send_farewell(&mut self, bearer: &B, farewell: Option<Request>) {
+        if let Some(request) = farewell.filter(|_| !self.dead) {
+            let bh = BhDisabled::new();
+            let mut train = Train::new(bearer, &bh);
+            let header = request.encode();
+            let _: Result<(), ()> = train.append(&mut self.path, &header, 0, false, |_| Ok(()));
+            train.flush(&mut self.path);
+        }
     }
 
     /// Hands out completions, as many as may fit into `drained`. Answers how many.

@@ -217,11 +217,13 @@ impl Initiator {
         self.broken
     }
 
-    /// Starts over with a new token; only an idle stream can.
-    pub fn restart(&mut self, token: u64) {
+    /// Starts over with a new token; only an idle stream can. Answers the farewell of the
+    /// stream as it was ([`Self::close_request`]).
+    pub fn restart(&mut self, token: u64) -> Option<Request> {
         if !self.is_idle() {
-            return;
+            return None;
         }
+        let farewell = self.close_request();
         self.token = token;
         self.base = 0;
         self.resend = 0;
@@ -232,6 +234,7 @@ impl Initiator {
         self.broken = false;
         self.repeated_first = false;
         self.failed_since_ns = None;
+        farewell
     }
 
     /// Queues an operation; answers its place, as [`Completion::slot`](super::Completion::slot) does. Behind a

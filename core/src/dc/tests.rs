@@ -68,7 +68,7 @@ fn a_stream_whose_first_request_was_repeated_says_no_farewell() {
     initiator.on_response(&Response::to(&first, Status::Ok), 0, later);
     assert!(initiator.close_request().is_none());
     initiator.poll_completion().unwrap();
-    initiator.restart(2);
+    assert!(initiator.restart(2).is_none());
     initiator.push(op(2, OpKind::Write, 0, 8)).unwrap();
     initiator.poll_request(later).unwrap();
     assert!(initiator.close_request().is_some(), "that was another life");
@@ -323,14 +323,17 @@ fn a_restarted_peer_is_reported_as_stale() {
 }
 
 #[test]
-fn a_stream_that_slept_starts_over_with_a_new_token() {
+fn a_stream_that_slept_says_farewell_and_starts_over_with_a_new_token() {
     let mut pair = Pair::new(vec![Fate::Deliver]);
     pair.initiator.push(op(1, OpKind::Write, 0, 8)).unwrap();
+    assert_eq!(pair.initiator.restart(43), None, "it is not idle");
     pair.run();
-    pair.contexts.clear();
     pair.now_ns += STREAM_IDLE_NS + 1;
     assert!(pair.initiator.needs_restart(pair.now_ns));
-    pair.initiator.restart(43);
+    let farewell = pair.initiator.restart(43).unwrap();
+    pair.out.send(&farewell.encode(), &[]);
+    pair.step();
+    assert!(pair.contexts.is_empty());
     pair.initiator.push(op(2, OpKind::Write, 8, 8)).unwrap();
     pair.run();
     assert_eq!(pair.completions[1].status, WcStatus::Success);
