@@ -247,13 +247,17 @@ impl Deliverer {
         deliver: &mut dyn FnMut(&mut Batch<'_>),
     ) -> Result<bool, CorruptSender> {
         let before = self.progress();
-        if self.shared.spec.order == Order::Total && !self.starts_with_message(stable)? {
-            // Nulls only: nobody is called for them.
-            self.tell();
-            return Ok(self.progress() != before);
-        }
-        if self.acks.is_some() && !self.has_any() {
-            return Ok(false);
+        let has_message = match self.shared.spec.order {
+            Order::Total => self.starts_with_message(stable)?,
+            Order::PerSender => self.has_any()?,
+        };
+        if !has_message {
+            // Nobody is called for nulls and given-up slots.
+            let fired = self.progress() != before;
+            if fired {
+                self.tell();
+            }
+            return Ok(fired);
         }
         let mut batch = Batch {
             deliverer: self,
@@ -292,7 +296,7 @@ impl Deliverer {
         Ok(())
     }
 
-    /// Goes past nulls, and says whether there is a message behind them.
+    /// Goes past nulls and given-up slots, and says whether there is a message behind them.
     fn starts_with_message(&mut self, limit: u64) -> Result<bool, CorruptSender> {
         while self.next < limit {
             let End { sender, inbox } = &mut self.ends[self.turn];
@@ -354,10 +358,17 @@ impl Deliverer {
         Ok(None)
     }
 
-    fn has_any(&self) -> bool {
-        self.ends
-            .iter()
-            .any(|end| end.inbox.taken() < end.inbox.seen().messages)
+    /// As [`Self::starts_with_message`], for the next message of any sender. The senders are
+    /// asked in the order in which [`Self::next_any`] goes through them.
+    fn has_any(&mut self) -> Result<bool, CorruptSender> {
+        let (later, first) = self.ends.split_at_mut(self.turn);
+        for End { sender, inbox } in first.iter_mut().chain(later) {
+            let has_message = inbox.has_any();
+            if has_message.map_err(|Corrupt| CorruptSender(*sender))? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     fn advance(&mut self) {

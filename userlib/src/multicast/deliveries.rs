@@ -11,6 +11,7 @@ use super::shared::Shared;
 use crate::deadline::end_of;
 use crate::smc::Limit;
 use std::fmt;
+use std::iter;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
@@ -81,7 +82,13 @@ impl Deliveries {
     /// # }
     /// ```
     pub async fn next_async(&mut self) -> Option<Received> {
-        self.run_async(ONE, &mut copy).await.flatten()
+        while let Some(next) = self.run_async(ONE, &mut copy).await {
+            // A batch is empty if its sender's ring turned out to be corrupt.
+            if next.is_some() {
+                return next;
+            }
+        }
+        None
     }
 
     /// Whether nothing will come any more: the group was left, or a member has
@@ -192,6 +199,9 @@ impl Iterator for Deliveries {
     type Item = Received;
 
     fn next(&mut self) -> Option<Received> {
-        self.run(None, ONE, &mut copy).flatten()
+        // A batch is empty if its sender's ring turned out to be corrupt.
+        iter::from_fn(|| self.run(None, ONE, &mut copy))
+            .flatten()
+            .next()
     }
 }

@@ -160,14 +160,37 @@ impl Inbox {
         }
     }
 
-    /// Whether this round was a message, or takes a slot as one does.
+    /// Whether this round was a message. A given-up slot of this round is gone past.
     ///
     /// # Errors
     ///
     /// [`Corrupt`].
     pub fn has(&mut self, round: u64) -> Result<bool, Corrupt> {
-        let (era, next) = (self.era, self.peek()?);
-        Ok(next.is_some_and(|found| found.round == era.round(round)))
+        let era = self.era;
+        let next = self.peek()?.filter(|next| next.round == era.round(round));
+        Ok(next.is_some_and(|found| self.is_message(found)))
+    }
+
+    /// Whether there is a message, whatever its round. Given-up slots before it are gone past.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupt`].
+    pub fn has_any(&mut self) -> Result<bool, Corrupt> {
+        while let Some(found) = self.peek()? {
+            if self.is_message(found) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether the next record is a message; goes past it otherwise.
+    fn is_message(&mut self, next: Found) -> bool {
+        if next.void {
+            self.go_past(next);
+        }
+        !next.void
     }
 
     /// The next message, whatever its round: for unordered delivery. Given-up
@@ -196,9 +219,7 @@ impl Inbox {
     /// As for [`Self::take`].
     unsafe fn pop<'r>(&mut self, found: Found) -> Result<Option<&'r [u8]>, Corrupt> {
         let bytes = self.ring().bytes(found.offset, found.len);
-        self.next = None;
-        self.taken += 1;
-        self.at = found.end;
+        self.go_past(found);
         if found.void {
             return Ok(None);
         }
@@ -210,6 +231,12 @@ impl Inbox {
         Ok(Some(unsafe {
             std::slice::from_raw_parts(bytes.as_ptr(), found.len)
         }))
+    }
+
+    fn go_past(&mut self, next: Found) {
+        self.next = None;
+        self.taken += 1;
+        self.at = next.end;
     }
 
     fn peek(&mut self) -> Result<Option<Found>, Corrupt> {

@@ -3,10 +3,12 @@
 //! What cannot be is a typed error, at once.
 
 use crate::{members, PATIENCE};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 use weft::fabric::{shm::Shm, Fabric, FabricError, NodeSet};
 use weft::multicast::ConfigError;
-use weft::{Error, Group, Options, SendError, Subgroup, SubgroupHandle};
+use weft::{Batch, Error, Group, Options, SendError, Sender, Subgroup, SubgroupHandle};
 
 #[test]
 fn settings_that_cannot_be_are_refused() {
@@ -210,4 +212,72 @@ fn what_a_member_cannot_do_is_an_error() {
     drop(group);
     assert_eq!(sender.send_bytes(b"two"), Err(SendError::Closed));
     assert_eq!(deliveries.count(), 1, "what was stable is delivered");
+}
+
+/// Subgroups of one slot, in either order.
+fn single_slots() -> [Subgroup; 2] {
+    let subgroup = Subgroup::new("test").window(1).max_message(4);
+    [subgroup.clone(), subgroup.unordered()]
+}
+
+/// Gives a slot up, and has the group go on until it is stable.
+fn give_up_slot(group: &Group, sender: &Sender) {
+    let too_long = SendError::TooLong { len: 5, room: 4 };
+    assert_eq!(sender.try_send(|slot| slot.set_len(5)), Err(too_long));
+    while group.step() {}
+}
+
+#[test]
+fn a_slot_that_was_given_up_does_not_end_deliveries() {
+    for subgroup in single_slots() {
+        let node = Shm::threads(1).expect("a fabric").remove(0);
+        let mut builder = Group::builder(node);
+        let handle = builder.subgroup(subgroup);
+        let group = builder.join_stepped().expect("a group");
+        let sender = group.sender(handle).expect("it sends");
+        let mut deliveries = group.deliveries(handle).expect("nobody has them");
+        give_up_slot(&group, &sender);
+        let batch = deliveries.batch(Some(Duration::ZERO), |batch| batch.count());
+        assert_eq!(batch, None, "a batch without a message");
+        assert!(!deliveries.is_over());
+        // The slot is free again, and given up again.
+        group.step();
+        give_up_slot(&group, &sender);
+        let receiver = std::thread::spawn(move || deliveries.next());
+        let end = Instant::now() + PATIENCE;
+        while sender.try_send(|slot| slot.put(b"one")) == Err(SendError::Full) {
+            assert!(Instant::now() < end, "nobody goes past the slot");
+            group.step();
+        }
+        while !receiver.is_finished() {
+            assert!(Instant::now() < end, "the message does not come");
+            group.step();
+        }
+        let message = receiver.join().expect("no panic");
+        assert_eq!(message.map(|message| message.bytes), Some(b"one".to_vec()));
+    }
+}
+
+#[test]
+fn no_closure_is_called_for_a_slot_that_was_given_up() {
+    for subgroup in single_slots() {
+        let node = Shm::threads(1).expect("a fabric").remove(0);
+        let mut builder = Group::builder(node);
+        let handle = builder.subgroup(subgroup);
+        let calls = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&calls);
+        let count = move |_: &mut Batch<'_>| {
+            counted.fetch_add(1, Ordering::Relaxed);
+        };
+        let group = builder.deliver(handle, count).join_stepped();
+        let group = group.expect("a group");
+        let sender = group.sender(handle).expect("it sends");
+        for _ in 0..3 {
+            give_up_slot(&group, &sender);
+        }
+        assert_eq!(calls.load(Ordering::Relaxed), 0);
+        sender.try_send(|slot| slot.put(b"one")).expect("room");
+        while group.step() {}
+        assert_eq!(calls.load(Ordering::Relaxed), 1);
+    }
 }

@@ -7,10 +7,10 @@ use super::{members, PATIENCE};
 use std::future::Future;
 use std::time::Duration;
 use tokio::runtime::Builder;
-use tokio::task::JoinSet;
+use tokio::task::{yield_now, JoinSet};
 use tokio::time::timeout;
 use weft::fabric::shm::Shm;
-use weft::{Batch, Deliveries, Group, Sender, Subgroup, SubgroupHandle};
+use weft::{Batch, Deliveries, Group, SendError, Sender, Subgroup, SubgroupHandle};
 
 const SENDERS: u64 = 8;
 const MESSAGES: u64 = 2_000;
@@ -88,5 +88,35 @@ fn tasks_of_one_thread_send_and_receive() {
                 .collect();
             assert!(sent.iter().copied().eq(0..MESSAGES), "{sender}, {task}");
         }
+    }
+}
+
+#[test]
+fn a_slot_that_was_given_up_does_not_end_a_task_that_receives() {
+    let subgroup = Subgroup::new("tasks").window(2).max_message(4);
+    for subgroup in [subgroup.clone(), subgroup.unordered()] {
+        let node = Shm::threads(1).expect("a fabric").remove(0);
+        let mut builder = Group::builder(node);
+        let tasks = builder.subgroup(subgroup);
+        let group = builder.join_stepped().expect("a group");
+        let sender = group.sender(tasks).expect("a sender");
+        let mut deliveries = group.deliveries(tasks).expect("deliveries");
+        let too_long = SendError::TooLong { len: 5, room: 4 };
+        assert_eq!(sender.try_send(|slot| slot.set_len(5)), Err(too_long));
+        while group.step() {}
+        let message = run(async {
+            let mut receiving = JoinSet::new();
+            receiving.spawn(async move { deliveries.next_async().await });
+            // The receiver looks when only the slot has come.
+            yield_now().await;
+            sender.try_send(|slot| slot.put(b"one")).expect("room");
+            while group.step() {}
+            receiving
+                .join_next()
+                .await
+                .expect("it ends")
+                .expect("no panic")
+        });
+        assert_eq!(message.map(|message| message.bytes), Some(b"one".to_vec()));
     }
 }
