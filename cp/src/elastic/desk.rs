@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{ensure, Context as _, Result};
 use nix::errno::Errno;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
+use nix::sys::socket::{listen, Backlog};
 use weft::fabric::MAX_NODES;
 
 use super::{free_addr, hear, say, Call, Turn, MEETING_TIME};
@@ -44,6 +45,8 @@ impl Desk {
     pub fn open(at: SocketAddr, args: &CommonArgs) -> Result<Self> {
         let listener = TcpListener::bind(at);
         let listener = listener.with_context(|| format!("cannot listen at {at} for receivers"))?;
+        // Whoever calls while others are served waits there: more than the standard library lets.
+        listen(&listener, Backlog::MAXALLOWABLE)?;
         listener.set_nonblocking(true)?;
         Ok(Self {
             listener,
@@ -177,6 +180,7 @@ mod tests {
     use crate::args::{Args, What};
     use crate::place::Place;
     use clap::Parser as _;
+    use std::fs;
     use std::io::Write as _;
     use std::thread;
 
@@ -199,6 +203,17 @@ mod tests {
         while begun.elapsed() < LONG && line.write_all(b"w").is_ok() {
             thread::sleep(Duration::from_millis(100));
         }
+    }
+
+    #[test]
+    fn more_receivers_can_call_while_others_are_served_than_a_party_has() {
+        let most = fs::read_to_string("/proc/sys/net/core/somaxconn").expect("the system's limit");
+        let most: usize = most.trim().parse().expect("a number");
+        let desk = desk();
+        let at = desk.listener.local_addr().expect("an address");
+        let call = || TcpStream::connect_timeout(&at, STRANGER_PATIENCE).expect("it can wait");
+        let lines: Vec<_> = (0..most.min(300)).map(|_| call()).collect();
+        assert!(lines.iter().all(|line| line.peer_addr().is_ok()));
     }
 
     #[test]
