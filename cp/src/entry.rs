@@ -88,6 +88,14 @@ impl Entry {
         Ok(PathBuf::from(OsString::from_vec(self.path.clone())))
     }
 
+    /// Bytes of a link's path and target; 0 if it is no link.
+    pub fn link_bytes(&self) -> usize {
+        match &self.kind {
+            Kind::Link { target } => self.path.len() + target.len(),
+            _ => 0,
+        }
+    }
+
     /// Whether it may be written.
     pub fn check(&self) -> Result<()> {
         self.relative()?;

@@ -11,7 +11,7 @@ use anyhow::{bail, ensure, Context, Result};
 use walkdir::{DirEntry, WalkDir};
 
 use crate::entry::{Entry, Kind};
-use crate::wire::{Begin, MAX_ENTRIES};
+use crate::wire::{Begin, MAX_ENTRIES, MAX_LINK_BYTES};
 
 /// A file or a tree, in the order in which it is sent: a directory before what
 /// is in it.
@@ -61,6 +61,16 @@ pub fn scan(root: &Path) -> Result<Listing> {
 
 /// Lists all that is at `root`, and fails as soon as the user has interrupted it.
 pub fn scan_until(root: &Path, is_interrupted: impl Fn() -> bool) -> Result<Listing> {
+    scan_within(MAX_LINK_BYTES, root, is_interrupted)
+}
+
+/// Lists what may have so many bytes of links.
+fn scan_within(
+    max_link_bytes: usize,
+    root: &Path,
+    is_interrupted: impl Fn() -> bool,
+) -> Result<Listing> {
+    let mut link_bytes = 0;
     let mut entries = Vec::new();
     for found in WalkDir::new(root).sort_by_file_name() {
         ensure!(!is_interrupted(), "interrupted");
@@ -72,6 +82,12 @@ pub fn scan_until(root: &Path, is_interrupted: impl Fn() -> bool) -> Result<List
             root.display()
         );
         let listed = list(&found, root).with_context(|| source.display().to_string())?;
+        link_bytes += listed.entry.link_bytes();
+        ensure!(
+            link_bytes <= max_link_bytes,
+            "{}: the paths and targets of symbolic links have more than {max_link_bytes} bytes: send its parts, or an archive",
+            root.display()
+        );
         entries.push(listed);
     }
     let bytes = entries
@@ -177,6 +193,15 @@ mod tests {
             assert_eq!((&name[..], found, bytes), (&b"link"[..], entries, 5));
             fs::remove_file(link).unwrap();
         }
+    }
+
+    #[test]
+    fn links_that_no_receiver_could_remember_are_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        symlink("1234567", dir.path().join("abc")).unwrap();
+        assert!(scan_within(10, dir.path(), || false).is_ok());
+        let error = scan_within(9, dir.path(), || false).unwrap_err();
+        assert!(error.to_string().contains("more than 9 bytes"), "{error}");
     }
 
     #[test]

@@ -31,6 +31,8 @@ pub const MAX_REPORT_BYTES: usize = 4096;
 const MAX_REASON_BYTES: usize = 2048;
 /// Most files, directories and links of a transfer: receivers remember some.
 pub const MAX_ENTRIES: u64 = 1 << 20;
+/// Most bytes of the paths and targets of a transfer's links: receivers remember them to the end.
+pub const MAX_LINK_BYTES: usize = 256 << 20;
 /// Bytes of a file's hash.
 pub const HASH_BYTES: usize = 32;
 

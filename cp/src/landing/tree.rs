@@ -20,6 +20,7 @@ use tempfile::TempDir;
 
 use super::{exists, finish, target, Advice, PREFIX};
 use crate::entry::{Entry, Kind};
+use crate::wire::MAX_LINK_BYTES;
 
 /// A tree on its way to its name.
 #[derive(Debug)]
@@ -29,6 +30,8 @@ pub struct Tree {
     /// Each behind the one that it is in; the root is the first.
     directories: Vec<Entry>,
     links: Vec<Entry>,
+    /// Bytes that further links may have.
+    link_bytes_left: usize,
     has_name: bool,
 }
 
@@ -48,6 +51,7 @@ impl Tree {
             target,
             directories: vec![root],
             links: Vec::new(),
+            link_bytes_left: MAX_LINK_BYTES,
             has_name: false,
         })
     }
@@ -72,6 +76,8 @@ impl Tree {
             "{}: it is in no directory that came before it",
             self.cannot_make(&entry)
         );
+        let left = self.link_bytes_left.checked_sub(entry.link_bytes());
+        self.link_bytes_left = left.context("the stream is corrupt: its links are too long")?;
         self.links.push(entry);
         Ok(())
     }
@@ -271,6 +277,21 @@ mod tests {
         let left: Vec<_> = fs::read_dir(dir.path()).unwrap().collect();
         assert_eq!(left.len(), 1);
         assert_eq!(fs::read_dir(dir.path().join("tree")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn links_that_are_too_long_together_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut tree = tree_in(dir.path());
+        tree.link_bytes_left = 10;
+        let link = |path| {
+            let target = b"abcde".to_vec();
+            entry(path, Kind::Link { target })
+        };
+        tree.add_link(link(b"d/l")).unwrap();
+        let error = tree.add_link(link(b"d/m")).unwrap_err().to_string();
+        assert!(error.contains("too long"), "{error}");
+        assert_eq!(tree.links.len(), 1);
     }
 
     #[test]
