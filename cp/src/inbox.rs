@@ -5,6 +5,7 @@
 
 use std::io::{self, BufRead, Read};
 use std::sync::mpsc::{channel, Receiver, RecvTimeoutError, Sender};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, Context, Result};
@@ -61,21 +62,22 @@ impl Inbox {
         let messages_free = Pool::new(&node, MESSAGES, party.chunk)?;
         let reports_free = Pool::new(&node, REPORTS, MAX_REPORT_BYTES)?;
         let (tell, events) = channel();
-        let (memory, told) = (messages_free.clone(), tell.clone());
+        let tell = Arc::new(tell);
+        let (memory, told) = (messages_free.clone(), Arc::clone(&tell));
         let _stream = node.create_group(
             &stream_group(party.receivers),
             party.patience,
             move |_| memory.take(),
             move |event| hear_stream(event, &told),
         )?;
-        let (pool, told) = (reports_free.clone(), tell.clone());
+        let (pool, told) = (reports_free.clone(), Arc::clone(&tell));
         let reports = node.create_group(
             &report_group(rank),
             party.patience,
             |_| None,
             move |event| hear_reports(event, &pool, &told),
         )?;
-        signals.tell(move || drop(tell.send(Incident::Interrupted)));
+        signals.tell(&tell, || Incident::Interrupted);
         let mut inbox = Self {
             _stream,
             reports,

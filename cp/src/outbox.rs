@@ -6,6 +6,7 @@
 mod crowd;
 
 use std::sync::mpsc::{channel, Receiver, Sender};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{anyhow, ensure, Context, Result};
@@ -70,20 +71,21 @@ impl Outbox {
         let free = free.collect::<Result<_, _>>()?;
         let last = node.allocate(MAX_REPORT_BYTES)?;
         let (tell, events) = channel();
+        let tell = Arc::new(tell);
         let config = stream_group(party.receivers);
-        let told = tell.clone();
+        let told = Arc::clone(&tell);
         let of_stream = move |event| hear_stream(event, &told);
         let stream = node.create_group(&config, party.patience, |_| None, of_stream)?;
         let reports = (1..=party.receivers).map(|receiver| {
             let pool = Pool::new(&node, 1, MAX_REPORT_BYTES)?;
-            let (memory, told) = (pool.clone(), tell.clone());
+            let (memory, told) = (pool.clone(), Arc::clone(&tell));
             let config = report_group(receiver);
             let hear = move |event| hear_report(receiver, event, &pool, &told);
             let give = move |_| memory.take();
             Ok(node.create_group(&config, party.patience, give, hear)?)
         });
         let _reports = reports.collect::<Result<_>>()?;
-        signals.tell(move || drop(tell.send(Incident::Happened(Happening::Interrupted))));
+        signals.tell(&tell, || Incident::Happened(Happening::Interrupted));
         Ok(Self {
             stream,
             _reports,

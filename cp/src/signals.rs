@@ -7,6 +7,7 @@
 use std::io::{self, Write as _};
 use std::mem::MaybeUninit;
 use std::ptr;
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
@@ -57,8 +58,20 @@ impl Signals {
         lock(&self.0).whom = None;
     }
 
-    /// From now on, signals are told.
-    pub fn tell(&self, interrupted: impl Fn() + Send + 'static) {
+    /// From now on, signals are told, as long as somebody else can tell something: who waits for
+    /// that is to learn that there is nobody any more.
+    pub(crate) fn tell<T: Send + 'static>(
+        &self,
+        tell: &Arc<Sender<T>>,
+        interrupted: impl Fn() -> T + Send + 'static,
+    ) {
+        let tell = Arc::downgrade(tell);
+        let interrupted = move || {
+            if let Some(tell) = tell.upgrade() {
+                // Without a receiver nobody is interested any more.
+                let _ = tell.send(interrupted());
+            }
+        };
         lock(&self.0).whom = Some(Box::new(interrupted));
     }
 
@@ -95,4 +108,26 @@ fn is_ignored(signal: Signal) -> bool {
     // SAFETY: zeroes are a valid action, and so is what the call has written.
     let action = unsafe { action.assume_init() };
     asked == 0 && action.sa_sigaction == libc::SIG_IGN
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::{channel, RecvTimeoutError};
+    use std::time::Duration;
+
+    #[test]
+    fn a_signal_is_told_but_nobody_waits_for_signals_alone() {
+        let signals = Signals(Arc::default());
+        let (tell, events) = channel();
+        let tell = Arc::new(tell);
+        signals.tell(&tell, || 1);
+        lock(&signals.0).hear(Signal::SIGINT);
+        assert_eq!(events.recv(), Ok(1));
+        drop(tell);
+        let waited = events.recv_timeout(Duration::from_secs(60));
+        assert_eq!(waited, Err(RecvTimeoutError::Disconnected));
+        lock(&signals.0).hear(Signal::SIGINT);
+        assert!(signals.were_told());
+    }
 }
