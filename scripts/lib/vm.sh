@@ -111,6 +111,8 @@ boot_until_up() {
   for ((try = 1; ; try++)); do
     # An emulator that was killed has left it behind.
     rm -f "$run/qemu.pid"
+    # An emulator that does not start writes no log, and those that read it expect one.
+    : >"$run/kernel.log"
     boot "$@" >"$run/qemu.log" 2>&1 &
     pid=$!
     echo "$pid" >"$run/boot.pid"

@@ -2,7 +2,7 @@
 # scripts/vm with a shell function in its emulators' place: the first thing that went wrong gives
 # the status of a run; and one that is ended leaves no emulator behind, also if it is about to boot
 # a machine again.
-# checks: 14
+# checks: 16
 . "$(dirname "$0")/lib/scratch.sh"
 
 scratch_with vm
@@ -11,7 +11,7 @@ cat >>"$SCRATCH/scripts/lib/vm-scan.sh" <<'END'
 ensure_images() { :; }
 choose_accelerator() { ACCEL=(tcg); }
 boot() {
-  : >"$2/kernel.log"
+  [ -n "${NO_LOG:-}" ] || : >"$2/kernel.log"
   emulator "$2" "$3"
 }
 END
@@ -31,6 +31,7 @@ status_of() {
 is "a command that ended well is a good end" "$(status_of 'echo 0 >"$1/status"')" 0
 is "one that failed gives its status" "$(status_of 'echo 3 >"$1/status"')" 3
 is "without one the machine has failed" "$(status_of true)" 85
+is "so has one whose emulator does not start" "$(NO_LOG=1 status_of 'return 1')" 85
 is "an emulator that crashes counts before that" "$(status_of 'return 139')" 89
 is "and before what its machine has answered" "$(status_of 'echo 3 >"$1/status"; return 134')" 89
 is "so does one that takes too long" "$(status_of 'echo 3 >"$1/status"; return 124')" 124
@@ -43,6 +44,10 @@ is "and no more if it did" "$(status_of "$PEER" --vms 2)" 3
 is "another kernel's bug counts before all" \
   "$(status_of "$PEER"'; [ "$2" = 0 ] || echo "WARNING: x" >"$1/kernel.log"' --vms 2)" 86
 
+# given an emulator that stands still before it has opened its log, and works when it starts again
+readonly STUCK='if [ -e "$1/kernel.log.1" ]; then echo 0 >"$1/status"; else sh -c "echo \$\$ >$1/qemu.pid; exec sleep 60"; fi'
+is "a machine without a log is booted again" "$(NO_LOG=1 WEFT_VM_BOOT_SECONDS=1 status_of "$STUCK")" 0
+
 # given machines that never come up, whose emulator takes a moment to start, and does nothing
 export EMULATORS=$SCRATCH/emulators
 emulator() {
@@ -50,18 +55,20 @@ emulator() {
   sh -c 'echo $$ >>"$EMULATORS"; echo $$ >"$1/qemu.pid"; exec sleep 60' sh "$1"
 }
 export -f emulator
-# ended_when TEXT: the status of a run that is ended when it has said TEXT, or an emulator has.
+# ended_when TEXT: the status of a run that is ended when it has said TEXT, or an emulator has; or
+# `never said`.
 ended_when() {
-  local run tries
+  local run tries status said=''
   WEFT_VM_BOOT_SECONDS=2 "$SCRATCH/scripts/vm" run --nodes 0 -- true >"$SCRATCH/out" 2>&1 &
   run=$!
   for ((tries = 0; tries < 600; tries++)); do
-    ! grep -qs "$1" "$SCRATCH/out" "$EMULATORS" || break
+    if grep -qs "$1" "$SCRATCH/out" "$EMULATORS"; then said=yes; break; fi
     sleep 0.02
   done
   kill "$run"
   wait "$run"
-  echo $?
+  status=$?
+  if [ -n "$said" ]; then echo "$status"; else echo "never said"; fi
 }
 # none_runs: emulators were started, and all have ended. One that was about to start has by now.
 none_runs() {
