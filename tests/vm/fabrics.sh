@@ -52,7 +52,7 @@ copy_elastic() {
   local fabric=$1 to=/tmp/late-$1 node sender receivers=()
   mkdir -p "$to/0" "$to/1"
   head -c 1000000 /dev/urandom >"$to/file"
-  weft-cp send "$to/file" --fabric "$fabric" --elastic 10.77.0.1:7600 --timeout 5 &
+  weft-cp send "$to/file" --fabric "$fabric" --elastic 10.77.0.1:7600 --timeout "$(seconds 10)" &
   sender=$!
   for node in 0 1; do
     in_node "$node" weft-cp receive "$to/$node" --fabric "$fabric" --elastic 10.77.0.1:7600 &
