@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{anyhow, ensure, Context, Result};
+use anyhow::{anyhow, bail, ensure, Context, Result};
 use weft_shim::{Device, MemoryRegion, SendWr, Vqp, Wc, WcStatus};
 use weft_testkit::pace::patient;
 use weft_testkit::report::Report;
@@ -23,11 +23,15 @@ const ROUNDS: u64 = 3;
 const UPKEEP: Duration = Duration::from_millis(2500);
 /// Bytes of a long READ.
 const LONG: usize = 16 << 20;
-/// VQPs that have READs under way when their queue pair is closed.
-const READERS: usize = 4;
-/// How long those READs take at least: the pool closes after five seconds, and gives up a peer
-/// after three more.
+/// Most VQPs that have a READ under way when their queue pair is closed.
+const MOST_READERS: usize = 2048;
+/// How long those READs take at least, if they go on as fast as one alone: the pool closes after
+/// five seconds, and gives up a peer after three more.
 const UNDER_WAY: Duration = Duration::from_secs(12);
+/// A peer that is silent for less time after the close began is not given up.
+const GIVEN_UP: Duration = Duration::from_millis(3500);
+/// How many times as many READs there are in each try.
+const TRIES: [usize; 4] = [1, 2, 4, 8];
 
 /// All of it.
 pub fn run(report: &mut Report, seed: u64) {
@@ -92,31 +96,75 @@ fn both_ask(round: u64, seed: u64) -> Result<()> {
     all_closed()
 }
 
-/// A VQP, and how its READs have ended so far.
+/// A VQP with one READ. It could not have several under way: a long one is cut into pieces, and
+/// the next waits until they are posted.
 struct Reader {
     vqp: Vqp,
-    posted: usize,
+    has_ended: bool,
 }
 
 impl Reader {
-    fn wait(&mut self) -> Result<()> {
+    fn begin(near: &Device, wr: SendWr<'_>) -> Result<Self> {
+        let mut vqp = connect(near, 1, 1)?;
+        ensure!(vqp.post_send(&[wr.signaled()])? == 1, "a READ is not taken");
+        Ok(Self {
+            vqp,
+            has_ended: false,
+        })
+    }
+
+    /// Waits that long at most for the READ to end, and sees that it ended well.
+    fn has_ended(&mut self, patience: Duration) -> Result<bool> {
         let mut wcs = [Wc::default()];
-        for _ in 0..self.posted {
-            let progress = self.vqp.enter(&[], &mut wcs, 1, patient(BOUND))?;
-            ensure!(progress.completed == 1, "a READ does not end");
+        if !self.has_ended {
+            let least = usize::from(!patience.is_zero());
+            let progress = self.vqp.enter(&[], &mut wcs, least, patience)?;
+            self.has_ended = progress.completed == 1;
             let status = wcs[0].status();
             ensure!(
-                status == Some(WcStatus::Success),
+                !self.has_ended || status == Some(WcStatus::Success),
                 "a READ ended with {status:?}"
             );
         }
-        Ok(())
+        Ok(self.has_ended)
     }
+}
+
+/// How many of the READs have not ended.
+fn under_way(readers: &mut [Reader]) -> Result<usize> {
+    let ended = readers
+        .iter_mut()
+        .map(|reader| reader.has_ended(Duration::ZERO));
+    let ended = ended.collect::<Result<Vec<_>>>()?;
+    Ok(ended.iter().filter(|has_ended| !**has_ended).count())
+}
+
+/// Waits until the queue pair is being closed, and for longer than the pool waits for a peer that
+/// is silent. It must still be there if READs are under way then; answers whether any is.
+fn outlasts(readers: &mut [Reader]) -> Result<bool> {
+    wait_for("the close begins", BOUND, || Ok(queue_pairs(0, 1)? == 0))?;
+    thread::sleep(GIVEN_UP);
+    let ends = counter("rc_queues")?;
+    let left = under_way(readers)?;
+    ensure!(ends != 0 || left == 0, "it is closed under {left} READs");
+    Ok(left != 0)
 }
 
 /// READs that are under way when the pool closes their queue pair, and for longer than it waits
 /// for a peer that is silent.
 fn long_ones_end() -> Result<()> {
+    for times in TRIES {
+        if close_under_reads(times)? {
+            return Ok(());
+        }
+        // The first READ was slower than those that followed.
+    }
+    bail!("no READ was under way long enough after the close began")
+}
+
+/// Has a queue pair closed that as many READs use as take long enough, times so many. Answers
+/// whether they did.
+fn close_under_reads(times: usize) -> Result<bool> {
     all_closed()?;
     let near = Device::open_on(0)?;
     near.pool_pin(gid(1))?;
@@ -132,25 +180,19 @@ fn long_ones_end() -> Result<()> {
     let start = Instant::now();
     first.read(local.slice(0..LONG)?, link.remote.remote())?;
     let reads = UNDER_WAY.as_nanos().div_ceil(start.elapsed().as_nanos()) as usize;
-    let each = reads.div_ceil(READERS).min(64);
+    let reads = reads.saturating_mul(times).min(MOST_READERS);
     let (closed, lost) = (counter("rc_closed")?, counter("rc_lost")?);
-    let mut readers = Vec::new();
-    for _ in 0..READERS {
-        let mut vqp = connect(&near, 1, 64)?;
-        let wrs = (0..each).map(|_| Ok(read()?.signaled()));
-        let posted = vqp.post_send(&wrs.collect::<Result<Vec<_>>>()?)?;
-        ensure!(posted == each, "{posted} of {each} READs are taken");
-        readers.push(Reader { vqp, posted });
-    }
+    let readers = (0..reads).map(|_| Reader::begin(&near, read()?));
+    let mut readers = readers.collect::<Result<Vec<_>>>()?;
     near.pool_unpin(gid(1))?;
-    readers.iter_mut().try_for_each(Reader::wait)?;
-    println!(
-        "# {each} READs of each took {} ms",
-        start.elapsed().as_millis()
-    );
+    let has_outlasted = outlasts(&mut readers)?;
+    for reader in &mut readers {
+        ensure!(reader.has_ended(patient(BOUND))?, "a READ does not end");
+    }
+    println!("# {reads} READs took {} ms", start.elapsed().as_millis());
     drop((readers, first, link));
     all_closed()?;
     ensure!(counter("rc_closed")? > closed, "it was not closed");
     ensure!(counter("rc_lost")? == lost, "it broke");
-    Ok(())
+    Ok(has_outlasted)
 }
