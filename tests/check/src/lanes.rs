@@ -116,9 +116,12 @@ fn until_all_are_up(from: u8, to: u8) -> Result<()> {
 fn another() -> Result<()> {
     run_on(1)?;
     let mut link = Link::new(1, 4096, 4)?;
+    let chains = counter("rc_chains")?;
     link.works(1)?;
-    let moves = counter("moves")?;
+    ensure!(counter("rc_chains")? > chains, "it does not go by RC");
     until_all_are_up(0, 1)?;
+    // The threads' VQPs, which may have moved too, are gone.
+    let moves = counter("moves")?;
     let mut round = 1;
     wait_for("its requests take it", BOUND, || {
         round += 1;
