@@ -26,7 +26,6 @@ need_mpi() { has_mpi || step "Open MPI and MPICH, to compare with (110 MB)" inst
 # in it.
 build_bcast() {
   local name
-  mkdir -p "$MPI_PROGRAMS" || return
   for name in $MPI_NAMES; do
     tree_env in_tree "mpicc.$name" -O2 -Wall -Wextra -rdynamic -o "$MPI_PROGRAMS/bcast.$name" "$WEFT_ROOT/tests/bench/mpi/bcast.c" || return
   done

@@ -1,7 +1,8 @@
 #!/bin/bash
 # scripts/bench --built measures what scripts/build has built, MPI's side too, whatever the
-# sources are by now; and refuses what is of two commits.
-# checks: 6
+# sources are by now; and refuses what is of two commits. scripts/build says which commit all
+# programs are of, as long as no other one of them is.
+# checks: 9
 . "$(dirname "$0")/lib/scratch.sh"
 
 scratch_with bench build
@@ -33,12 +34,17 @@ commit() {
 }
 # rdmc OPTION...: the last line that the benchmark says over shared memory.
 rdmc() { "$SCRATCH/scripts/bench" rdmc --fabrics shm "$@" 2>&1 | tee "$SCRATCH/out" | tail -n 1; }
+# all_of: the commit that all programs are of.
+all_of() { cat "$SCRATCH/cache/out/"*/all-programs/built-from; }
 compiled() { tr '\n' ' ' <"$COMPILED"; }
 
 in_repository init -q
 first=$(commit first)
 check "all is built" "$SCRATCH/scripts/build" --programs
 is "MPI's side too, by both compilers" "$(compiled)" "openmpi mpich "
+is "all programs are of one commit" "$(all_of)" "$first"
+WEFT_PACKAGES=weft-cp "$SCRATCH/scripts/build" --programs 2>/dev/null
+is "one that is built again is too" "$(all_of)" "$first"
 second=$(commit second)
 is "what is built is measured" "$(rdmc --built)" "measured rdmc of $first"
 is "and nothing is built for it" "$(compiled)" "openmpi mpich "
@@ -47,4 +53,6 @@ rm -r "$SCRATCH/cache/out/"*/mpi
 commit third >/dev/null
 rdmc --built >/dev/null
 check "MPI's side of another commit is refused" grep -q "built from two commits" "$SCRATCH/out"
+WEFT_PACKAGES=weft-cp "$SCRATCH/scripts/build" --programs 2>/dev/null
+check "with a program of another commit all are of none" refuses 1 "No such file" cat "$SCRATCH/cache/out/"*/all-programs/built-from
 done_testing

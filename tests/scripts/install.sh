@@ -1,7 +1,7 @@
 #!/bin/bash
 # scripts/install puts each file where its users look for it, and installs nothing if something
-# was not built.
-# checks: 15
+# was not built, or not all is of one commit.
+# checks: 18
 export VM_SLOWNESS=1
 ROOT=$(cd "$(dirname "$0")/../.." && pwd)
 . "$ROOT/tests/vm/lib.sh"
@@ -20,6 +20,11 @@ built() {
     basename "$name" >"$OUT/$name"
   done
 }
+# of COMMIT FOLDER...: as if what is there had been built from it.
+of() {
+  local folder
+  for folder in "${@:2}"; do mkdir -p "$OUT/$folder" && echo "$1" >"$OUT/$folder/built-from"; done
+}
 # has PATH: it was installed, and is the file of that name.
 has() { [ "$(cat "$DESTDIR$1")" = "$(basename "$1")" ]; }
 # for_others: others can read all files that were installed, and enter all folders.
@@ -36,9 +41,17 @@ touch "$WEFT_CACHE/setup.done"
 echo 7.0-test >"$WEFT_CACHE/kernel.release"
 built target/release/{weftctl,weft-meta,weft-cp,libweft.so}
 check "what was not built is named" refuses 1 "kmod/weft.ko" "$INSTALL" /opt/weft
+built kmod/weft.ko
+check "so is what may be of several commits" refuses 1 "all-programs was built from" "$INSTALL" /opt/weft
+COMMIT=$(bash -c '. "$1/common.sh" && . "$1/commit.sh" && source_commit' bash "$ROOT/scripts/lib")
+of "$COMMIT" all-programs
+of 0123456789ab kmod
+check "a mixture of two commits is none to install" refuses 1 "from two commits" "$INSTALL" /opt/weft
+of 0123456789ab all-programs
+check "nor is what was built before the sources changed" refuses 1 "what was built is of 0123456789ab" "$INSTALL" /opt/weft
 check "and nothing was installed" test ! -e "$DESTDIR"
 
-built kmod/weft.ko
+of "$COMMIT" all-programs kmod
 private() (umask 077 && "$@")
 check "it installs" private "$INSTALL" /opt/weft
 for program in weftctl weft-meta weft-cp; do check "$program is there" test -x "$DESTDIR/opt/weft/bin/$program"; done
