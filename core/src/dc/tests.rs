@@ -4,6 +4,7 @@
 
 mod failures;
 mod hostile;
+mod loss;
 mod messages;
 mod pair;
 
@@ -241,68 +242,6 @@ fn atomic_operations_that_were_reaped_count_as_long_as_one_before_them_may_be_re
         .iter()
         .all(|c| c.status == WcStatus::Success));
     assert_eq!(pair.remote[..8], 17u64.to_ne_bytes());
-}
-
-#[test]
-fn a_silent_peer_is_not_sent_the_whole_window_again() {
-    let mut initiator = initiator(HERE, 1024);
-    for cookie in 0..WINDOW as u64 {
-        initiator.push(op(cookie, OpKind::Write, 0, 8)).unwrap();
-    }
-    let mut now_ns = 1;
-    let burst = |initiator: &mut Initiator, now_ns| -> Vec<Request> {
-        std::iter::from_fn(|| Some(initiator.poll_request(now_ns)?.request)).collect()
-    };
-    let all = burst(&mut initiator, now_ns);
-    assert_eq!(all.len(), WINDOW);
-    let probes = PROBE_CHUNKS as usize;
-    for _ in 0..3 {
-        now_ns += RTO_MAX_NS;
-        initiator.on_tick(now_ns);
-        assert_eq!(burst(&mut initiator, now_ns), all[..probes]);
-    }
-    // The target is there, and the others may have been lost.
-    initiator.on_response(&Response::to(&all[0], Status::Ok), 0, now_ns);
-    assert_eq!(burst(&mut initiator, now_ns), all[probes..]);
-    // One that was lost again is missed as soon as the next one comes.
-    initiator.on_tick(now_ns + RTO_MAX_NS);
-    assert_eq!(burst(&mut initiator, now_ns), all[1..=probes]);
-    initiator.on_response(&Response::to(&all[1], Status::Sequence), 0, now_ns);
-    assert_eq!(burst(&mut initiator, now_ns), all[1..]);
-}
-
-/// Carries so many READs out, one after the other, over a peer that answers so late. Answers how
-/// often each was sent.
-fn sends_to_a_slow_peer(initiator: &mut Initiator, late_ns: u64, ops: u64) -> Vec<usize> {
-    const TICK_NS: u64 = 1_000_000;
-    let mut now_ns = 1;
-    let mut sends_of = |cookie| {
-        initiator.push(op(cookie, OpKind::Read, 0, 0)).unwrap();
-        let (pushed_ns, mut sent, mut request) = (now_ns, 0, None);
-        while now_ns < pushed_ns + late_ns {
-            initiator.on_tick(now_ns);
-            while let Some(outgoing) = initiator.poll_request(now_ns) {
-                request = Some(outgoing.request);
-                sent += 1;
-            }
-            now_ns += TICK_NS;
-        }
-        initiator.on_response(&Response::to(&request.unwrap(), Status::Ok), 0, now_ns);
-        let end = initiator.poll_completion().map(|end| end.status);
-        assert_eq!(end, Some(WcStatus::Success));
-        sent
-    };
-    (0..ops).map(&mut sends_of).collect()
-}
-
-#[test]
-fn a_slow_peer_is_soon_sent_each_request_once() {
-    for late_ns in [9_000_000, 30_000_000, 100_000_000] {
-        let mut initiator = initiator(HERE, 4096);
-        let sends = sends_to_a_slow_peer(&mut initiator, late_ns, 10);
-        assert!(sends[0] > 1, "it was not known: {sends:?}");
-        assert_eq!(sends[2..], [1; 8]);
-    }
 }
 
 #[test]
