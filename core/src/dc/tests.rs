@@ -149,39 +149,137 @@ fn a_short_operation_does_not_wait_for_a_long_one_of_another_flow() {
     assert_eq!(order.len(), 6);
 }
 
+/// Bytes of the target's memory for each flow.
+const SHARE: u64 = 12_000;
+
+/// How an operation fails, if it does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flaw {
+    None,
+    /// The target refuses its key.
+    Remote,
+    /// The second half of its local memory may not be used.
+    Local,
+}
+
+fn flaw() -> impl Strategy<Value = Flaw> {
+    prop_oneof![18 => Just(Flaw::None), 1 => Just(Flaw::Remote), 1 => Just(Flaw::Local)]
+}
+
+/// A WRITE into its flow's share, of bytes that tell which one it is.
+fn write_of(cookie: u64, flow: u32, len: u32, flaw: Flaw) -> Op {
+    let (from, half) = (97 * cookie, len / 2);
+    let mut local = scattered(&[(from, half), (from + u64::from(half), len - half)]);
+    if let (Flaw::Local, Local::Sges(sges)) = (flaw, &mut local) {
+        sges[1].lkey = BAD_KEY;
+    }
+    Op {
+        flow,
+        local,
+        rkey: if flaw == Flaw::Remote { BAD_KEY } else { 1 },
+        ..op(cookie, OpKind::Write, SHARE * u64::from(flow), len)
+    }
+}
+
+/// How a WRITE ends behind none that has failed.
+fn own_end(op: &Op, flaw: Flaw) -> WcStatus {
+    match flaw {
+        Flaw::Remote => WcStatus::RemAccessErr,
+        Flaw::Local if op.len != 0 => WcStatus::LocProtErr,
+        _ => WcStatus::Success,
+    }
+}
+
+/// The chunks of a WRITE that are carried out behind none that has failed.
+fn executed_of(pair: &Pair, op: &Op, flaw: Flaw) -> Vec<(u64, u8)> {
+    let usable = match flaw {
+        Flaw::None => op.len,
+        Flaw::Remote => return Vec::new(),
+        Flaw::Local => op.len / 2,
+    };
+    let chunks = (0..op.len.max(1)).step_by(1024);
+    let whole = chunks.filter(|offset| (offset + 1024).min(op.len) <= usable);
+    let first_byte = |offset: u32| match op.len {
+        0 => 0,
+        _ => pair.local[97 * op.cookie as usize + offset as usize],
+    };
+    whole
+        .map(|offset| (op.remote_addr + u64::from(offset), first_byte(offset)))
+        .collect()
+}
+
 proptest! {
     /// Whatever the network does, each flow's operations end in their order, each
-    /// once, at the place that pushing them answered.
+    /// once, at the place that pushing them answered; and nothing is carried out behind
+    /// the first chunk that fails, but all before it.
     #[test]
     fn flows_share_a_stream_and_keep_their_order(
         fates in prop::collection::vec(fate(), 1..60),
-        ops in prop::collection::vec((1u32..5, 0u32..20_000, any::<bool>()), 1..80),
+        wanted in prop::collection::vec((0u32..4, 0..SHARE as u32, flaw()), 1..80),
     ) {
         let mut pair = Pair::new(fates);
         let mut places = Vec::new();
-        for (cookie, (flow, len, bad)) in ops.iter().enumerate() {
-            let bad = *bad && cookie % 7 == 0;
-            let op = Op {
-                flow: *flow,
-                rkey: if bad { BAD_KEY } else { 1 },
-                ..op(cookie as u64, OpKind::Write, 0, *len)
-            };
-            places.push(pair.initiator.push(op).unwrap());
+        let writes: Vec<_> = (0..).zip(&wanted).map(|(cookie, &(flow, len, flaw))| {
+            (write_of(cookie, flow + 1, len, flaw), flaw)
+        }).collect();
+        for (op, _) in &writes {
+            places.push(pair.initiator.push(*op).unwrap());
         }
         pair.run();
-        prop_assert_eq!(pair.completions.len(), ops.len());
-        for flow in 1..5 {
-            let of_flow = |c: &&Completion| ops[c.cookie as usize].0 == flow;
-            let mine: Vec<_> = pair.completions.iter().filter(of_flow).collect();
-            prop_assert!(mine.is_sorted_by_key(|c| c.cookie));
-            let failed = mine.iter().position(|c| c.status != WcStatus::Success);
-            if let Some(failed) = failed {
-                let mut rest = mine[failed + 1..].iter();
-                prop_assert!(rest.all(|c| c.status == WcStatus::WrFlushErr));
-            }
-        }
+        prop_assert_eq!(pair.completions.len(), writes.len());
         let kept = pair.completions.iter().all(|c| places[c.cookie as usize] == c.slot);
         prop_assert!(kept);
+        for flow in 1..5 {
+            let of_flow = |c: &&Completion| writes[c.cookie as usize].0.flow == flow;
+            let mine: Vec<_> = pair.completions.iter().filter(of_flow).collect();
+            prop_assert!(mine.is_sorted_by_key(|c| c.cookie));
+            let (mut executed, mut has_failed) = (Vec::new(), false);
+            for end in mine {
+                let (op, flaw) = &writes[end.cookie as usize];
+                let own = own_end(op, *flaw);
+                if has_failed {
+                    // It may have failed by itself before the failure of the other was heard.
+                    let by_itself = own == WcStatus::LocProtErr && end.status == own;
+                    prop_assert!(by_itself || end.status == WcStatus::WrFlushErr, "{:?}", end);
+                } else {
+                    prop_assert_eq!(end.status, own, "{:?}", end);
+                    executed.extend(executed_of(&pair, op, *flaw));
+                    has_failed = own != WcStatus::Success;
+                }
+            }
+            let share = SHARE * u64::from(flow)..SHARE * u64::from(flow + 1);
+            let mine = pair.executed.iter().filter(|(addr, _)| share.contains(addr));
+            prop_assert_eq!(mine.copied().collect::<Vec<_>>(), executed);
+        }
+    }
+
+    /// Lives of a stream follow one another, each with a farewell to the one before where
+    /// there is one: nothing of a past one is carried out later.
+    #[test]
+    fn a_stream_that_starts_over_never_meets_its_past(
+        fates in prop::collection::vec(fate(), 1..60),
+        lives in prop::collection::vec(prop::collection::vec(0u32..3000, 1..10), 1..5),
+    ) {
+        let mut pair = Pair::new(fates);
+        let (mut cookie, mut expected) = (0, Vec::new());
+        for (life, lens) in lives.iter().enumerate() {
+            if let Some(farewell) = pair.initiator.restart(1000 + life as u64) {
+                pair.out.send(&farewell.encode(), &[]);
+            }
+            pair.out.losses.clear();
+            pair.back.losses.clear();
+            for len in lens {
+                let op = write_of(cookie, 1, *len, Flaw::None);
+                expected.extend(executed_of(&pair, &op, Flaw::None));
+                pair.initiator.push(op).unwrap();
+                cookie += 1;
+            }
+            pair.run_until_idle();
+        }
+        pair.run();
+        prop_assert!(pair.completions.iter().all(|c| c.status == WcStatus::Success));
+        prop_assert_eq!(pair.completions.len() as u64, cookie);
+        prop_assert_eq!(pair.executed, expected);
     }
 }
 

@@ -200,6 +200,8 @@ proptest! {
             rounds += 1;
             prop_assert!(rounds < 10_000);
         }
+        pair.buffers = usize::MAX;
+        pair.run();
         let all: Vec<_> = lens.iter().enumerate().map(|(i, len)| {
             let from = 13 * i;
             (Some(i as u32), pair.local[from..from + *len as usize].to_vec())

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 
-//! An initiator and a target joined by a network that loses, repeats and
+//! An initiator and a target joined by a network that loses, repeats, delays and
 //! reorders packets, with a clock that only the test moves.
 
 use std::collections::hash_map::Entry;
@@ -13,7 +13,7 @@ use super::super::wire::{
     MESSAGE_BYTES,
 };
 use super::super::*;
-use crate::uapi::{Sge, MAX_SGE};
+use crate::uapi::{Sge, WcStatus, MAX_SGE};
 
 pub(super) const HERE: Destination = Destination {
     dct_number: 7,
@@ -25,7 +25,7 @@ pub(super) const SENDER: Destination = Destination {
     dct_key: 0x77,
     incarnation: 5,
 };
-/// A key that the target refuses.
+/// A key that the target refuses, and the initiator for memory of its own.
 pub(super) const BAD_KEY: u32 = 666;
 pub(super) const MEMORY: usize = 64 * 1024;
 
@@ -35,8 +35,16 @@ pub(super) enum Fate {
     Deliver,
     Lose,
     Repeat,
+    /// Others overtake it.
     Delay,
+    /// It comes so many rounds later.
+    Late(u64),
+    /// It comes now, and once more so many rounds later.
+    Echo(u64),
 }
+
+/// The longest that a packet is late, in rounds: longer than it takes an initiator to give up.
+const MOST_LATE: u64 = 300;
 
 pub(super) fn fate() -> impl Strategy<Value = Fate> {
     prop_oneof![
@@ -44,6 +52,8 @@ pub(super) fn fate() -> impl Strategy<Value = Fate> {
         1 => Just(Fate::Lose),
         1 => Just(Fate::Repeat),
         1 => Just(Fate::Delay),
+        1 => (1..MOST_LATE).prop_map(Fate::Late),
+        1 => (1..MOST_LATE).prop_map(Fate::Echo),
     ]
 }
 
@@ -53,11 +63,18 @@ pub(super) fn initiator(destination: Destination, chunk_bytes: u32) -> Initiator
     initiator
 }
 
+/// A header and what follows it.
+pub(super) type Sent = (Vec<u8>, Vec<u8>);
+
 pub(super) struct Wire {
-    pub(super) packets: VecDeque<(Vec<u8>, Vec<u8>)>,
+    pub(super) packets: VecDeque<Sent>,
+    /// Packets that are late, and the rounds in which they come.
+    late: Vec<(u64, Sent)>,
+    round: u64,
     pub(super) fates: Vec<Fate>,
     pub(super) at: usize,
-    /// How often each PSN was lost; a chunk lost too often would be given up.
+    /// How often each PSN was lost or late; a chunk of which that happens too often would be
+    /// given up.
     pub(super) losses: HashMap<u32, u32>,
 }
 
@@ -65,6 +82,8 @@ impl Wire {
     pub(super) fn new(fates: Vec<Fate>) -> Self {
         Self {
             packets: VecDeque::new(),
+            late: Vec::new(),
+            round: 0,
             fates,
             at: 0,
             losses: HashMap::new(),
@@ -74,17 +93,14 @@ impl Wire {
     pub(super) fn send(&mut self, header: &[u8], payload: &[u8]) {
         let mut fate = self.fates[self.at % self.fates.len()];
         self.at += 1;
-        if matches!(fate, Fate::Lose) {
-            let psn = match decode(header) {
-                Some(Packet::Request(request)) => request.psn,
-                Some(Packet::Response(response)) => response.psn,
-                None => panic!("not a packet"),
-            };
-            let losses = self.losses.entry(psn).or_default();
-            *losses += 1;
-            if *losses > MAX_TRIES / 2 - 1 {
-                fate = Fate::Deliver;
-            }
+        let is_allowed = match fate {
+            Fate::Lose => self.may_miss(header),
+            Fate::Late(_) => may_be_late(header) && self.may_miss(header),
+            Fate::Echo(_) => may_be_late(header),
+            Fate::Deliver | Fate::Repeat | Fate::Delay => true,
+        };
+        if !is_allowed {
+            fate = Fate::Deliver;
         }
         let packet = (header.to_vec(), payload.to_vec());
         match fate {
@@ -98,8 +114,44 @@ impl Wire {
                 let place = self.packets.len().saturating_sub(2);
                 self.packets.insert(place, packet);
             }
+            Fate::Late(rounds) => self.late.push((self.round + rounds, packet)),
+            Fate::Echo(rounds) => {
+                self.packets.push_back(packet.clone());
+                self.late.push((self.round + rounds, packet));
+            }
         }
     }
+
+    /// Whether a packet may be missing for now, which then counts.
+    fn may_miss(&mut self, header: &[u8]) -> bool {
+        let psn = match decode(header) {
+            Some(Packet::Request(request)) => request.psn,
+            Some(Packet::Response(response)) => response.psn,
+            None => panic!("not a packet"),
+        };
+        let losses = self.losses.entry(psn).or_default();
+        *losses += 1;
+        *losses < MAX_TRIES / 2
+    }
+
+    /// Another round: what was late until now comes.
+    fn next_round(&mut self) {
+        self.round += 1;
+        let packets = std::mem::take(&mut self.late).into_iter();
+        let (due, late): (Vec<_>, _) = packets.partition(|(round, _)| *round <= self.round);
+        self.late = late;
+        self.packets
+            .extend(due.into_iter().map(|(_, packet)| packet));
+    }
+}
+
+/// Whether a packet may come late without harm. After two timeouts an initiator
+/// believes that there is no context, however old the answer is that says so.
+fn may_be_late(header: &[u8]) -> bool {
+    !matches!(
+        decode(header),
+        Some(Packet::Response(response)) if response.status == Status::NoContext
+    )
 }
 
 pub(super) struct Pair {
@@ -152,6 +204,11 @@ impl Pair {
 
     pub(super) fn transmit(&mut self) {
         while let Some(outgoing) = self.initiator.poll_request(self.now_ns) {
+            let (is_usable, psn) = (is_usable(&outgoing), outgoing.request.psn);
+            let outgoing = match is_usable {
+                true => outgoing,
+                false => self.initiator.unusable(psn, WcStatus::LocProtErr),
+            };
             let request = outgoing.request;
             let mut payload = Vec::new();
             if request.kind.is_atomic() {
@@ -302,7 +359,11 @@ impl Pair {
             response.len = request.len;
         } else if request.kind.is_atomic() && status == Status::Ok {
             let context = &self.contexts[&request.token];
-            let old = context.result(request.psn).expect("it may be repeated");
+            let Some(old) = context.result(request.psn) else {
+                let is_past = before(request.psn, self.initiator.oldest());
+                assert!(is_past, "it may be repeated");
+                return;
+            };
             bytes = old.to_ne_bytes().to_vec();
             response.len = 8;
         }
@@ -346,6 +407,8 @@ impl Pair {
 
     /// One round of everything; then the clock moves on.
     pub(super) fn step(&mut self) {
+        self.out.next_round();
+        self.back.next_round();
         self.transmit();
         while let Some((header, payload)) = self.out.packets.pop_front() {
             match decode(&header) {
@@ -360,7 +423,15 @@ impl Pair {
         self.initiator.on_tick(self.now_ns);
     }
 
+    /// Until all has ended, and nothing is on its way any more.
     pub(super) fn run(&mut self) {
+        self.run_until_idle();
+        while !(self.out.late.is_empty() && self.back.late.is_empty()) {
+            self.step();
+        }
+    }
+
+    pub(super) fn run_until_idle(&mut self) {
         for _ in 0..10_000 {
             self.step();
             if self.initiator.is_idle() {
@@ -369,6 +440,15 @@ impl Pair {
         }
         panic!("the stream never became idle");
     }
+}
+
+/// Whether the local memory of a request may be read.
+fn is_usable(outgoing: &Outgoing<'_>) -> bool {
+    let mut pieces = outgoing
+        .op
+        .local
+        .pieces(outgoing.offset, outgoing.request.len);
+    pieces.all(|sge| sge.lkey != BAD_KEY)
 }
 
 /// The bytes that a request carries.
