@@ -138,13 +138,13 @@ mod tests {
 
     #[test]
     fn a_line_to_itself_is_nobodys_and_leaves_the_address_to_the_sender() {
-        let at = free_addr([127, 0, 0, 1].into()).expect("an address");
         let flags = SockFlag::SOCK_CLOEXEC;
         let line = socket(AddressFamily::Inet, SockType::Stream, flags, None).expect("a socket");
-        let addr = SockaddrStorage::from(at);
-        bind(line.as_raw_fd(), &addr).expect("the port is free");
-        connect_to(line.as_raw_fd(), &addr).expect("it meets itself");
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        bind(line.as_raw_fd(), &SockaddrStorage::from(any)).expect("a port");
         let line = TcpStream::from(line);
+        let at = line.local_addr().expect("its address");
+        connect_to(line.as_raw_fd(), &SockaddrStorage::from(at)).expect("it meets itself");
         assert!(is_to_itself(&line));
         drop(line);
         let sender = TcpListener::bind(at).expect("the address is free");

@@ -4,13 +4,17 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
+use nix::sys::socket::sockopt::ReuseAddr;
+use nix::sys::socket::{
+    bind, setsockopt, socket, AddressFamily, SockFlag, SockType, SockaddrStorage,
+};
 
 use crate::scene::{start, start_mute, start_within, Process, Scene};
 
@@ -18,14 +22,18 @@ use crate::scene::{start, start_mute, start_within, Process, Scene};
 struct Elastic {
     scene: Scene,
     at: String,
+    /// Keeps the port from all who are not told of it.
+    _port: TcpStream,
 }
 
 impl Elastic {
     fn new(receivers: usize) -> Self {
-        let free = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let at = free.local_addr().expect("its address").to_string();
-        let scene = Scene::new(receivers);
-        Self { scene, at }
+        let port = held_port();
+        Self {
+            scene: Scene::new(receivers),
+            at: port.local_addr().expect("its address").to_string(),
+            _port: port,
+        }
     }
 
     /// One that ends when nobody has called for some seconds.
@@ -58,6 +66,16 @@ impl Elastic {
         assert!(read(rank) == read(0), "receiver {rank} has something else");
         assert_eq!(self.scene.names_in(rank), ["file"]);
     }
+}
+
+/// A socket that does not listen. Others can share its port, but never get it by chance.
+fn held_port() -> TcpStream {
+    let flags = SockFlag::SOCK_CLOEXEC;
+    let held = socket(AddressFamily::Inet, SockType::Stream, flags, None).expect("a socket");
+    setsockopt(&held, ReuseAddr, &true).expect("an option");
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    bind(held.as_raw_fd(), &SockaddrStorage::from(any)).expect("a port");
+    TcpStream::from(held)
 }
 
 #[test]

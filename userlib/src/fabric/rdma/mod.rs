@@ -18,6 +18,8 @@ mod doors;
 mod endpoint;
 mod frame;
 pub(super) mod health;
+#[cfg(test)]
+mod held;
 mod inner;
 mod line;
 pub(super) mod meeting;

@@ -3,21 +3,16 @@
 //! Meetings over loopback, with peers that are late, wrong or strange.
 
 use super::super::frame::MAX_CARD_BYTES;
+use super::super::held::Held;
 use super::*;
-use nix::sys::socket::{bind, connect, socket, AddressFamily, SockFlag, SockType, SockaddrStorage};
-use std::net::{Ipv4Addr, SocketAddr};
+use nix::sys::socket::sockopt::ReuseAddr;
+use nix::sys::socket::{
+    bind, connect, setsockopt, socket, AddressFamily, SockFlag, SockType, SockaddrStorage,
+};
+use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 
 const PATIENCE: Duration = Duration::from_secs(20);
-
-/// A list of addresses that were free a moment ago.
-fn addrs(nodes: usize) -> Vec<SocketAddr> {
-    let taken: Vec<_> = (0..nodes)
-        .map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port"))
-        .collect();
-    let addr = |listener: &TcpListener| listener.local_addr().expect("its address");
-    taken.iter().map(addr).collect()
-}
 
 /// Meets as the node at `rank`, with a card that says whose and whom for it is.
 fn meet_as(
@@ -53,7 +48,7 @@ fn all_meet(addrs: &[SocketAddr], kinds: &[u8]) -> Vec<Result<Vec<Met>, FabricEr
 
 #[test]
 fn everybody_gets_everybodys_card_and_hello() {
-    let answers = all_meet(&addrs(4), &[1; 4]);
+    let answers = all_meet(&Held::new(4), &[1; 4]);
     for (rank, answer) in answers.into_iter().enumerate() {
         let met = answer.expect("they meet");
         let others: Vec<_> = (0..4).filter(|&other| other != rank).collect();
@@ -68,7 +63,7 @@ fn everybody_gets_everybodys_card_and_hello() {
 
 #[test]
 fn who_does_not_come_is_named() {
-    let answer = meet_as(1, &addrs(3), 1, Duration::from_millis(30));
+    let answer = meet_as(1, &Held::new(3), 1, Duration::from_millis(30));
     assert_eq!(
         answer.expect_err("two are missing"),
         FabricError::Timeout {
@@ -79,7 +74,7 @@ fn who_does_not_come_is_named() {
 
 #[test]
 fn strangers_do_not_keep_nodes_from_meeting() {
-    let addrs = addrs(2);
+    let addrs = Held::new(2);
     std::thread::scope(|scope| {
         let first = scope.spawn(|| meet_as(0, &addrs, 1, PATIENCE));
         let mut noise = loop {
@@ -101,6 +96,7 @@ fn loop_at(addr: SocketAddr) -> TcpStream {
     let flags = SockFlag::SOCK_CLOEXEC;
     let line = socket(AddressFamily::Inet, SockType::Stream, flags, None).expect("a socket");
     let addr = SockaddrStorage::from(addr);
+    setsockopt(&line, ReuseAddr, &true).expect("an option");
     bind(line.as_raw_fd(), &addr).expect("the port is free");
     connect(line.as_raw_fd(), &addr).expect("it meets itself");
     TcpStream::from(line)
@@ -108,7 +104,7 @@ fn loop_at(addr: SocketAddr) -> TcpStream {
 
 #[test]
 fn a_line_to_itself_is_nobodys_and_leaves_the_address_to_its_node() {
-    let addrs = addrs(2);
+    let addrs = Held::new(2);
     let node = Node {
         place: Place::new(1, &addrs).expect("a place"),
         kind: 1,
@@ -132,7 +128,7 @@ fn a_line_to_itself_is_nobodys_and_leaves_the_address_to_its_node() {
 
 #[test]
 fn nodes_of_different_fabrics_learn_it() {
-    for answer in all_meet(&addrs(2), &[1, 2]) {
+    for answer in all_meet(&Held::new(2), &[1, 2]) {
         let refusal = answer.expect_err("they differ");
         assert!(matches!(refusal, FabricError::Protocol { .. }), "{refusal}");
     }
@@ -140,7 +136,7 @@ fn nodes_of_different_fabrics_learn_it() {
 
 #[test]
 fn places_that_no_node_can_have_are_refused() {
-    let addrs = addrs(2);
+    let addrs = Held::new(2);
     let twice = [addrs[0], addrs[0]];
     assert!(matches!(
         Place::new(2, &addrs),

@@ -3,6 +3,7 @@
 //! Newcomers that find nobody, or not what they look for, or call somebody over a transport that
 //! carries nothing. What follows needs RDMA: see the conformance suite.
 
+use super::super::held::Held;
 use super::super::inner::tests::{memory, Silence, REGION_BYTES};
 use super::*;
 use crate::fabric::thread::Thread;
@@ -15,14 +16,6 @@ const SHORT: Duration = Duration::from_millis(50);
 const LONG: Duration = Duration::from_secs(10);
 const HELLO: &[u8] = b"the same for all";
 
-fn free_addrs(count: usize) -> Vec<SocketAddr> {
-    let taken: Vec<_> = (0..count)
-        .map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port"))
-        .collect();
-    let addr = |listener: &TcpListener| listener.local_addr().expect("its address");
-    taken.iter().map(addr).collect()
-}
-
 fn refusal(addrs: &[SocketAddr]) -> FabricError {
     Role::newcomer(addrs, KIND, SHORT).expect_err("nobody gives it a seat")
 }
@@ -30,13 +23,13 @@ fn refusal(addrs: &[SocketAddr]) -> FabricError {
 #[test]
 fn where_nobody_is_a_newcomer_says_so_in_time() {
     let missing = NodeSet::from_iter([0, 1, 2]);
-    assert_eq!(refusal(&free_addrs(3)), FabricError::Timeout { missing });
+    assert_eq!(refusal(&Held::new(3)), FabricError::Timeout { missing });
 }
 
 #[test]
 fn lists_that_no_fabric_has_are_refused_at_once() {
     assert!(matches!(refusal(&[]), FabricError::BadRank { .. }));
-    let addrs = free_addrs(1);
+    let addrs = Held::new(1);
     let twice = [addrs[0], addrs[0]];
     assert_eq!(refusal(&twice), FabricError::SameAddress(addrs[0]));
 }
@@ -44,10 +37,8 @@ fn lists_that_no_fabric_has_are_refused_at_once() {
 #[test]
 fn noise_is_no_answer() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-    let addrs = [
-        listener.local_addr().expect("its address"),
-        free_addrs(1)[0],
-    ];
+    let nobody = Held::new(1);
+    let addrs = [listener.local_addr().expect("its address"), nobody[0]];
     let stranger = std::thread::spawn(move || {
         let (mut line, _) = listener.accept().expect("a question");
         line.write_all(&[0x55; 4096]).expect("it is taken");
@@ -101,7 +92,7 @@ fn member(rank: usize, addrs: &[SocketAddr]) -> (Arc<Inner<Silence>>, Thread) {
 
 #[test]
 fn those_that_are_stopped_keep_no_newcomer_out() {
-    let addrs = free_addrs(4);
+    let addrs = Held::new(4);
     // Given two lower seats whose holders are stopped, and a member,
     let stopped = |seat: usize| TcpListener::bind(addrs[seat]).expect("the port is free");
     let stopped = [stopped(0), stopped(1)];
