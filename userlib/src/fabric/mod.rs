@@ -337,8 +337,12 @@ pub unsafe trait Endpoint: Send + Sync + fmt::Debug {
     fn settle(&self) {}
 
     /// The nodes of [`Self::down`] that are cut off: nothing that such a node has posted, or
-    /// posts yet, reads or writes this node's memory any more, and what this node has posted
-    /// to it reads none of this node's memory either.
+    /// posts yet, reads or writes this node's memory any more.
+    ///
+    /// Nor does what this node has posted to it read this node's memory, except over VQPs: there
+    /// writes that are under way are sent, and sent again, until they end, each time with the bytes
+    /// that are in memory then. So one that runs may get bytes that were stored after the cut in the
+    /// place of those that were posted.
     ///
     /// A node may be taken for down though it runs: then it is not among these before it
     /// has been cut off for good. A fabric that cannot do that never says so.

@@ -320,8 +320,9 @@ impl Transport for WeftTransport {
         }
     }
 
-    /// Destroys the VQP and ends the peer's key, which waits for those of its requests that have
-    /// begun.
+    /// Destroys the VQP and ends the peer's key, which waits for those of the peer's requests that
+    /// have begun. This node's own that are under way go on until they end, and read its memory
+    /// when they are sent: the module does not take them back.
     fn sever(&self, peer: usize) -> bool {
         let mut shared = self.lock();
         let Some(link) = shared.links[peer].take() else {
