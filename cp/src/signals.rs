@@ -58,8 +58,8 @@ impl Signals {
         lock(&self.0).whom = None;
     }
 
-    /// From now on, signals are told, as long as somebody else can tell something: who waits for
-    /// that is to learn that there is nobody any more.
+    /// From now on, signals are told, as long as somebody else can tell something: the thread that
+    /// waits for that is to learn that nobody is left.
     pub(crate) fn tell<T: Send + 'static>(
         &self,
         tell: &Arc<Sender<T>>,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-//! Addresses for tests, which nobody else gets: sockets that do not listen keep their ports. Who
-//! is told an address can still listen there.
+//! Addresses for tests, which nobody else gets: sockets that do not listen keep their ports. A test
+//! can still listen there.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
