@@ -22,8 +22,8 @@ install_mpi() {
 # Half a gigabyte that nothing else needs: therefore not in scripts/setup.
 need_mpi() { has_mpi || step "Open MPI and MPICH, to compare with (110 MB)" install_mpi; }
 
-# What both libraries run, by each of their compilers. The libraries find a function of theirs
-# in it.
+# Builds what both libraries run, by each of their compilers. The libraries find a function of
+# theirs in it.
 build_bcast() {
   local name
   for name in $MPI_NAMES; do

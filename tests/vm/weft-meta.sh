@@ -140,7 +140,7 @@ for ((round = 0; round < 30 && sent <= 2 * limit; round++)); do
 done
 check "a flood of it is taken" test "$sent" -gt $((2 * limit))
 at_most "few lines of it are logged" "$(logged)" "$(allowed)"
-# Of a sender that has gone meanwhile some may be neither.
+# The server need not have counted all messages of a sender that is gone.
 check "it is told how many more there were" within 20 told_of $((sent / 2))
 weft-probe noise 2000 >/dev/null 2>&1
 check "nobody can write the table" weft-probe intrude
