@@ -3,6 +3,7 @@
 //! Groups with views: members leave or go one after the other, and the others go on.
 
 use crate::{members, PATIENCE};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{channel, Receiver};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
@@ -286,6 +287,52 @@ fn a_delivery_that_panics_ends_the_member_and_holds_up_neither_it_nor_the_others
         // Its last message is delivered nowhere.
         let _ = group.leave(PATIENCE);
         assert!(begin.elapsed() < PATIENCE / 4, "{:?}", begin.elapsed());
+    });
+}
+
+#[test]
+fn a_member_that_stops_is_told_of_it_when_the_others_have_gone_on() {
+    const LAST: usize = 2;
+    let latest = Arc::new(AtomicU64::new(0));
+    let barrier = Barrier::new(LAST + 1);
+    members(LAST + 1, move |node| {
+        let rank = node.rank();
+        let (told, events) = channel();
+        let (installed, seen) = (Arc::clone(&latest), Arc::clone(&latest));
+        let mut builder = Group::builder(node);
+        let handle = builder.subgroup(subgroup());
+        let builder = builder
+            .timeout(PATIENCE)
+            .deliver(handle, |_| {})
+            .on_view(move |view| {
+                installed.fetch_max(view.number, Ordering::Relaxed);
+            })
+            .on_event(move |event| {
+                let begin = Instant::now();
+                while seen.load(Ordering::Relaxed) < 2 && begin.elapsed() < PATIENCE / 4 {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                let latest = seen.load(Ordering::Relaxed);
+                told.send((event, latest)).expect("it is awaited");
+            });
+        if rank != LAST {
+            let _group = builder.join().expect("a group");
+            barrier.wait();
+            let event = events.recv_timeout(PATIENCE).expect("an event");
+            assert_eq!(event, (Event::Failed(LAST), 2));
+            return;
+        }
+        let group = builder.join_stepped().expect("a group");
+        barrier.wait();
+        while group.step() {}
+        // The others sleep, and hear of nothing before they are woken.
+        std::thread::sleep(Duration::from_millis(100));
+        for other in 0..LAST {
+            group.suspect(other, 1).expect("it is in the view");
+        }
+        group.step();
+        let event = events.try_recv().expect("it was told in the step");
+        assert_eq!(event, (Event::Stopped(Ending::Minority), 2));
     });
 }
 

@@ -130,6 +130,8 @@ pub(super) struct Views {
     /// The application was not told of the view yet: it is in the step in which the view was
     /// installed, a founder in its first one.
     is_new: bool,
+    /// How it got out of the group in this step, if the application was not told of it yet.
+    ended: Option<Ending>,
     accused: NodeSet,
     suspects: NodeSet,
     /// Members that have installed the view, and whose rows of the next one are clean: what they
@@ -209,6 +211,7 @@ impl Views {
             phase,
             opened: false,
             is_new: false,
+            ended: None,
             accused: NodeSet::EMPTY,
             suspects: NodeSet::EMPTY,
             ready: NodeSet::EMPTY.with(rank),
@@ -247,6 +250,7 @@ impl Views {
             self.post_together(|views| fired |= views.decide());
         }
         self.tell_if_new();
+        self.tell_if_ended();
         #[cfg(test)]
         self.board.note_fingerprint(self.fingerprint());
         fired.into()

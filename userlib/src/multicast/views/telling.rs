@@ -65,7 +65,15 @@ impl Views {
             part.member.shared().close();
         }
         self.board.stop();
-        self.tell_event(Event::Stopped(ending));
+        self.ended = Some(ending);
+    }
+
+    /// Tells the application if this member got out of the group in this step. The others know
+    /// by now: the application may take its time.
+    pub(super) fn tell_if_ended(&mut self) {
+        if let Some(ending) = self.ended.take() {
+            self.tell_event(Event::Stopped(ending));
+        }
     }
 
     pub(super) fn tell_event(&mut self, event: Event) {
