@@ -17,7 +17,7 @@ pub use idle::{Idle, IdlePolicy};
 
 use crate::fabric::Endpoint;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -77,7 +77,16 @@ impl Predicates {
         &mut self,
         predicate: impl FnMut() -> Outcome + Send + 'static,
     ) -> Result<(), TooManyPredicates> {
-        if self.list.len() >= MAX_PREDICATES {
+        self.add_beside(0, predicate)
+    }
+
+    /// As [`Self::add`], where so many are counted elsewhere.
+    fn add_beside(
+        &mut self,
+        others: usize,
+        predicate: impl FnMut() -> Outcome + Send + 'static,
+    ) -> Result<(), TooManyPredicates> {
+        if self.list.len() + others >= MAX_PREDICATES {
             return Err(TooManyPredicates);
         }
         self.list.push(Box::new(predicate));
@@ -128,6 +137,9 @@ struct Shared {
     /// lock is taken only then.
     has_added: AtomicBool,
     added: Mutex<Predicates>,
+    /// How many predicates are evaluated: those of `added` that were taken, and not done since.
+    /// It grows only under the lock of `added`.
+    taken: AtomicUsize,
     sleeps: AtomicU64,
 }
 
@@ -152,7 +164,7 @@ impl Poller {
         mut predicates: Predicates,
         policy: IdlePolicy,
     ) -> std::io::Result<Self> {
-        let shared = Arc::new(Shared::new(endpoint));
+        let shared = Arc::new(Shared::new(endpoint, &predicates));
         let polled = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name("weft-poll".to_owned())
@@ -168,7 +180,7 @@ impl Poller {
     #[must_use]
     pub fn stepped(endpoint: Arc<dyn Endpoint>, predicates: Predicates) -> Self {
         Self {
-            shared: Arc::new(Shared::new(endpoint)),
+            shared: Arc::new(Shared::new(endpoint, &predicates)),
             thread: None,
             stepped: Mutex::new(predicates),
         }
@@ -225,9 +237,10 @@ impl Poller {
         predicate: impl FnMut() -> Outcome + Send + 'static,
     ) -> Result<(), TooManyPredicates> {
         let added = self.shared.added.lock();
-        added
-            .unwrap_or_else(PoisonError::into_inner)
-            .add(predicate)?;
+        let mut added = added.unwrap_or_else(PoisonError::into_inner);
+        let taken = self.shared.taken.load(Ordering::Relaxed);
+        added.add_beside(taken, predicate)?;
+        drop(added);
         self.shared.has_added.store(true, Ordering::Release);
         self.shared.endpoint.ring(self.shared.endpoint.rank());
         Ok(())
@@ -264,12 +277,13 @@ impl Drop for Poller {
 }
 
 impl Shared {
-    fn new(endpoint: Arc<dyn Endpoint>) -> Self {
+    fn new(endpoint: Arc<dyn Endpoint>, predicates: &Predicates) -> Self {
         Self {
             endpoint,
             stop: AtomicBool::new(false),
             has_added: AtomicBool::new(false),
             added: Mutex::default(),
+            taken: AtomicUsize::new(predicates.list.len()),
             sleeps: AtomicU64::new(0),
         }
     }
@@ -298,7 +312,17 @@ impl Shared {
         if self.has_added.load(Ordering::Relaxed) && self.has_added.swap(false, Ordering::Acquire) {
             let mut added = self.added.lock().unwrap_or_else(PoisonError::into_inner);
             predicates.list.append(&mut added.list);
+            self.note_taken(predicates);
         }
-        predicates.evaluate()
+        let fired = predicates.evaluate();
+        self.note_taken(predicates);
+        fired
+    }
+
+    fn note_taken(&self, predicates: &Predicates) {
+        let taken = predicates.list.len();
+        if self.taken.load(Ordering::Relaxed) != taken {
+            self.taken.store(taken, Ordering::Relaxed);
+        }
     }
 }

@@ -42,6 +42,23 @@ fn there_is_a_limit() {
 }
 
 #[test]
+fn the_limit_counts_those_that_are_evaluated() {
+    let mut predicates = Predicates::default();
+    for _ in 1..MAX_PREDICATES {
+        predicates.add(|| Outcome::Idle).expect("room");
+    }
+    let poller = Poller::stepped(alone(), predicates);
+    for last in [Outcome::Done, Outcome::Idle] {
+        poller.add(move || last).expect("room");
+        let refused = poller.add(|| Outcome::Idle);
+        refused.expect_err("one waits to be taken");
+        poller.step();
+    }
+    let refused = poller.add(|| Outcome::Idle);
+    refused.expect_err("all are evaluated");
+}
+
+#[test]
 fn a_sleeping_thread_wakes_for_the_doorbell_only() {
     let endpoint = alone();
     let rounds = Arc::new(AtomicU64::new(0));
