@@ -12,7 +12,7 @@
 use super::Views;
 use crate::fabric::{Endpoint, FabricError, NodeSet, Region};
 use std::ptr::NonNull;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{fence, Ordering};
 
 /// There is no copy: the state is too long.
 pub(super) const NONE: u64 = u64::MAX;
@@ -106,7 +106,10 @@ impl Transfer {
         let head = region.word(self.area)?;
         let place = region.range(self.area + HEAD_BYTES, bytes.len())?;
         let source = NonNull::from(&*bytes).cast();
-        head.store(0, Ordering::Release);
+        head.store(0, Ordering::Relaxed);
+        // A newcomer that reads a byte of this copy does not find the view of an earlier copy in
+        // the head.
+        fence(Ordering::Release);
         // SAFETY: the range is within the mapped region and has as many bytes as the vector,
         // which is not part of it. Only this thread writes it. Newcomers of this view read it
         // when they are told that it is there; one of an earlier view was put out, and looks
@@ -136,7 +139,8 @@ impl Transfer {
         if self.fetched < bytes {
             return Ok(Fetched::Some);
         }
-        // Behind the copy: whether it still is that of this view.
+        // The head is read behind the copy: it says whether that still is the copy of this view.
+        fence(Ordering::Acquire);
         endpoint.read(donor, area, area, size_of::<u64>())?;
         let head = endpoint.region().word(area)?.load(Ordering::Acquire);
         if head != view {
