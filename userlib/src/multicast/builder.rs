@@ -132,7 +132,9 @@ impl<F: Fabric> Builder<F> {
     ///
     /// [`Error::Config`] before anything is done; [`Error::Fabric`] if not all
     /// came in time; [`Error::Mismatch`], at every member, if they disagree;
-    /// [`Error::NotAdmitted`] at a newcomer; [`Error::Thread`] if the polling thread cannot start.
+    /// [`Error::NotAdmitted`] if the node was told of no view in time: a newcomer that was not
+    /// taken in, or a node whose closure hangs or panics with the first view;
+    /// [`Error::Thread`] if the polling thread cannot start.
     pub fn join(self) -> Result<Group, Error> {
         let mut idle = self.idle;
         let longest = self.term.map(pulse::longest_sleep);

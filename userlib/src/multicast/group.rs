@@ -346,15 +346,15 @@ impl Group {
         self.board.as_ref().map_or(0, |board| board.fingerprint())
     }
 
-    /// Waits until the application was told of the first view: a newcomer is in then.
+    /// Waits until the application was told of the first view: a newcomer is in then, even if
+    /// it is out again soon after.
     pub(super) fn wait_until_in(&self, end: Instant) -> Result<(), Error> {
         let Some(board) = &self.board else {
             return Ok(());
         };
-        board.wait_until_in(end);
-        match board.view().filter(|_| !board.is_out()) {
-            Some(_) => Ok(()),
-            None => Err(Error::NotAdmitted {
+        match board.wait_until_in(end) {
+            true => Ok(()),
+            false => Err(Error::NotAdmitted {
                 ending: self.parts.first().and_then(|part| part.shared.ending()),
             }),
         }

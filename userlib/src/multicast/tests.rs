@@ -11,12 +11,12 @@ use super::metrics::Metrics;
 use super::opening::Opening;
 use super::sender::Sender;
 use super::shared::{Shared, Status};
-use super::{Options, SendError};
+use super::{Group, Options, SendError};
 use crate::fabric::{shm::Shm, Endpoint, Fabric};
 use crate::predicates::Outcome;
 use proptest::prelude::*;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 type Log = Arc<Mutex<Vec<(usize, u64, Vec<u8>)>>>;
 
@@ -375,4 +375,22 @@ fn a_closure_that_panics_sends_nothing_and_blocks_nobody() {
         settle(&mut nodes);
     }
     stream(&mut nodes, &[0, 1], 5);
+}
+
+#[test]
+fn a_founder_whose_delivery_panics_has_joined() {
+    let node = Shm::threads(1).expect("a fabric").remove(0);
+    let mut builder = Group::builder(node).with_views();
+    let handle = builder.subgroup(subgroup(1));
+    let group = builder.deliver(handle, |_| panic!("on purpose"));
+    let group = group.join_stepped().expect("a group");
+    while group.step() {}
+    let sender = group.sender(handle).expect("it sends");
+    sender.try_send(|_| ()).expect("room");
+    let step = std::panic::AssertUnwindSafe(|| while group.step() {});
+    assert!(std::panic::catch_unwind(step).is_err());
+    // Nothing of the group goes on behind a panic.
+    group.step();
+    assert!(group.is_out());
+    assert_eq!(group.wait_until_in(Instant::now()), Ok(()));
 }

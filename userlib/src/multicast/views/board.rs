@@ -110,10 +110,16 @@ impl Board {
         }
     }
 
-    /// Waits until the application was told of the first view, or the member is out.
-    pub(in super::super) fn wait_until_in(&self, end: Instant) {
+    /// Waits until the application was told of the first view, or the member is out. Answers
+    /// whether it was told.
+    pub(in super::super) fn wait_until_in(&self, end: Instant) -> bool {
         self.changed
-            .wait_until(Some(end), || self.lock().is_told || self.is_out());
+            .wait_until(Some(end), || self.is_told() || self.is_out());
+        self.is_told()
+    }
+
+    fn is_told(&self) -> bool {
+        self.lock().is_told
     }
 
     pub(super) fn leave(&self) {
