@@ -88,6 +88,15 @@ impl<F: Fabric> Builder<F> {
     /// should be short, for everything waits for it (spindle §III.D). Without
     /// one, take [`Group::deliveries`]. With a handle of another group, [`Self::join`] answers
     /// with [`ConfigError::ForeignHandle`].
+    ///
+    /// A closure that sends in its own group does not wait for room ([`SendError::Full`]). In
+    /// another group it does, and holds its own one up meanwhile. Two groups whose closures send
+    /// into each other can wait for each other for ever: use [`Sender::try_send`] there, and
+    /// leave [`Options::early_lock_release`] on.
+    ///
+    /// [`SendError::Full`]: super::SendError::Full
+    /// [`Sender::try_send`]: super::Sender::try_send
+    /// [`Options::early_lock_release`]: super::Options::early_lock_release
     #[must_use]
     pub fn deliver(
         mut self,

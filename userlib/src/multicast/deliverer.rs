@@ -26,8 +26,9 @@ use zerocopy::{FromBytes, Immutable, KnownLayout};
 pub struct Message<'a> {
     /// The node that sent it.
     pub sender: usize,
-    /// Its place in the subgroup's order, nulls counted. In an unordered
-    /// subgroup: its place among its sender's messages.
+    /// Its place in the subgroup's order. In an unordered subgroup: its place among
+    /// its sender's messages. There are gaps: nulls count in an order, and slots that
+    /// were given up count in both.
     pub sequence: u64,
     /// Its bytes, aligned to 8. They are the sender's again after the
     /// delivery: copy what is to stay.

@@ -35,11 +35,13 @@ impl Batches {
 /// A member's figures of a subgroup, since its beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Metrics {
-    /// Messages that this member sent.
+    /// Messages that this member posted. In a group with views, one that was not delivered in
+    /// its view is posted again in a later one, and counts again.
     pub sent: u64,
     /// Nulls that it sent: rounds in which it had nothing to say.
     pub nulls: u64,
-    /// Messages that it delivered.
+    /// Messages that it delivered. In a group with views, those count too that it went past
+    /// because it is given the state behind them.
     pub delivered: u64,
     /// Bytes of them.
     pub delivered_bytes: u64,
@@ -51,11 +53,15 @@ pub struct Metrics {
     pub waits: u64,
     /// How long, all senders' waits added up.
     pub waited: Duration,
-    /// Messages posted at once.
+    /// Messages posted at once. A slot that was given up counts as one.
     pub send_batches: Batches,
-    /// Messages and nulls taken in at once.
+    /// Messages and nulls of other members, taken in in one step. A slot that was given up
+    /// counts as a message. Without [`Options::receive_batching`] a step takes in at most one
+    /// of each sender.
+    ///
+    /// [`Options::receive_batching`]: super::Options::receive_batching
     pub receive_batches: Batches,
-    /// Messages delivered at once.
+    /// Messages delivered at once, counted as in [`Self::delivered`].
     pub delivery_batches: Batches,
 }
 

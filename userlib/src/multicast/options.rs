@@ -18,7 +18,9 @@ pub struct Options {
     /// Keep no lock while posting, and post once at the end of a round what
     /// its predicates have to say (§III.C). In this library nothing is locked
     /// at all then; without it, senders and the polling thread share the lock
-    /// that the paper's baseline has.
+    /// that the paper's baseline has. The polling thread keeps that lock while it calls a
+    /// closure: two groups whose closures send into each other can deadlock without this
+    /// option, even if they never wait for room.
     pub early_lock_release: bool,
 }
 

@@ -4,9 +4,12 @@
 //!
 //! Nothing here is locked on the way of a message; around a batch that an
 //! application's thread asks for, [`Stay`] is, briefly. The baseline's lock
-//! exists only when [`Options::early_lock_release`] is switched off; it is the
-//! only lock that is held while another function of this crate is called, so
-//! there is no order to keep.
+//! exists only when [`Options::early_lock_release`] is switched off. It is the
+//! only lock that is held while another function of this crate is called: the
+//! polling thread has it while a closure is called, and a closure may send. It
+//! takes no lock of its own group then ([`Shared::sender_lock`]), so within a group
+//! there is no order to keep. Among groups there is none: two whose closures send into
+//! each other can deadlock, and [`Options::early_lock_release`] says so.
 //!
 //! [`Options::early_lock_release`]: super::Options::early_lock_release
 
