@@ -2,7 +2,7 @@
 # A network with Ethernet's own MTU: data and messages by DC, whose packets are shorter
 # there, and by RC, whose path MTU is 1024.
 # vm: --nodes 2 --meta --mtu 1500
-# checks: 66
+# checks: 67
 . "$(dirname "$0")/lib.sh"
 
 # Bytes that soft-RoCE puts into a packet on this port.

@@ -2,7 +2,7 @@
 # Messages whose packets go by RC (pool=rc): all that is promised of messages holds, and
 # most of them did go that way.
 # vm: --meta --nodes 2 --mem 2048 --timeout 600
-# checks: 32
+# checks: 33
 . "$(dirname "$0")/lib.sh"
 
 most_went_by_rc() {

@@ -100,6 +100,10 @@ fn receivers(report: &mut Report, seed: u64) {
         buffers::read_only,
     );
     report.check("so if its memory has gone", buffers::deregistered);
+    report.check(
+        "a message that fails in its middle at its sender: RemAbortErr there",
+        buffers::half_sent,
+    );
     report.check("a forbidden WRITE's immediate", order::bad_immediate);
     report.check("a VQP that fails hands its buffers back", buffers::flushed);
     report.check(

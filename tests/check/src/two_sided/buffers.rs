@@ -2,16 +2,20 @@
 
 //! Receivers without buffers, with late ones, with bad ones, and no receiver at all.
 
+use std::time::{Duration, Instant};
+
 use anyhow::{ensure, Context, Result};
 use weft_shim::{
-    Access, Device, MemoryRegion, Payload, RecvWr, SendWr, Vqp, VqpConfig, Wc, WcStatus,
+    Access, Device, MemoryRegion, Payload, RecvWr, SendWr, Sges, Vqp, VqpConfig, Wc, WcStatus,
 };
 
 use super::ends::{are, ends, new_port, post, reap, reap_wcs, sender, Ear, PATIENCE};
 use crate::world::{connect, counter, full_access, wait_for, Link};
+use weft_testkit::pace::patient;
 
 use WcStatus::{
-    LocLenErr, LocProtErr, RemInvReqErr, RemOpErr, RetryExcErr, RnrRetryExcErr, Success, WrFlushErr,
+    LocLenErr, LocProtErr, RemAbortErr, RemInvReqErr, RemOpErr, RetryExcErr, RnrRetryExcErr,
+    Success, WrFlushErr,
 };
 
 fn hello(imm: u32) -> Result<SendWr<'static>> {
@@ -215,6 +219,29 @@ pub fn deregistered() -> Result<()> {
     )?;
     let status = ear.next()?.wc().status();
     ensure!(status == Some(LocProtErr), "the receiver got {status:?}");
+    ear.works(&device)
+}
+
+/// A message whose last bytes its sender may not read: its buffer comes back at once, though
+/// the sender stays.
+pub fn half_sent() -> Result<()> {
+    const GOOD: usize = 8192;
+    const BAD: usize = 4096;
+    // If the sender says nothing the target forgets it only after ten seconds.
+    const AT_ONCE: Duration = Duration::from_secs(3);
+    let device = Device::open_on(0)?;
+    let mut ear = Ear::new(GOOD + BAD, 4)?;
+    ear.post(1, GOOD + BAD)?;
+    let local = MemoryRegion::allocate(&device, GOOD, full_access())?;
+    let foreign = MemoryRegion::allocate(&ear.device, BAD, full_access())?;
+    let mut vqp = ear.sender(&device, 16)?;
+    let sges = Sges::new(&[local.slice(0..GOOD)?, foreign.slice(0..BAD)?])?;
+    let statuses = ends(&mut vqp, &[SendWr::send(sges).signaled(), hello(1)?])?;
+    are("they", &statuses, &[LocProtErr, WrFlushErr])?;
+    let start = Instant::now();
+    let status = ear.next()?.wc().status();
+    ensure!(status == Some(RemAbortErr), "the receiver got {status:?}");
+    ensure!(start.elapsed() < patient(AT_ONCE), "it was told late");
     ear.works(&device)
 }
 
