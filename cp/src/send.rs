@@ -24,7 +24,7 @@ use crate::wire::{encode, Record};
 pub fn run(args: &SendArgs, signals: &Signals) -> Result<()> {
     match args.common.elastic {
         None => {
-            // That it cannot be sent is to be said before anybody is waited for.
+            // The user hears before anybody is waited for that it cannot be sent.
             let listing = scan(&args.path)?;
             let served = serve(args, &args.common.party(), signals, || Ok(listing));
             served.map_err(|failure| match failure {

@@ -45,7 +45,7 @@ impl Desk {
     pub fn open(at: SocketAddr, args: &CommonArgs) -> Result<Self> {
         let listener = TcpListener::bind(at);
         let listener = listener.with_context(|| format!("cannot listen at {at} for receivers"))?;
-        // Whoever calls while others are served waits there: more than the standard library lets.
+        // Receivers that call while others are served wait there: more than the standard library lets.
         listen(&listener, Backlog::MAXALLOWABLE)?;
         listener.set_nonblocking(true)?;
         Ok(Self {

@@ -45,7 +45,7 @@ fn finish(file: &File, entry: &Entry) -> Result<()> {
     Ok(close(file.try_clone()?)?)
 }
 
-/// What is to be said of something that has the name already.
+/// The advice for a user who finds something that has the name already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Advice {
     /// It is a file or a link, and so is what arrives.

@@ -113,7 +113,7 @@ fn take_by(
     }
 }
 
-/// What is left of a time that began then.
+/// The rest of a time that began then.
 fn left_of(timeout_ns: u64, begin: Option<Instant>) -> u64 {
     let Some(begin) = begin else {
         return timeout_ns;

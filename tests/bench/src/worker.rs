@@ -105,7 +105,7 @@ struct Case {
     found: Found,
 }
 
-/// What happens before a round.
+/// The preparation of a round.
 enum Before {
     Nothing,
     /// The DCCache is emptied.
