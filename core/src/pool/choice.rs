@@ -61,6 +61,16 @@ impl Cost {
         }
         self.samples = self.samples.saturating_add(seen.count());
     }
+
+    /// Forgets what is older than this, as far as this says something.
+    fn renew(&mut self, seen: &Samples) {
+        self.small_ns = seen
+            .small_ns()
+            .map_or(self.small_ns, |mean_ns| mean_ns.max(1));
+        self.byte_ps = seen
+            .byte_ps()
+            .map_or(self.byte_ps, |mean_ps| mean_ps.max(1));
+    }
 }
 
 /// A mean of which the latest value is a quarter.
@@ -69,6 +79,14 @@ fn blend(mean: &mut u64, value: u64) {
         0 => value.max(1),
         before => (before / 4 * 3).saturating_add(value / 4).max(1),
     };
+}
+
+/// That of two things which is of a transport.
+fn of<T>([dc, rc]: &[T; 2], by: Transport) -> &T {
+    match by {
+        Transport::Dc => dc,
+        Transport::Rc => rc,
+    }
 }
 
 /// Counts looks in a row.
@@ -157,6 +175,8 @@ pub(super) struct Choice {
     pub(super) traffic: Traffic,
     pub(super) heat: Heat,
     costs: [Cost; 2],
+    /// What the last look saw of the transport in use.
+    last: Samples,
     pub(super) uses: Transport,
     /// When it was hot last.
     pub(super) hot_ns: u64,
@@ -177,6 +197,7 @@ impl Choice {
             traffic: Traffic::default(),
             heat: Heat::default(),
             costs: [Cost::default(); 2],
+            last: Samples::default(),
             uses: Transport::Dc,
             hot_ns: now_ns,
             moves: 0,
@@ -190,11 +211,7 @@ impl Choice {
     }
 
     pub(super) fn cost(&self, by: Transport) -> &Cost {
-        let [dc, rc] = &self.costs;
-        match by {
-            Transport::Dc => dc,
-            Transport::Rc => rc,
-        }
+        of(&self.costs, by)
     }
 
     /// Takes in what was seen since the last look.
@@ -204,6 +221,7 @@ impl Choice {
         for (cost, seen) in self.costs.iter_mut().zip(&traffic.samples) {
             cost.learn(seen);
         }
+        self.last = *of(&traffic.samples, self.uses);
         if self.heat.per_second() >= HOT_PER_SECOND || self.under_way() >= HOT_UNDER_WAY {
             self.hot_ns = now_ns;
             self.hot_looks = self.hot_looks.saturating_add(1);
@@ -291,13 +309,18 @@ impl Choice {
 
     /// Tries the other transport.
     pub(super) fn begin_trial(&mut self, now_ns: u64) {
-        let before = *self.cost(self.uses);
         let [dc, rc] = &mut self.costs;
-        // A cost of long ago says nothing.
-        match self.uses {
-            Transport::Dc => *rc = Cost::default(),
-            Transport::Rc => *dc = Cost::default(),
+        let (used, other) = match self.uses {
+            Transport::Dc => (dc, rc),
+            Transport::Rc => (rc, dc),
+        };
+        // The mean still has much of the time before the change.
+        if self.has_changed && self.last.count() >= TRIAL_SAMPLES {
+            used.renew(&self.last);
         }
+        let before = *used;
+        // A cost of long ago says nothing.
+        *other = Cost::default();
         self.stage = Stage::Trial {
             since_ns: now_ns,
             before,

@@ -447,6 +447,17 @@ fn a_peer_whose_dc_gets_worse_is_tried_on_rc_soon() {
 }
 
 #[test]
+fn what_dc_cost_before_it_got_worse_is_not_what_rc_has_to_beat() {
+    for worse_ns in [1_000_000, 1_200_000, 2_000_000] {
+        let (mut node, peer) = (Node::new(Mode::Auto, 4), gid(1));
+        node.run(&peer, 20_000, 1000, 150_000, 1_000_000);
+        assert_eq!(node.uses(&peer), Transport::Dc);
+        node.run(&peer, 2_000, 1000, worse_ns, 1_000_000);
+        assert_eq!(node.uses(&peer), Transport::Rc, "{worse_ns}");
+    }
+}
+
+#[test]
 fn a_peer_that_gets_little_done_because_dc_is_slow_is_busy_too() {
     let (mut node, peer) = (Node::new(Mode::Auto, 4), gid(1));
     node.run(&peer, 2_000, 20, 4_000_000, 100_000);
