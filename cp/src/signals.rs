@@ -28,7 +28,7 @@ struct State {
 
 impl Signals {
     /// Blocks the signals, for this thread and those that it starts from now on.
-    /// Until [`Self::tell`] they end the process: before there is a transfer there
+    /// Until `Self::tell` they end the process: before there is a transfer there
     /// is nothing to remove.
     ///
     /// # Errors

@@ -71,7 +71,7 @@ pub enum WantedBy {
     /// This user uses it.
     User(u32),
     /// A processor of this host has requests for a peer that has a queue pair. It is wanted
-    /// until it is up, for [`UNREACHABLE_NS`] at most, and makes room for any other want.
+    /// until it is up, for `UNREACHABLE_NS` at most, and makes room for any other want.
     Processor,
 }
 

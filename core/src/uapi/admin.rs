@@ -114,7 +114,8 @@ pod! {
     /// A meta server's address, IPv4-mapped, with its rdma_cm port.
     ///
     /// Errors: `EPERM`, `EINVAL` (no IPv4-mapped address, or port 0), `EEXIST`, `ENOSPC`
-    /// ([`MAX_META_SERVERS`] reached), `ENOENT` (remove: not configured).
+    /// ([`MAX_META_SERVERS`](super::MAX_META_SERVERS) reached), `ENOENT` (remove: not
+    /// configured).
     pub struct MetaServer [24] {
         /// The address.
         pub addr: Gid,
@@ -146,7 +147,7 @@ pod! {
 pod! {
     /// `IOC_LOOKUP`: one look-up at the meta server, past the DCCache.
     ///
-    /// Errors: as [`QConnect`].
+    /// Errors: as [`QConnect`](super::QConnect).
     pub struct Lookup [64] {
         /// In: the node.
         pub gid: Gid,

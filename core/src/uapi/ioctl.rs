@@ -68,7 +68,8 @@ pub const IOC_ACCEPT: u32 = iowr::<Accept>(15);
 pub const IOC_POOL_PIN: u32 = iow::<PoolPin>(16);
 /// No longer keeps one. Needs `CAP_NET_ADMIN`. [`PoolPin`].
 pub const IOC_POOL_UNPIN: u32 = iow::<PoolPin>(17);
-/// Carries one READ or WRITE out, without the rings. Answers its [`WcStatus`]. [`Run`].
+/// Carries one READ or WRITE out, without the rings. Answers its
+/// [`WcStatus`](super::WcStatus). [`Run`].
 pub const IOC_RUN: u32 = iow::<Run>(18);
 /// Makes rings. [`RingsCreate`].
 pub const IOC_RINGS_CREATE: u32 = iowr::<RingsCreate>(19);

@@ -35,6 +35,10 @@ pod! {
     /// mapped, or not writable), `ENOMEM` (over `RLIMIT_MEMLOCK`), `EMFILE`
     /// ([`MAX_MRS_PER_SESSION`] or [`MAX_MRS_PER_USER`] reached), `ENODEV` (the node is gone).
     /// Only a signal that ends the process ends it too soon.
+    ///
+    /// [`MAX_MR_BYTES`]: super::MAX_MR_BYTES
+    /// [`MAX_MRS_PER_SESSION`]: super::MAX_MRS_PER_SESSION
+    /// [`MAX_MRS_PER_USER`]: super::MAX_MRS_PER_USER
     pub struct MrReg [32] {
         /// In: first byte.
         pub addr: u64,

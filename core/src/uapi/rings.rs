@@ -147,12 +147,12 @@ pod! {
     /// `IOC_ENTER`: submits what is in a submission ring, then waits for what comes to a
     /// completion ring; one system call. The answer is the number of requests taken.
     ///
-    /// Requests are taken in the ring's order; each names its VQP ([`SendWr::vqp`]). Those
-    /// of a VQP are carried out in that order (to a peer, if it is unconnected). A
-    /// malformed request becomes an error completion of its VQP. Errors: `EBADF` (no such
-    /// rings, or the next request names no VQP or no peer), `ENOTCONN` (its VQP is not
-    /// connected), `EINVAL` (more than [`MAX_BATCH`](super::MAX_BATCH) or than the ring
-    /// has, waiting for more than the completion ring has), `EINTR` (a signal came and no
+    /// Requests are taken in the ring's order; each names its VQP
+    /// ([`SendWr::vqp`](super::SendWr::vqp)). Those of a VQP are carried out in that order (to a
+    /// peer, if it is unconnected). A malformed request becomes an error completion of its VQP.
+    /// Errors: `EBADF` (no such rings, or the next request names no VQP or no peer), `ENOTCONN`
+    /// (its VQP is not connected), `EINVAL` (more than [`MAX_BATCH`](super::MAX_BATCH) or than
+    /// the ring has, waiting for more than the completion ring has), `EINTR` (a signal came and no
     /// request was taken), `ENOSPC` (no request was taken, for want of room: completions
     /// have to be taken, or to come, first), `EMFILE` (its VQP's first requests on DC, and
     /// [`MAX_STREAMS_PER_USER`](super::MAX_STREAMS_PER_USER) reached; an unconnected VQP's

@@ -14,9 +14,9 @@ pod! {
     /// `EALREADY` (said before), those of [`RingsCreate`]. After an error there is no
     /// session.
     pub struct Hello [112] {
-        /// In: the caller's [`ABI_VERSION`].
+        /// In: the caller's [`ABI_VERSION`](super::ABI_VERSION).
         pub abi_version: u32,
-        /// In: the node's index or [`NODE_ANY`]. Out: the index.
+        /// In: the node's index or [`NODE_ANY`](super::NODE_ANY). Out: the index.
         pub node: u32,
         /// Out: nodes that the caller may name.
         pub node_count: u32,

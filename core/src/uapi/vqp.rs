@@ -71,7 +71,8 @@ pod! {
     pub struct QConnect [32] {
         /// The VQP.
         pub vqp: u32,
-        /// The port that messages go to, up to [`MAX_PORT`]; 0: none will be sent.
+        /// The port that messages go to, up to [`MAX_PORT`](super::MAX_PORT); 0: none
+        /// will be sent.
         pub port: u32,
         /// The peer.
         pub gid: Gid,
@@ -89,7 +90,7 @@ pod! {
     pub struct QBind [16] {
         /// The VQP.
         pub vqp: u32,
-        /// The port, 1 to [`MAX_PORT`].
+        /// The port, 1 to [`MAX_PORT`](super::MAX_PORT).
         pub port: u32,
         /// Must be zero.
         pub reserved: u64,
@@ -108,7 +109,7 @@ pod! {
         pub vqp: VqpCreate,
         /// In: the bound VQP that has the message.
         pub bound: u32,
-        /// In: [`Wc::src`] of the message.
+        /// In: [`Wc::src`](super::Wc::src) of the message.
         pub src: u32,
     }
 }
@@ -132,11 +133,18 @@ pod! {
     /// second. A signal ends the call and not the request, whose
     /// memory may still be read or written: [`RUN_RESUME`] goes on waiting for it and
     /// answers how it ended. Once it has, another request may take its place.
+    ///
+    /// [`WcStatus`]: super::WcStatus
+    /// [`RUN_RESUME`]: super::RUN_RESUME
     pub struct Run [40] {
         /// The VQP.
         pub vqp: u32,
         /// [`OP_READ`] or [`OP_WRITE`]; or [`RUN_RESUME`], which looks at `vqp` alone of the
         /// fields that may be other than zero.
+        ///
+        /// [`OP_READ`]: super::OP_READ
+        /// [`OP_WRITE`]: super::OP_WRITE
+        /// [`RUN_RESUME`]: super::RUN_RESUME
         pub opcode: u32,
         /// The peer's key.
         pub rkey: u32,

@@ -171,7 +171,7 @@ pod! {
     pub struct Wc [32] {
         /// From the work request or the receive buffer.
         pub wr_id: u64,
-        /// A [`WcStatus`].
+        /// A [`WcStatus`](super::WcStatus).
         pub status: u16,
         /// `OP_*` of the request, or `WC_RECV*`.
         pub opcode: u16,

@@ -6,7 +6,7 @@
 //! libibverbs. Handles are boxes that C holds by pointer. A null pointer where
 //! there has to be something is `EINVAL`; any other pointer is believed, as in
 //! every C library. CQs and SRQs are counted references: of the program, and of each VQP
-//! that uses them. No panic gets out: [`status`], [`count`], [`handle`] and [`shared`]
+//! that uses them. No panic gets out: `status`, `count`, `handle` and `shared`
 //! stand between each function and its caller.
 //!
 //! Everything here goes to the module through `crate::ioctl` and `crate::ring` and

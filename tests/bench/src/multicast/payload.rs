@@ -45,7 +45,7 @@ pub fn write(bytes: &mut [u8], sender: usize, number: u64, stores: Stores) {
     }
 }
 
-/// Whether a message has all the bytes that [`write`] writes.
+/// Whether a message has all the bytes that [`write()`] writes.
 pub fn is_whole(bytes: &[u8], sender: usize, number: u64) -> bool {
     let first = first_word(sender, number);
     let words = (bytes.len() / WORD) as u64;

@@ -23,6 +23,7 @@ impl<F: Fabric> Builder<F> {
     /// has begun, one with each view, and take seats that are empty or whose members have gone.
     /// A group that has state gives it to them: see [`Self::state`].
     ///
+    /// [`Group::leave`]: crate::multicast::Group::leave
     /// [`ShmSeats`]: crate::fabric::shm::ShmSeats
     #[must_use]
     pub fn with_views(mut self) -> Self {
@@ -77,9 +78,13 @@ impl<F: Fabric> Builder<F> {
     /// # }
     /// ```
     ///
-    /// [`SendError::NotSender`]: super::SendError::NotSender
-    /// [`SubgroupView::sequence`]: super::SubgroupView::sequence
-    /// [`SubgroupView::before`]: super::SubgroupView::before
+    /// [`Subgroup::senders`]: crate::multicast::Subgroup::senders
+    /// [`SubgroupView::sequence`]: crate::multicast::SubgroupView::sequence
+    /// [`SubgroupView::before`]: crate::multicast::SubgroupView::before
+    /// [`SendError::NotSender`]: crate::multicast::SendError::NotSender
+    /// [`Group::flush`]: crate::multicast::Group::flush
+    /// [`Group::leave`]: crate::multicast::Group::leave
+    /// [`Error::Unflushed`]: crate::multicast::Error::Unflushed
     #[must_use]
     pub fn members_by_view(
         mut self,
@@ -107,6 +112,8 @@ impl<F: Fabric> Builder<F> {
     /// nobody, and the newcomer is not taken in ([`Error::NotAdmitted`]).
     ///
     /// Makes the group one with views ([`Self::with_views`]).
+    ///
+    /// [`Error::NotAdmitted`]: crate::multicast::Error::NotAdmitted
     #[must_use]
     pub fn state(
         mut self,
@@ -140,8 +147,8 @@ impl<F: Fabric> Builder<F> {
     ///
     /// Makes the group one with views ([`Self::with_views`]).
     ///
-    /// [`SubgroupView::before`]: super::SubgroupView::before
-    /// [`View::leaving`]: super::View::leaving
+    /// [`SubgroupView::before`]: crate::multicast::SubgroupView::before
+    /// [`View::leaving`]: crate::multicast::View::leaving
     #[must_use]
     pub fn subgroup_state(
         mut self,
@@ -169,14 +176,16 @@ impl<F: Fabric> Builder<F> {
 
     /// Suspects a member whose polling thread does nothing for so long: its process is stopped,
     /// a closure of it hangs, or its host does. The others go on without it in a new view; when it
-    /// runs again it finds itself out ([`Ending::Excluded`](super::Ending::Excluded)). The death
-    /// of a process is noticed without that, at once.
+    /// runs again it finds itself out ([`Ending::Excluded`]). The death of a process is noticed
+    /// without that, at once.
     ///
     /// By default nobody is suspected for that. A member that gets no processor for so long, or
     /// whose closure takes so long, is put out wrongly: choose many times what may happen on a
     /// busy machine, seconds rather than milliseconds; 10 ms to a day are possible. Members count
     /// four times in this time, and look at the others' counts, so an idle group does not sleep for
     /// longer. All nodes say the same. Makes the group one with views ([`Self::with_views`]).
+    ///
+    /// [`Ending::Excluded`]: crate::multicast::Ending::Excluded
     #[must_use]
     pub fn suspect_after(mut self, term: Duration) -> Self {
         self.term = Some(term);
