@@ -314,8 +314,9 @@ impl Choice {
             Transport::Dc => (dc, rc),
             Transport::Rc => (rc, dc),
         };
-        // The mean still has much of the time before the change.
-        if self.has_changed && self.last.count() >= TRIAL_SAMPLES {
+        // The mean may still have much of before: of a change, or of the first requests, which meet
+        // cold caches.
+        if self.last.count() >= TRIAL_SAMPLES {
             used.renew(&self.last);
         }
         let before = *used;

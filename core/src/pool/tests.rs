@@ -458,6 +458,15 @@ fn what_dc_cost_before_it_got_worse_is_not_what_rc_has_to_beat() {
 }
 
 #[test]
+fn the_first_requests_do_not_speak_for_a_transport() {
+    let (mut node, peer) = (Node::new(Mode::Auto, 4), gid(1));
+    // One look with few, which found everything cold.
+    node.run(&peer, 100, 16, 3_000_000, 800_000);
+    node.run(&peer, 2_000, 1000, 150_000, 800_000);
+    assert_eq!((node.uses(&peer), node.moves.len()), (Transport::Dc, 2));
+}
+
+#[test]
 fn a_peer_that_gets_little_done_because_dc_is_slow_is_busy_too() {
     let (mut node, peer) = (Node::new(Mode::Auto, 4), gid(1));
     node.run(&peer, 2_000, 20, 4_000_000, 100_000);
