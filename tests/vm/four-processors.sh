@@ -2,7 +2,7 @@
 # Four processors, each with streams and initiators of its own: data, messages, many
 # workers at once, and workers that are killed.
 # vm: --nodes 2 --meta --smp 4 --timeout 600
-# checks: 73
+# checks: 74
 . "$(dirname "$0")/lib.sh"
 
 is "the machine has four processors" "$(nproc)" 4

@@ -173,12 +173,20 @@ impl Drop for Tree {
     }
 }
 
+/// The advice on a name that something else has taken meanwhile.
+fn advice_on(name: &Path) -> Advice {
+    match name.symlink_metadata() {
+        Ok(there) if there.is_dir() => Advice::Directory,
+        _ => Advice::Tree,
+    }
+}
+
 /// Renames a directory to a name that nothing has.
 fn name_directory(from: &Path, to: &Path) -> Result<()> {
     let cannot = || format!("cannot make {}", to.display());
     match renameat2(AT_FDCWD, from, AT_FDCWD, to, RenameFlags::RENAME_NOREPLACE) {
         Ok(()) => Ok(()),
-        Err(Errno::EEXIST) => bail!("{}", exists(to, Advice::Tree)),
+        Err(Errno::EEXIST) => bail!("{}", exists(to, advice_on(to))),
         // Some filesystems have only the plain renaming, which replaces nothing
         // but an empty directory.
         Err(Errno::EINVAL) if to.symlink_metadata().is_err() => {
@@ -277,6 +285,16 @@ mod tests {
         let left: Vec<_> = fs::read_dir(dir.path()).unwrap().collect();
         assert_eq!(left.len(), 1);
         assert_eq!(fs::read_dir(dir.path().join("tree")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_file_that_has_taken_the_name_is_left_alone_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let tree = tree_in(dir.path());
+        fs::write(dir.path().join("tree"), "new").unwrap();
+        let error = tree.commit().unwrap_err().to_string();
+        assert!(error.contains("replaces nothing"), "{error}");
+        assert_eq!(fs::read(dir.path().join("tree")).unwrap(), b"new");
     }
 
     #[test]
