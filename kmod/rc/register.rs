@@ -89,10 +89,10 @@ impl<R: Requester> Rc<R> {
         self.register_regions()
     }
 
-    /// Whether any queue pair is up.
+    /// Whether there is a queue pair, or one is being made. It is among the links before its maker
+    /// goes through the regions: so one of the two sees to a region that is made meanwhile.
     fn is_in_use(&self) -> bool {
-        let links = self.links.lock();
-        links.iter().any(|link| link.queue.is_usable())
+        !self.links.lock().is_empty()
     }
 
     /// A region was made: the device learns of it, if RC is up. The device has to be

@@ -1,5 +1,5 @@
 #!/bin/bash
-# What machines boot from is made once and kept as long as one of them uses it.
+# Images that machines boot from are made once, and kept as long as a machine uses them.
 # checks: 5
 . "$(dirname "$0")/lib/scratch.sh"
 WEFT_CACHE=$SCRATCH/cache

@@ -175,7 +175,7 @@ pub(super) struct Choice {
     pub(super) traffic: Traffic,
     pub(super) heat: Heat,
     costs: [Cost; 2],
-    /// What the last look saw of the transport in use.
+    /// Samples of the last look, of the transport in use.
     last: Samples,
     pub(super) uses: Transport,
     /// When it was hot last.

@@ -168,10 +168,6 @@ fn close_under_reads(times: usize) -> Result<bool> {
     all_closed()?;
     let near = Device::open_on(0)?;
     near.pool_pin(gid(1))?;
-    // A VQP whose peer's memory is not in the table yet goes by DC from then on.
-    wait_for("the queue pair is there", BOUND, || {
-        Ok(queue_pairs(0, 1)? > 0)
-    })?;
     let mut link = Link::new(1, LONG, 4)?;
     wait_for("requests go by RC", BOUND, || {
         let chains = counter("rc_chains")?;
